@@ -1,0 +1,65 @@
+# The tasks of the project. Each of them sets up .venv first and again whenever a pin changes.
+
+# The first Python that is new enough and can make virtual environments.
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+	$$python -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+SOAK_SECONDS ?= 60
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench soak format clean
+
+help: ## list the tasks
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
+
+setup: $(READY) ## make .venv
+
+$(READY): pyproject.toml $(wildcard requirements/*.txt)
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || \
+		{ echo "Warren needs Python 3.11 or newer with its venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/build.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+run: $(READY) ## a demonstration: many sessions at once over a WebSocket
+	$(BIN)/python examples/demo.py
+
+test: $(READY) ## the test suite
+	$(BIN)/python -m pytest
+
+coverage: $(READY) ## the test suite, and the lines it does not reach
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report --show-missing --skip-covered
+
+check: check-format check-lint check-types check-api test ## everything that has to pass before a change is merged
+
+check-format: $(READY)
+	$(BIN)/ruff format --check .
+
+check-lint: $(READY)
+	$(BIN)/ruff check .
+
+check-types: $(READY)
+	$(BIN)/mypy
+
+# What users of the library see: every public name has to be fully typed. Pyright asks the first python on the path where things are.
+check-api: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes warren --ignoreexternal
+
+bench: $(READY) ## the benchmarks; each prints JSON
+	$(BIN)/python -m benchmarks
+
+soak: $(READY) ## the long tests, SOAK_SECONDS each
+	WARREN_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak --hypothesis-profile=soak -o faulthandler_timeout=0
+
+format: $(READY) ## sort the imports and format the code
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove everything that was built
+	rm -rf .venv build dist src/*.egg-info .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find actors benchmarks examples mailbox src storage tests transport -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

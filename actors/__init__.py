@@ -1,0 +1,1 @@
+"""The running sessions: supervisor, session and storage actors, turns and tools."""

@@ -1,0 +1,158 @@
+"""One session's event stream: numbered once, kept until it is stored, handed to every subscriber without waiting."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+
+import attrs
+import trio
+
+from warren.events import Envelope, Event, StreamTruncated
+from warren.journal import Journal
+
+ReadLog = Callable[[str, int], Awaitable[list[Envelope]]]
+"""Reads a page of a session's stored events above a seq; empty at the end."""
+
+
+def utc_now() -> datetime:
+    """Return the wall clock's time."""
+    return datetime.now(UTC)
+
+
+@attrs.define(eq=False)
+class EventLog:
+    """The stream of one session. It outlives the actor that writes it: subscribers survive a crash and a revival.
+
+    Attributes:
+        session_id: the session.
+        read_stored: reads what the journal no longer holds; None without a store.
+        keep: without a store, how many of the newest events stay for late subscribers.
+        closed: whether the session is gone: subscriptions end.
+        journal: what the store does not have yet.
+    """
+
+    session_id: str
+    read_stored: ReadLog | None
+    keep: int
+    closed: bool = False
+    journal: Journal = attrs.field(init=False)
+    _subscribers: "list[Subscription]" = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.journal = Journal(self.session_id)
+
+    @property
+    def last_seq(self) -> int:
+        """The last number given out."""
+        return self.journal.last_seq
+
+    @property
+    def needed(self) -> bool:
+        """Whether somebody watches, or it holds events that no store has."""
+        return bool(self._subscribers) or len(self.journal) > 0
+
+    def next(self, event: Event) -> Envelope:
+        """Return the event with its number and time, without publishing it."""
+        return Envelope(self.session_id, self.journal.last_seq + 1, utc_now(), event)
+
+    def publish(self, envelope: Envelope) -> None:
+        """Append to the journal and hand to every subscriber; never waits."""
+        self.journal.append(envelope)
+        for subscriber in self._subscribers:
+            subscriber.push(envelope)
+
+    def stored(self) -> None:
+        """The store has everything up to now. Without a store: forget the oldest past `keep`."""
+        if self.read_stored is not None:
+            self.journal.forget()
+        else:
+            self.journal.forget_oldest(self.keep)
+
+    def close(self) -> None:
+        """End every subscription after what was published."""
+        self.closed = True
+        for subscriber in self._subscribers:
+            subscriber.wake()
+
+    def attach(self, subscription: "Subscription") -> None:
+        """Count a subscription in: from now on it is pushed to."""
+        self._subscribers.append(subscription)
+
+    def detach(self, subscription: "Subscription") -> None:
+        """Count a subscription out. Idempotent."""
+        if subscription in self._subscribers:
+            self._subscribers.remove(subscription)
+
+
+@attrs.define(eq=False)
+class Subscription(AsyncIterator[Envelope]):
+    """One reader of a session's events: first what it has missed, from store and journal; then live, from a buffer.
+
+    Attributes:
+        log: the stream.
+        cursor: the last seq that was queued for the reader.
+        limit: events that may wait for the reader while it follows live; past it there is a gap.
+    """
+
+    log: EventLog
+    cursor: int
+    limit: int
+    _ready: deque[Envelope] = attrs.field(factory=deque)
+    _dropped: int = 0
+    _live: bool = False
+    _wakeup: trio.Event = attrs.field(factory=trio.Event)
+
+    def push(self, envelope: Envelope) -> None:
+        """Take a live event, or count it as dropped until the reader has emptied its buffer."""
+        if not self._live:
+            return
+        if self._dropped or len(self._ready) >= self.limit:
+            self._dropped += 1
+        else:
+            self._ready.append(envelope)
+            self.cursor = envelope.seq
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the reader look again."""
+        self._wakeup.set()
+
+    async def __anext__(self) -> Envelope:
+        while not self._ready:
+            if self._dropped:
+                self._skip(self._dropped, to=self.log.last_seq)
+            elif not self._live:
+                await self._catch_up()
+            elif self.log.closed:
+                raise StopAsyncIteration
+            else:
+                self._wakeup = trio.Event()
+                await self._wakeup.wait()
+        return self._ready.popleft()
+
+    async def _catch_up(self) -> None:
+        """Queue the next events above the cursor; with none left, go live. No checkpoint between look and leap."""
+        await trio.lowlevel.checkpoint()
+        log, floor = self.log, self.log.journal.floor
+        if self.cursor >= log.last_seq:
+            self._live = True
+        elif self.cursor >= floor:
+            self._queue(log.journal.after(self.cursor))
+            self.cursor = log.last_seq
+        elif log.read_stored is None:
+            self._skip(floor - self.cursor, to=floor)
+        elif page := await log.read_stored(log.session_id, self.cursor):
+            self._queue(page)
+        else:
+            self.cursor = floor
+
+    def _queue(self, envelopes: list[Envelope]) -> None:
+        self._ready.extend(envelopes)
+        self.cursor = envelopes[-1].seq
+
+    def _skip(self, dropped: int, *, to: int) -> None:
+        """Queue the one marker of a gap: it repeats the last delivered seq, from which a replay fills it."""
+        marker = StreamTruncated(dropped, self.cursor)
+        self._ready.append(Envelope(self.log.session_id, self.cursor, utc_now(), marker))
+        self._dropped = 0
+        self.cursor = to

@@ -1,0 +1,54 @@
+"""What the actors are told. Each message names the type of its reply."""
+
+from typing import Any, ClassVar, Literal, TypeVar
+
+import attrs
+
+from warren.budget import Budget
+from warren.mailbox import Message, Signal
+from warren.records import SessionRecord
+from warren.service import OnEvent
+from warren.storage.operations import Operation
+from warren.views import TurnResult
+
+R = TypeVar("R")
+
+
+@attrs.frozen
+class StartTurn(Message[TurnResult]):
+    """Run one turn; the options hold for it alone, None takes the session's."""
+
+    signal: ClassVar[Signal | None] = Signal.START
+    prompt: str
+    model: str | None = None
+    provider: str | None = None
+    max_tokens: int | None = None
+    budget: Budget | None = None
+    on_event: OnEvent | None = None
+
+
+@attrs.frozen
+class Interrupt(Message[None]):
+    """End the running turn; answered when it has ended."""
+
+    signal: ClassVar[Signal | None] = Signal.INTERRUPT
+
+
+@attrs.frozen
+class Retire(Message[None]):
+    """End the session's actor after the running turn; `archive` and `delete` change the store first."""
+
+    signal: ClassVar[Signal | None] = Signal.RETIRE
+    how: Literal["stop", "archive", "delete"]
+
+
+@attrs.frozen
+class Load(Message[SessionRecord]):
+    """Answered once the session is in memory."""
+
+
+@attrs.frozen
+class Write(Message[Any]):
+    """Apply one operation to the store; answered after its commit with what the operation returns."""
+
+    operation: Operation[Any]

@@ -1,0 +1,114 @@
+"""One model call with its retries; what was shown to subscribers once is never shown again."""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from warren.config import RetryPolicy
+from warren.errors import ProviderError, WarrenError
+from warren.events import Event, ReasoningDelta, Retrying, TextDelta
+from warren.messages import AssistantMessage, TextBlock
+from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+
+logger: Final = logging.getLogger("warren.model")
+
+
+@attrs.define
+class Shown:
+    """The text of one kind that subscribers have seen of this call, and where the running attempt stands in it.
+
+    A retried attempt repeats the beginning as a rule: that part is passed over. Where it turns out differently, the
+    rest of the attempt is not streamed at all; `text_complete` then brings the whole text.
+    """
+
+    parts: list[str] = attrs.field(factory=list)
+    _earlier: str = ""
+    _position: int = 0
+    _diverged: bool = False
+
+    def retry(self) -> None:
+        """Begin another attempt."""
+        self._earlier = "".join(self.parts)
+        self._position = 0
+        self._diverged = False
+
+    def fresh(self, text: str) -> str:
+        """Return the part of the attempt's next piece that is to be shown."""
+        known = self._earlier[self._position : self._position + len(text)]
+        self._position += len(text)
+        if self._diverged or not text.startswith(known):
+            self._diverged = True
+            return ""
+        rest = text[len(known) :]
+        if rest:
+            self.parts.append(rest)
+        return rest
+
+
+@attrs.define
+class ModelCall:
+    """One step's call.
+
+    Attributes:
+        emit: takes the events.
+        policy: how often and when to try again.
+        text: the answer's text as shown so far; what is kept of an interrupted call.
+        reasoning: likewise for reasoning.
+    """
+
+    emit: Callable[[Event], None]
+    policy: RetryPolicy
+    text: Shown = attrs.field(factory=Shown)
+    reasoning: Shown = attrs.field(factory=Shown)
+
+    async def run(self, choice: ModelChoice, request: ModelRequest) -> ModelReply:
+        """Return the model's reply. Raises ProviderError when it is final or the attempts are used up."""
+        attempt = 1
+        while True:
+            try:
+                return await self._attempt(choice, request)
+            except ProviderError as exc:
+                if not exc.retryable or attempt >= self.policy.max_attempts:
+                    raise
+                delay = retry_delay(self.policy, attempt, exc.retry_after)
+                attempt += 1
+                self.emit(Retrying(attempt, self.policy.max_attempts, exc.message, round(delay * 1000)))
+            await trio.sleep(delay)
+            self.text.retry()
+            self.reasoning.retry()
+
+    def partial(self) -> AssistantMessage | None:
+        """Return what an ended call had said, without its reasoning: a provider refuses reasoning that is cut."""
+        text = "".join(self.text.parts)
+        return AssistantMessage((TextBlock(text),), "cancelled") if text else None
+
+    async def _attempt(self, choice: ModelChoice, request: ModelRequest) -> ModelReply:
+        try:
+            return await choice.provider.complete(request, self._piece)
+        except WarrenError:
+            raise
+        except Exception as exc:  # a provider is the host's code: its bug fails this turn, not the session
+            logger.exception("provider of model %s raised", choice.model)
+            raise ProviderError(f"the provider failed: {type(exc).__name__}: {exc}", cause="provider_bug") from exc
+
+    def _piece(self, piece: Piece) -> None:
+        match piece:
+            case TextPiece(text):
+                if fresh := self.text.fresh(text):
+                    self.emit(TextDelta(fresh))
+            case ReasoningPiece(text):
+                if fresh := self.reasoning.fresh(text):
+                    self.emit(ReasoningDelta(fresh))
+
+
+def retry_delay(policy: RetryPolicy, attempt: int, retry_after: float | None) -> float:
+    """Return the seconds to wait after the failed `attempt` (from 1); the provider's own wish wins, up to a bound."""
+    if retry_after is not None:
+        return min(max(retry_after, 0.0), policy.max_retry_after)
+    delay = min(policy.initial_delay * policy.factor ** (attempt - 1), policy.max_delay)
+    spread: float = delay * policy.jitter * random.uniform(-1, 1)  # noqa: S311 - spreads load, hides nothing
+    return delay + spread

@@ -1,0 +1,114 @@
+"""The storage actor: takes whatever waits in its mailbox and commits it as one group."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar, cast
+
+import attrs
+import trio
+
+from warren.actors.messages import Write
+from warren.actors.supervision import Restarts, supervise, supervised_nursery
+from warren.errors import StoreError, WarrenError
+from warren.mailbox import Mail, Mailbox, MailboxClosedError
+from warren.storage import Operation, Store
+
+R = TypeVar("R")
+OpenStore = Callable[[], Awaitable[Store]]
+WAITING_WRITES: Final = 100_000
+
+
+@attrs.define(eq=False)
+class StorageActor:
+    """Owns the store. Reads go past its mailbox, to connections of their own: they never wait for a commit.
+
+    Attributes:
+        last_error: what the newest failed write said; None while writes succeed.
+    """
+
+    _open_store: OpenStore
+    _store: Store | None
+    last_error: str | None = None
+    _stale: Store | None = None
+    _mailbox: Mailbox = attrs.field(factory=lambda: Mailbox(WAITING_WRITES))
+    _batch: list[Mail[Any]] = attrs.field(factory=list)
+
+    @property
+    def store(self) -> Store:
+        """The open store, for reading. Raises StoreError for the moment in which a crashed actor restarts."""
+        if self._store is None:
+            raise _crashed()
+        return self._store
+
+    async def write(self, operation: Operation[R]) -> R:
+        """Commit one operation together with what else waits. Raises its typed error; then nothing of it was written.
+
+        Trap: a cancelled call may have been written all the same.
+        """
+        result: R = await self._mailbox.ask(Write(operation))
+        return result
+
+    async def run(self, restarts: Restarts) -> None:
+        """Serve until the mailbox is closed and empty, through restarts; then close the store."""
+        with trio.CancelScope(shield=True):
+            try:
+                await supervise("storage", self._serve, restarts, self._crash)
+            finally:
+                self._mailbox.abandon(_closed)
+                if self._store is not None:
+                    await self._store.aclose()
+
+    def close(self) -> None:
+        """Refuse new writes; those that wait are still committed."""
+        self._mailbox.close(_closed)
+
+    async def _serve(self) -> None:
+        stale, self._stale = self._stale, None
+        if stale is not None:
+            await stale.aclose()
+        if self._store is None:
+            self._store = await self._open_store()
+        while True:
+            try:
+                self._batch = await self._mailbox.receive()
+            except MailboxClosedError:
+                return
+            operations = [cast("Write", mail.message).operation for mail in self._batch]
+            self._answer(await self._store.write(operations))
+
+    def _answer(self, outcomes: list[Any]) -> None:
+        self.last_error = None
+        for mail, result in zip(self._batch, outcomes, strict=True):
+            if isinstance(result, StoreError):
+                self.last_error = result.message
+            if isinstance(result, WarrenError):
+                mail.refuse(result)
+            else:
+                mail.answer(result)
+        self._batch = []
+
+    def _crash(self) -> None:
+        batch, self._batch = self._batch, []
+        for mail in batch:
+            mail.refuse(_crashed())
+        self._stale, self._store = self._store, None
+
+
+@asynccontextmanager
+async def open_storage(open_store: OpenStore, restarts: Restarts) -> AsyncIterator[StorageActor]:
+    """Open the store and run its actor; on leaving, what waits is committed first."""
+    actor = StorageActor(open_store, await open_store())
+    async with supervised_nursery() as nursery:
+        nursery.start_soon(actor.run, restarts)
+        try:
+            yield actor
+        finally:
+            actor.close()
+
+
+def _closed() -> WarrenError:
+    return StoreError("the store is closed", cause="closed", retryable=False)
+
+
+def _crashed() -> WarrenError:
+    return StoreError("the storage actor crashed; what waited was not confirmed", cause="crash")

@@ -1,0 +1,74 @@
+"""How crashes are contained: restarts within an intensity, and nurseries whose errors arrive plain."""
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from warren.config import Intensity
+
+logger: Final = logging.getLogger("warren.supervision")
+
+
+@attrs.define
+class Restarts:
+    """Counts an actor's crashes against its allowed intensity."""
+
+    intensity: Intensity
+    _crashes: deque[float] = attrs.field(factory=deque)
+
+    def allow(self, now: float) -> bool:
+        """Book a crash at `now` (seconds); return whether the actor may be restarted once more."""
+        self._crashes.append(now)
+        while self._crashes and self._crashes[0] <= now - self.intensity.seconds:
+            self._crashes.popleft()
+        return len(self._crashes) <= self.intensity.restarts
+
+
+@asynccontextmanager
+async def supervised_nursery() -> AsyncIterator[trio.Nursery]:
+    """Open a nursery for long-lived actors.
+
+    What the body raises leaves as it was raised. An actor that gives up ends the body, and its error leaves plain.
+    """
+    failure: Exception | KeyboardInterrupt | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                yield nursery
+            except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001 - kept out of the nursery, which would wrap it, and raised below
+                failure = exc
+    except ExceptionGroup as group:
+        failure = failure or _first(group)
+    if failure is not None:
+        raise failure
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+class ActorFailedError(Exception):
+    """An actor crashed more often than its intensity allows; the runtime has stopped. `__cause__` is the last crash."""
+
+
+async def supervise(
+    name: str, run: Callable[[], Awaitable[None]], restarts: Restarts, crashed: Callable[[], None]
+) -> None:
+    """Run an actor until it ends by itself; after a crash call `crashed` and start it again.
+
+    Raises ActorFailedError past the allowed intensity.
+    """
+    while True:
+        try:
+            return await run()
+        except Exception as exc:
+            logger.exception("%s actor crashed", name)
+            crashed()
+            if not restarts.allow(trio.current_time()):
+                raise ActorFailedError(f"the {name} actor crashed too often; the last time: {exc!r}") from exc

@@ -1,0 +1,120 @@
+"""Running the tools a model asked for: in parallel, each with its own time limit, each reported as it ends."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from warren import codec
+from warren.events import (
+    Event,
+    ToolCallRequested,
+    ToolExecutionCompleted,
+    ToolExecutionStarted,
+    ToolExecutionTimedOut,
+    ToolResultReceived,
+)
+from warren.messages import ToolResult, ToolUseBlock
+from warren.tools import Tool, ToolArgumentsError
+
+logger: Final = logging.getLogger("warren.tools")
+
+
+@attrs.define
+class ToolRun:
+    """The tool calls of one step.
+
+    Attributes:
+        tools: what may be called, by name.
+        emit: takes the events.
+        timeout: seconds for a tool that names no limit of its own.
+        threads: how many sync tools run at once in the runtime.
+        results: by call id; complete after `run`, and after `close` in any case.
+    """
+
+    tools: Mapping[str, Tool]
+    emit: Callable[[Event], None]
+    timeout: float
+    threads: trio.CapacityLimiter
+    results: dict[str, ToolResult] = attrs.field(factory=dict)
+    _calls: Sequence[ToolUseBlock] = ()
+    _started: dict[str, float] = attrs.field(factory=dict)
+
+    async def run(self, calls: Sequence[ToolUseBlock], allowed: int) -> None:
+        """Run all calls; those past the first `allowed` ones are refused: the budget is used up."""
+        self._calls = calls
+        for call in calls:
+            self.emit(ToolCallRequested(call.id, call.name, call.args))
+        async with trio.open_nursery() as nursery:
+            for index, call in enumerate(calls):
+                if index >= allowed:
+                    self._refuse(call, "not run: the tool-call budget is used up")
+                else:
+                    self._start(nursery, call)
+
+    def close(self, reason: str) -> None:
+        """Give every call without a result an error result, so that the transcript stays valid."""
+        for call in self._calls:
+            if call.id not in self.results:
+                self._finish(call, reason, is_error=True)
+
+    def ordered(self) -> tuple[ToolResult, ...]:
+        """Return the results in call order."""
+        return tuple(self.results[call.id] for call in self._calls)
+
+    def _start(self, nursery: trio.Nursery, call: ToolUseBlock) -> None:
+        tool = self.tools.get(call.name)
+        if tool is None:
+            known = ", ".join(sorted(self.tools)) or "none"
+            return self._refuse(call, f"there is no tool {call.name!r}; there are: {known}")
+        if call.invalid_args is not None:
+            return self._refuse(call, f"the arguments are not a JSON object: {call.invalid_args[:2000]}")
+        try:
+            bound = tool.bind(call.args)
+        except ToolArgumentsError as exc:
+            return self._refuse(call, f"bad arguments: {exc}")
+        self._started[call.id] = trio.current_time()
+        self.emit(ToolExecutionStarted(call.id, call.name))
+        nursery.start_soon(self._run_one, call, tool, bound)
+        return None
+
+    async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
+        limit = tool.timeout or self.timeout
+        with trio.move_on_after(limit) as scope:
+            try:
+                content, is_error = _as_text(await self._invoke(tool, bound)), False
+            except Exception as exc:
+                logger.info("tool %s failed", call.name, exc_info=True)
+                content, is_error = f"{type(exc).__name__}: {exc}", True
+        if scope.cancelled_caught:
+            self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
+            content, is_error = f"timed out after {limit:g} s", True
+        self._finish(call, content, is_error=is_error)
+
+    async def _invoke(self, tool: Tool, bound: dict[str, Any]) -> object:
+        if tool.is_async:
+            return await tool.call(**bound)
+        call = partial(tool.call, **bound)
+        return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.threads)
+
+    def _refuse(self, call: ToolUseBlock, reason: str) -> None:
+        self.results[call.id] = ToolResult(call.id, reason, is_error=True)
+        self.emit(ToolResultReceived(call.id, call.name, is_error=True))
+
+    def _finish(self, call: ToolUseBlock, content: str, *, is_error: bool) -> None:
+        started = self._started.get(call.id)
+        if started is None:
+            return self._refuse(call, content)
+        content = content.encode("utf-8", "replace").decode()
+        duration = round((trio.current_time() - started) * 1000)
+        self.results[call.id] = ToolResult(call.id, content, is_error)
+        self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration))
+        self.emit(ToolResultReceived(call.id, call.name, is_error))
+        return None
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else codec.encode(value).decode()

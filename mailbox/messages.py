@@ -1,0 +1,85 @@
+"""What travels between actors: messages typed by their reply, and the one-shot slot the reply lands in."""
+
+from typing import Any, ClassVar, Generic, TypeVar
+
+import attrs
+import outcome
+import trio
+
+from warren.mailbox.lifecycle import Signal
+
+R = TypeVar("R")
+
+
+class Message(Generic[R]):
+    """Base of all messages: `class StartTurn(Message[TurnResult])` is answered with a TurnResult.
+
+    Subclasses are frozen attrs classes, so that a message cannot change once it is sent. One with a `signal` is a move
+    of the session's lifecycle: the mailbox takes it only where the table allows the move, and claims it then.
+    """
+
+    __slots__ = ()
+    signal: ClassVar[Signal | None] = None
+
+
+@attrs.define(eq=False)
+class Reply(Generic[R]):
+    """A one-shot slot for an answer: settled once, awaited by at most one task.
+
+    Settling it when nobody waits any more is fine: a caller that went away must not break the actor.
+    """
+
+    _outcome: outcome.Outcome[R] | None = None
+    _task: trio.lowlevel.Task | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the answer is there."""
+        return self._outcome is not None
+
+    def send(self, value: R) -> None:
+        """Answer with a value. A second answer is passed over."""
+        self._settle(outcome.Value(value))
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, raised in the waiting task. A second answer is passed over."""
+        self._settle(outcome.Error(error))
+
+    async def wait(self) -> R:
+        """Return the answer or raise its error. Cancelling the wait leaves the request running."""
+        if self._outcome is not None:
+            await trio.lowlevel.checkpoint()
+            return self._outcome.unwrap()
+        self._task = trio.lowlevel.current_task()
+        value: R = await trio.lowlevel.wait_task_rescheduled(self._abandon)
+        return value
+
+    def _settle(self, result: outcome.Outcome[R]) -> None:
+        if self._outcome is not None:
+            return
+        self._outcome = result
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task, result)
+            self._task = None
+
+    def _abandon(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+@attrs.frozen(eq=False)
+class Mail(Generic[R]):
+    """A message in a mailbox, with the slot for its reply; None where the sender wants none."""
+
+    message: Message[R]
+    reply: Reply[R] | None = None
+
+    def answer(self, value: R) -> None:
+        """Settle the reply, if one is wanted."""
+        if self.reply is not None:
+            self.reply.send(value)
+
+    def refuse(self, error: Exception) -> None:
+        """Settle the reply with an error, if one is wanted."""
+        if self.reply is not None:
+            self.reply.fail(error)

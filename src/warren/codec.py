@@ -1,0 +1,282 @@
+"""The one place that turns objects into JSON and back.
+
+Outside boundaries are strict: exact types, no unknown keys, errors that name the path of the bad field. Stored rows
+are read leniently in keys only, so that an older version can read what a newer one wrote.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+
+import attrs
+import cattrs
+import msgspec
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
+
+from warren import events, messages
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
+
+T = TypeVar("T")
+JSON_TYPES: Final = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
+_SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def _snake(name: str) -> str:
+    return _SNAKE.sub("_", name).lower()
+
+
+EVENT_TYPES: Final = {_snake(cls.__name__): cls for cls in get_args(events.Event) if cls is not events.UnknownEvent}
+BLOCK_TYPES: Final = {
+    "text": messages.TextBlock,
+    "reasoning": messages.ReasoningBlock,
+    "tool_use": messages.ToolUseBlock,
+}
+ROLES: Final = {
+    "system": messages.SystemMessage,
+    "user": messages.UserMessage,
+    "assistant": messages.AssistantMessage,
+    "tool_results": messages.ToolResultsMessage,
+}
+
+
+class _BadFieldError(Exception):
+    """A value that does not fit, before its path is known."""
+
+
+def _exactly(cls: type) -> Callable[[Any, Any], Any]:
+    def structure(value: Any, _: Any) -> Any:
+        if type(value) is cls or (cls is float and type(value) is int):
+            return value
+        raise _BadFieldError(f"must be {JSON_TYPES[cls]}")
+
+    return structure
+
+
+def _text(value: Any, _: Any) -> str:
+    if type(value) is not str:
+        raise _BadFieldError("must be a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _BadFieldError("has a lone surrogate, which UTF-8 cannot hold") from None
+    return value
+
+
+def _moment(value: Any, _: Any) -> datetime:
+    try:
+        moment = datetime.fromisoformat(_text(value, None))
+    except ValueError:
+        raise _BadFieldError("must be an RFC 3339 time") from None
+    if moment.tzinfo is None:
+        raise _BadFieldError("must have a time zone")
+    return moment
+
+
+def _origin(cls: Any) -> Any:
+    return get_origin(cls)
+
+
+def _one_of(choices: Any) -> Callable[[Any, Any], Any]:
+    allowed = get_args(choices)
+
+    def structure(value: Any, _: Any) -> Any:
+        if isinstance(value, str) and value in allowed:
+            return value
+        raise _BadFieldError(f"must be one of {', '.join(map(str, allowed))}")
+
+    return structure
+
+
+def _with_tag(converter: cattrs.Converter, cls: Any, tag: str, name: str) -> Callable[[Any], Any]:
+    fields: Callable[[Any], Any] = make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True)
+    return lambda obj: {tag: name, **fields(obj)}
+
+
+def _tagged(
+    converter: cattrs.Converter, union: Any, tag: str, classes: Mapping[str, type], unknown: type | None
+) -> None:
+    """Teach the converter a union of classes told apart by a tag; `unknown` keeps what has another tag."""
+    for name, cls in classes.items():
+        converter.register_unstructure_hook(cls, _with_tag(converter, cls, tag, name))
+    if unknown is not None:
+        converter.register_unstructure_hook(unknown, lambda obj: {tag: obj.type, **obj.data})
+    converter.register_unstructure_hook(union, converter.unstructure)
+
+    def structure(value: Any, _: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _BadFieldError("must be an object")
+        name = value.get(tag)
+        rest = {key: item for key, item in value.items() if key != tag}
+        if isinstance(name, str) and name in classes:
+            return converter.structure(rest, classes[name])
+        if isinstance(name, str) and unknown is not None:
+            return unknown(name, rest)
+        raise _BadFieldError(f"`{tag}` must be one of {', '.join(classes)}")
+
+    converter.register_structure_hook_func(lambda candidate: candidate == union, structure)
+
+
+def _guard_containers(converter: cattrs.Converter) -> None:
+    """Refuse what cattrs would take for a container by duck typing (a string for a list, a list for an object)."""
+
+    def sequence(cls: Any) -> Callable[[Any, Any], Any]:
+        item = get_args(cls)[0]
+
+        def structure(value: Any, _: Any) -> Any:
+            if type(value) is not list and type(value) is not tuple:
+                raise _BadFieldError("must be a list")
+            return _each(converter, enumerate(value), item, tuple)
+
+        return structure
+
+    def mapping(cls: Any) -> Callable[[Any, Any], Any]:
+        item = get_args(cls)[1]
+
+        def structure(value: Any, _: Any) -> Any:
+            if not isinstance(value, dict):
+                raise _BadFieldError("must be an object")
+            return value if item is Any else _each(converter, value.items(), item, dict)
+
+        return structure
+
+    converter.register_structure_hook_factory(lambda cls: _origin(cls) in (tuple, Sequence), sequence)
+    converter.register_structure_hook_factory(lambda cls: _origin(cls) in (dict, Mapping), mapping)
+
+
+def _each(converter: cattrs.Converter, items: Any, item_type: Any, build: type) -> Any:
+    """Structure each item; errors are collected under its index or key."""
+    done: list[Any] = []
+    errors: list[Exception] = []
+    for key, value in items:
+        try:
+            done.append((key, converter.structure(value, item_type)))
+        except Exception as exc:  # noqa: BLE001 - cattrs hooks raise what they like; the path is added below
+            exc.add_note(f"{_KEY_NOTE}{key}")
+            errors.append(exc)
+    if errors:
+        raise cattrs.BaseValidationError("bad items", errors, list)
+    return dict(done) if build is dict else tuple(value for _, value in done)
+
+
+_KEY_NOTE: Final = "warren key: "
+
+
+def _make(*, strict: bool) -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=strict, detailed_validation=True)
+    for cls in (bool, int, float):
+        converter.register_structure_hook(cls, _exactly(cls))
+    converter.register_structure_hook(str, _text)
+    converter.register_structure_hook(datetime, _moment)
+    converter.register_unstructure_hook(datetime, lambda moment: moment)
+    converter.register_structure_hook(Path, lambda value, _: Path(_text(value, None)))
+    converter.register_unstructure_hook(Path, str)
+    converter.register_structure_hook_factory(lambda cls: _origin(cls) is Literal, _one_of)
+    _guard_containers(converter)
+    _structure_objects(converter, strict=strict)
+    _tagged(converter, messages.Block, "type", BLOCK_TYPES, messages.UnknownBlock)
+    _tagged(converter, messages.Message, "role", ROLES, None)
+    _tagged(converter, events.Event, "type", EVENT_TYPES, events.UnknownEvent)
+    return converter
+
+
+def _structure_objects(converter: cattrs.Converter, *, strict: bool) -> None:
+    def factory(cls: Any) -> Callable[[Any, Any], Any]:
+        inner = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=strict)
+
+        def structure(value: Any, hint: Any) -> Any:
+            if not isinstance(value, dict):
+                raise _BadFieldError("must be an object")
+            return inner(value, hint)
+
+        return structure
+
+    converter.register_structure_hook_factory(attrs.has, factory)
+    converter.register_unstructure_hook_factory(
+        attrs.has, lambda cls: make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True)
+    )
+
+
+_strict: Final = _make(strict=True)
+_stored: Final = _make(strict=False)
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+
+
+def encode(value: object) -> bytes:
+    """Return the JSON of a domain object or of plain data, in UTF-8; fields at their default are left out."""
+    return _encode(_strict.unstructure(value))
+
+
+def to_data(value: object) -> Any:
+    """Return a domain object as plain data (dict, list, str, …, datetime)."""
+    return _strict.unstructure(value)
+
+
+def parse(raw: bytes | str) -> Any:
+    """Return the data of a JSON text. Raises ValueError where it is not JSON in UTF-8."""
+    try:
+        return _decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise ValueError(str(exc) or "too deeply nested") from exc
+
+
+def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
+    """Build `cls` from data of an outside boundary.
+
+    Raises InvalidParamsError that names the path of the first bad field, as in `$.budget.max_tokens`.
+    """
+    try:
+        return _strict.structure(data, cls)
+    except Exception as exc:  # noqa: BLE001 - cattrs raises groups and what hooks raise; all of it is bad input
+        path, problem = _locate(exc, root)
+        raise InvalidParamsError(f"{path}: {problem}", path=path) from None
+
+
+def decode_stored(cls: Any, raw: bytes | str) -> Any:
+    """Build `cls` from a stored row; keys of newer versions are passed over. Raises ValueError on a damaged row."""
+    try:
+        return _stored.structure(_decode(raw), cls)
+    except Exception as exc:
+        path, problem = _locate(exc, "$")
+        raise ValueError(f"damaged row: {path}: {problem}") from exc
+
+
+def decode_message(raw: bytes | str) -> messages.Message:
+    """Build a message from its stored row. Raises ValueError on a damaged row."""
+    return decode_stored(messages.Message, raw)  # type: ignore[no-any-return]
+
+
+def decode_event(raw: bytes | str) -> events.Event:
+    """Build an event from its stored row; unknown ones are kept. Raises ValueError on a damaged row."""
+    return decode_stored(events.Event, raw)  # type: ignore[no-any-return]
+
+
+def _locate(exc: BaseException, path: str) -> tuple[str, str]:
+    """Return the path and the problem of the first bad field inside a validation error."""
+    if isinstance(exc, cattrs.BaseValidationError):
+        inner = exc.exceptions[0]
+        return _locate(inner, path + _step(inner))
+    if isinstance(exc, cattrs.ForbiddenExtraKeysError):
+        name = min(exc.extra_fields)
+        return f"{path}.{name}", "is not a known field"
+    if isinstance(exc, FieldValueError):
+        return f"{path}.{exc.field}", exc.problem
+    if isinstance(exc, KeyError):
+        return path, "is required"
+    if isinstance(exc, _BadFieldError | ValueError):
+        return path, str(exc)
+    return path, "has the wrong type"
+
+
+def _step(exc: BaseException) -> str:
+    """Return how the path goes on to a nested error: `.field` or `[index]`."""
+    for note in getattr(exc, "__notes__", ()):
+        if isinstance(note, cattrs.AttributeValidationNote):
+            return f".{note.name}"
+        if isinstance(note, str) and note.startswith(_KEY_NOTE):
+            key = note.removeprefix(_KEY_NOTE)
+            return f"[{key}]" if key.isdigit() else f".{key}"
+    return ""

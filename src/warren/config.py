@@ -1,0 +1,101 @@
+"""Settings of a runtime; plain values, no I/O."""
+
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+from warren.budget import Budget
+from warren.fields import not_negative, positive
+
+
+@attrs.frozen
+class RetryPolicy:
+    """How a failed model call is tried again: delays in seconds, growing by `factor`, spread by `jitter`.
+
+    A provider's own Retry-After wins over the computed delay, up to `max_retry_after`.
+    """
+
+    max_attempts: int = attrs.field(default=3, validator=positive)
+    initial_delay: float = attrs.field(default=0.5, validator=not_negative)
+    factor: float = attrs.field(default=2.0, validator=positive)
+    jitter: float = attrs.field(default=0.1, validator=not_negative)
+    max_delay: float = attrs.field(default=30.0, validator=not_negative)
+    max_retry_after: float = attrs.field(default=60.0, validator=not_negative)
+
+
+@attrs.frozen
+class Limits:
+    """Bounds of one runtime; times in seconds.
+
+    Attributes:
+        max_sessions: turns that run at once; idle sessions do not count.
+        mailbox: messages that may wait in one session's mailbox.
+        turn: budget of every turn that names none of its own; its `max_steps` is the step limit.
+        tool_timeout: a tool's time limit, unless the tool has its own.
+        tool_threads: sync tools that run at once.
+        subscription: events a subscriber may fall behind before it gets a gap.
+        event_log: events that a session without a store keeps for late subscribers.
+        interrupt_grace: how long `interrupt` waits for the turn to end.
+        drain: how long shutdown waits for interrupted turns to end.
+    """
+
+    max_sessions: int = attrs.field(default=10_000, validator=positive)
+    mailbox: int = attrs.field(default=1_000, validator=positive)
+    turn: Budget = attrs.field(factory=lambda: Budget(max_steps=100))
+    tool_timeout: float = attrs.field(default=600.0, validator=positive)
+    tool_threads: int = attrs.field(default=40, validator=positive)
+    subscription: int = attrs.field(default=256, validator=positive)
+    event_log: int = attrs.field(default=10_000, validator=positive)
+    interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)
+    drain: float = attrs.field(default=10.0, validator=not_negative)
+
+
+@attrs.frozen
+class Intensity:
+    """How often an actor may crash and be restarted: past `restarts` in `seconds` the supervisor stops."""
+
+    restarts: int = attrs.field(default=5, validator=not_negative)
+    seconds: float = attrs.field(default=10.0, validator=positive)
+
+
+@attrs.frozen
+class StoreConfig:
+    """The durable store.
+
+    Attributes:
+        path: its folder; created with its file on first use.
+        synchronous: FULL survives a power cut; NORMAL may lose the last turns in one, never a consistent file.
+        busy_timeout: seconds a commit waits for another process's lock.
+        readers: connections that serve reads.
+    """
+
+    path: Path = attrs.field(converter=Path)
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    busy_timeout: float = attrs.field(default=5.0, validator=not_negative)
+    readers: int = attrs.field(default=2, validator=positive)
+
+
+@attrs.frozen
+class Config:
+    """Everything a runtime is told at its start.
+
+    Attributes:
+        store: the durable store; None keeps everything in memory (the `session-store` capability is off).
+        model: the model of sessions that name none.
+        provider: the provider of sessions that name none; None lets the model's name decide.
+        system_prompt: of sessions that name none.
+        max_tokens: cap of one answer for sessions that name none.
+        retry: how failed model calls are tried again.
+        limits: bounds.
+        intensity: restarts of the storage actor.
+    """
+
+    store: StoreConfig | None = None
+    model: str = "echo"
+    provider: str | None = None
+    system_prompt: str | None = None
+    max_tokens: int | None = None
+    retry: RetryPolicy = attrs.field(factory=RetryPolicy)
+    limits: Limits = attrs.field(factory=Limits)
+    intensity: Intensity = attrs.field(factory=Intensity)

@@ -1,0 +1,204 @@
+"""Every error a caller can meet: a closed family, each with its stable code, and one table of numbers."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+import attrs
+
+
+class ErrorCode(StrEnum):
+    """The stable name of an error: the contract on every surface."""
+
+    SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
+    SESSION_BUSY = "SESSION_BUSY"
+    SESSION_PERSISTENCE_DISABLED = "SESSION_PERSISTENCE_DISABLED"
+    SESSION_COMPACTION_DISABLED = "SESSION_COMPACTION_DISABLED"
+    SESSION_NOT_RUNNING = "SESSION_NOT_RUNNING"
+    SESSION_STORE_ERROR = "SESSION_STORE_ERROR"
+    SESSION_MEMORY_DISABLED = "SESSION_MEMORY_DISABLED"
+    CAPACITY_EXCEEDED = "CAPACITY_EXCEEDED"
+    PROVIDER_ERROR = "PROVIDER_ERROR"
+    BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
+    AGENT_ERROR = "AGENT_ERROR"
+    INVALID_PARAMS = "INVALID_PARAMS"
+
+
+@attrs.frozen
+class Numbers:
+    """What one code is called on the surfaces that count."""
+
+    jsonrpc: int
+    http: int
+    exit: int
+    acp: int | None
+
+
+NUMBERS: Mapping[ErrorCode, Numbers] = {
+    ErrorCode.SESSION_NOT_FOUND: Numbers(-32001, 404, 1, -32002),
+    ErrorCode.SESSION_BUSY: Numbers(-32002, 409, 1, -32600),
+    ErrorCode.SESSION_PERSISTENCE_DISABLED: Numbers(-32003, 501, 1, -32601),
+    ErrorCode.SESSION_COMPACTION_DISABLED: Numbers(-32004, 501, 1, -32602),
+    ErrorCode.SESSION_NOT_RUNNING: Numbers(-32005, 409, 1, None),
+    ErrorCode.SESSION_STORE_ERROR: Numbers(-32006, 500, 1, -32603),
+    ErrorCode.SESSION_MEMORY_DISABLED: Numbers(-32007, 501, 1, -32602),
+    ErrorCode.CAPACITY_EXCEEDED: Numbers(-32008, 503, 1, -32603),
+    ErrorCode.PROVIDER_ERROR: Numbers(-32010, 502, 1, -32603),
+    ErrorCode.BUDGET_EXHAUSTED: Numbers(-32011, 429, 2, None),
+    ErrorCode.AGENT_ERROR: Numbers(-32000, 500, 1, -32603),
+    ErrorCode.INVALID_PARAMS: Numbers(-32602, 422, 2, -32602),
+}
+
+
+class WarrenError(Exception):
+    """Base of every error that Warren raises on purpose.
+
+    Attributes:
+        code: the stable code (class attribute).
+        message: one sentence for a person.
+        session_id: the session concerned, where there is one; a failed first turn names its new session here.
+        retryable: whether the same request may succeed later without a change.
+        cause: a finer reason within the code, for programs.
+        details: more data for programs, JSON-compatible.
+    """
+
+    code: ClassVar[ErrorCode]
+    retryable_by_nature: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        cause: str | None = None,
+        retryable: bool | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.session_id = session_id
+        self.cause = cause
+        self.retryable = self.retryable_by_nature if retryable is None else retryable
+        self.details = dict(details or {})
+
+    @property
+    def numbers(self) -> Numbers:
+        """The code's numbers on the surfaces that count."""
+        return NUMBERS[self.code]
+
+    def again(self) -> Self:
+        """Return the same error anew, to be raised in another task."""
+        copy = type(self).__new__(type(self), *self.args)
+        copy.__dict__.update(self.__dict__)
+        return copy
+
+    def body(self) -> dict[str, Any]:
+        """Return the error as every surface shows it: `{code, message, session_id?, retryable, details?}`."""
+        details = self.details | ({"cause": self.cause} if self.cause else {})
+        body: dict[str, Any] = {"code": self.code.value, "message": self.message, "retryable": self.retryable}
+        if self.session_id is not None:
+            body["session_id"] = self.session_id
+        if details:
+            body["details"] = details
+        return body
+
+
+class SessionNotFoundError(WarrenError):
+    """No such session: unknown, deleted, or archived where a live one is needed."""
+
+    code = ErrorCode.SESSION_NOT_FOUND
+
+
+class SessionBusyError(WarrenError):
+    """The session already runs a turn; nothing was queued."""
+
+    code = ErrorCode.SESSION_BUSY
+    retryable_by_nature = True
+
+
+class PersistenceDisabledError(WarrenError):
+    """The operation needs the `session-store` capability."""
+
+    code = ErrorCode.SESSION_PERSISTENCE_DISABLED
+
+
+class CompactionDisabledError(WarrenError):
+    """The request asks for compaction and the `session-compaction` capability is off."""
+
+    code = ErrorCode.SESSION_COMPACTION_DISABLED
+
+
+class SessionNotRunningError(WarrenError):
+    """There is no turn to interrupt."""
+
+    code = ErrorCode.SESSION_NOT_RUNNING
+
+
+class StoreError(WarrenError):
+    """The store refused: nothing of the operation was written."""
+
+    code = ErrorCode.SESSION_STORE_ERROR
+    retryable_by_nature = True
+
+
+class MemoryDisabledError(WarrenError):
+    """The operation needs the `memory-store` capability."""
+
+    code = ErrorCode.SESSION_MEMORY_DISABLED
+
+
+class CapacityExceededError(WarrenError):
+    """As many turns run as the runtime was configured for."""
+
+    code = ErrorCode.CAPACITY_EXCEEDED
+    retryable_by_nature = True
+
+
+class ProviderError(WarrenError):
+    """The model provider failed.
+
+    `retry_after` is the provider's own wish in seconds, where it stated one.
+    """
+
+    code = ErrorCode.PROVIDER_ERROR
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        cause: str | None = None,
+        retryable: bool | None = None,
+        details: Mapping[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, session_id=session_id, cause=cause, retryable=retryable, details=details)
+        self.retry_after = retry_after
+
+
+class BudgetExhaustedError(WarrenError):
+    """A budget of the turn or the session ran out; `details` has the budget and the text so far."""
+
+    code = ErrorCode.BUDGET_EXHAUSTED
+
+
+class AgentError(WarrenError):
+    """The turn ended without an answer; `cause` says why (`cancelled`, `crash`, `shutting_down`)."""
+
+    code = ErrorCode.AGENT_ERROR
+
+    @property
+    def numbers(self) -> Numbers:
+        """As the table, but a cancelled turn is 409 over HTTP."""
+        numbers = NUMBERS[self.code]
+        return attrs.evolve(numbers, http=409) if self.cause == "cancelled" else numbers
+
+
+class InvalidParamsError(WarrenError):
+    """Bad input; `details["path"]` names the field."""
+
+    code = ErrorCode.INVALID_PARAMS
+
+    def __init__(self, message: str, *, path: str, session_id: str | None = None) -> None:
+        super().__init__(message, session_id=session_id, details={"path": path})
+        self.path = path

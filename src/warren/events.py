@@ -1,0 +1,201 @@
+"""What a turn tells its watchers. On the wire `run_*` speaks of a turn and `turn_*` of a step, as the field does."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+import attrs
+
+from warren.messages import StopReason
+from warren.usage import Usage
+
+FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "crash"]
+
+
+@attrs.frozen
+class RunStarted:
+    """A turn began."""
+
+    session_id: str
+    prompt: str
+
+
+@attrs.frozen
+class TurnStarted:
+    """A step began; `turn_number` counts the session's steps from 0 and survives restarts."""
+
+    turn_number: int
+
+
+@attrs.frozen
+class TextDelta:
+    """The next piece of the answer."""
+
+    delta: str
+
+
+@attrs.frozen
+class ReasoningDelta:
+    """The next piece of the model's readable reasoning."""
+
+    delta: str
+
+
+@attrs.frozen
+class TextComplete:
+    """The whole text of the step; it counts where the deltas of a retried call are incomplete."""
+
+    content: str
+
+
+@attrs.frozen
+class ToolCallRequested:
+    """The model asked for a tool."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any]
+
+
+@attrs.frozen
+class ToolExecutionStarted:
+    """A tool began to run."""
+
+    id: str
+    name: str
+
+
+@attrs.frozen
+class ToolExecutionCompleted:
+    """A tool ended; reported as each one finishes."""
+
+    id: str
+    name: str
+    result: str
+    is_error: bool
+    duration_ms: int
+
+
+@attrs.frozen
+class ToolExecutionTimedOut:
+    """A tool ran past its time limit; its error result follows."""
+
+    id: str
+    name: str
+    timeout_ms: int
+
+
+@attrs.frozen
+class ToolResultReceived:
+    """A tool's result is ready for the model."""
+
+    id: str
+    name: str
+    is_error: bool
+
+
+@attrs.frozen
+class TurnCompleted:
+    """A step ended."""
+
+    stop_reason: StopReason
+    usage: Usage
+
+
+@attrs.frozen
+class Retrying:
+    """A model call failed and is tried again after `delay_ms`."""
+
+    attempt: int
+    max_attempts: int
+    error: str
+    delay_ms: int
+
+
+@attrs.frozen
+class BudgetWarning:
+    """A budget is used up to `percent` (0 to 100 and above)."""
+
+    budget_type: Literal["tokens", "time", "tool_calls", "steps"]
+    used: float
+    limit: float
+    percent: float
+
+
+@attrs.frozen
+class RunCompleted:
+    """The turn ended well: terminal, after its commit."""
+
+    session_id: str
+    result: str
+    usage: Usage
+
+
+@attrs.frozen
+class RunFailed:
+    """The turn ended otherwise: terminal, after its commit."""
+
+    session_id: str
+    error: str
+    cause: FailureCause
+
+
+@attrs.frozen
+class StreamTruncated:
+    """A subscriber fell behind: `dropped` events are missing; replay from `resume_after` brings them.
+
+    Made for that subscriber alone: it is not in the log and its envelope repeats the last delivered seq.
+    """
+
+    dropped: int
+    resume_after: int
+
+
+@attrs.frozen
+class UnknownEvent:
+    """An event of a newer version: kept as it is."""
+
+    type: str
+    data: Mapping[str, Any]
+
+
+Event = (
+    RunStarted
+    | TurnStarted
+    | TextDelta
+    | ReasoningDelta
+    | TextComplete
+    | ToolCallRequested
+    | ToolExecutionStarted
+    | ToolExecutionCompleted
+    | ToolExecutionTimedOut
+    | ToolResultReceived
+    | TurnCompleted
+    | Retrying
+    | BudgetWarning
+    | RunCompleted
+    | RunFailed
+    | StreamTruncated
+    | UnknownEvent
+)
+TERMINAL = (RunCompleted, RunFailed)
+DELTAS = (TextDelta, ReasoningDelta)
+
+
+@attrs.frozen
+class Envelope:
+    """One event of a session's log.
+
+    Attributes:
+        session_id: whose log it is.
+        seq: the event's number; rises strictly within a session, also over restarts, not always by one.
+        timestamp: when it happened (UTC).
+        event: what happened.
+        first_seq: set where adjacent deltas were merged: the event stands for first_seq..seq.
+    """
+
+    session_id: str
+    seq: int
+    timestamp: datetime
+    event: Event
+    first_seq: int | None = None

@@ -1,0 +1,26 @@
+"""Checks of single fields whose error names the field."""
+
+from typing import Any
+
+import attrs
+
+
+class FieldValueError(ValueError):
+    """A field's value is out of range; `field` is its name."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field} {problem}")
+        self.field = field
+        self.problem = problem
+
+
+def positive(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse zero, negative numbers and what is no number at all; None passes."""
+    if value is not None and not value > 0:
+        raise FieldValueError(attribute.name, "must be above 0")
+
+
+def not_negative(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse negative numbers; None passes."""
+    if value is not None and not value >= 0:
+        raise FieldValueError(attribute.name, "must be 0 or above")

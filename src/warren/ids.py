@@ -1,0 +1,14 @@
+"""Session ids: UUIDv7, minted here, never by a client."""
+
+import os
+import time
+import uuid
+
+
+def new_session_id() -> str:
+    """Return a new UUIDv7 as text: sorts by creation time, unguessable in its last 74 bits."""
+    milliseconds = time.time_ns() // 1_000_000
+    value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10))
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=value))

@@ -1,0 +1,133 @@
+"""The tail of a session's event log that is not in the store yet; and how merged deltas are cut."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import attrs
+
+from warren import codec
+from warren.events import DELTAS, Envelope, Event, ReasoningDelta, TextDelta
+from warren.records import EventRow
+
+
+@attrs.define
+class _Run:
+    """One event, or adjacent deltas of one kind in one step."""
+
+    first_seq: int
+    seq: int
+    timestamp: datetime
+    event: Event
+    pieces: list[str] = attrs.field(factory=list)
+
+    def merged(self) -> Event:
+        return type(self.event)("".join(self.pieces)) if isinstance(self.event, DELTAS) else self.event
+
+
+@attrs.define
+class Journal:
+    """An append-only run of events in memory.
+
+    Attributes:
+        session_id: whose events they are.
+        last_seq: the last number given out, kept or not.
+        floor: the last number that is no longer here (0 at the start): readers behind it must look elsewhere.
+    """
+
+    session_id: str
+    last_seq: int = 0
+    floor: int = attrs.field(default=attrs.Factory(lambda self: self.last_seq, takes_self=True))
+    _runs: list[_Run] = attrs.field(factory=list, repr=False)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def append(self, envelope: Envelope) -> None:
+        """Add the next event; its seq must be above `last_seq`."""
+        event = envelope.event
+        self.last_seq = envelope.seq
+        if not isinstance(event, DELTAS):
+            self._runs.append(_Run(envelope.seq, envelope.seq, envelope.timestamp, event))
+        elif self._runs and type(self._runs[-1].event) is type(event):
+            self._runs[-1].seq = envelope.seq
+            self._runs[-1].pieces.append(event.delta)
+        else:
+            self._runs.append(_Run(envelope.seq, envelope.seq, envelope.timestamp, event, [event.delta]))
+
+    def rows(self, last: Envelope) -> tuple[EventRow, ...]:
+        """Return what is here as rows of the log, and the event that is about to close it."""
+        closing = _Run(last.seq, last.seq, last.timestamp, last.event)
+        return tuple(_row(run) for run in [*self._runs, closing])
+
+    def start_above(self, seq: int) -> None:
+        """Number the next event above `seq`; what is below is elsewhere, but for what is here already."""
+        if seq > self.last_seq:
+            self.last_seq = seq
+            self.floor = self.floor if self._runs else seq
+
+    def after(self, seq: int) -> list[Envelope]:
+        """Return the events above `seq`, adjacent deltas merged."""
+        newer: list[_Run] = []
+        for run in reversed(self._runs):
+            if run.seq <= seq:
+                break
+            newer.append(run)
+        return [
+            cut(
+                Envelope(self.session_id, run.seq, run.timestamp, run.merged(), _first(run.first_seq, run.seq)),
+                [len(piece) for piece in run.pieces],
+                seq,
+            )
+            for run in reversed(newer)
+        ]
+
+    def forget(self) -> None:
+        """Drop what is here: it is in the store now."""
+        self._runs.clear()
+        self.floor = self.last_seq
+
+    def forget_oldest(self, keep: int) -> None:
+        """Drop all but the newest `keep` runs, where no store holds them."""
+        if len(self._runs) > keep:
+            self.floor = self._runs[-keep - 1].seq
+            del self._runs[:-keep]
+
+
+def envelopes(session_id: str, rows: Iterable[EventRow], after_seq: int) -> Iterator[Envelope]:
+    """Yield the events above `after_seq` of rows read from the log; a merged row is cut where the reader stands."""
+    for row in rows:
+        event = codec.decode_event(row.body)
+        cuts = codec.parse(row.cuts) if row.cuts is not None else []
+        envelope = Envelope(session_id, row.seq, row.timestamp, event, _first(row.first_seq, row.seq))
+        yield cut(envelope, cuts, after_seq)
+
+
+def cut(envelope: Envelope, lengths: list[int], after_seq: int) -> Envelope:
+    """Return the part of merged deltas above `after_seq`; `lengths` has the characters of each delta."""
+    first = envelope.first_seq
+    if first is None or after_seq < first or not isinstance(envelope.event, TextDelta | ReasoningDelta):
+        return envelope
+    known = after_seq - first + 1
+    rest = envelope.event.delta[sum(lengths[:known]) :]
+    return attrs.evolve(envelope, event=type(envelope.event)(rest), first_seq=_first(after_seq + 1, envelope.seq))
+
+
+def merge(left: Envelope, right: Envelope) -> Envelope | None:
+    """Return two adjacent envelopes of one log as one, where both are deltas of one kind; else None."""
+    one, two = left.event, right.event
+    if not isinstance(one, DELTAS) or not isinstance(two, DELTAS) or type(one) is not type(two):
+        return None
+    if left.session_id != right.session_id or (right.first_seq or right.seq) != left.seq + 1:
+        return None
+    return Envelope(
+        left.session_id, right.seq, left.timestamp, type(one)(one.delta + two.delta), left.first_seq or left.seq
+    )
+
+
+def _first(first_seq: int, seq: int) -> int | None:
+    return first_seq if first_seq < seq else None
+
+
+def _row(run: _Run) -> EventRow:
+    cuts = codec.encode([len(piece) for piece in run.pieces]) if run.first_seq < run.seq else None
+    return EventRow(run.first_seq, run.seq, run.timestamp, codec.encode(run.merged()), cuts)

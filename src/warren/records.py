@@ -1,0 +1,84 @@
+"""What is kept of a session, and the rows that one turn adds."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal
+
+import attrs
+
+from warren.budget import Budget, Spent
+from warren.usage import Usage
+
+Lifecycle = Literal["live", "stored", "archived"]
+
+
+@attrs.frozen
+class SessionRecord:
+    """A session's row: everything about it but its messages and events.
+
+    Attributes:
+        session_id: its id, for ever.
+        created_at: when it was created (UTC).
+        updated_at: when its last turn ended (UTC).
+        model: the model that the next turn calls.
+        provider: the provider named on creation; None lets the model's name decide.
+        max_tokens: cap of one answer; None leaves it to the provider.
+        tools: names of the tools the model is offered; None offers all that the runtime has.
+        labels: the host's own marks, for `list`.
+        budget: limits over all its turns.
+        spent: what was used of them.
+        usage: tokens of all its model calls.
+        turns: turns ended.
+        steps: model calls made; never starts over.
+        message_count: messages of the transcript, the system message included.
+        last_seq: the last number of its event log.
+        last_assistant_text: the newest answer.
+        archived: retired: readable, hidden from `list`, not startable.
+    """
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    model: str
+    provider: str | None = None
+    max_tokens: int | None = None
+    tools: tuple[str, ...] | None = None
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+    budget: Budget = attrs.field(factory=Budget)
+    spent: Spent = attrs.field(factory=Spent)
+    usage: Usage = attrs.field(factory=Usage)
+    turns: int = 0
+    steps: int = 0
+    message_count: int = 0
+    last_seq: int = 0
+    last_assistant_text: str | None = None
+    archived: bool = False
+
+
+@attrs.frozen
+class EventRow:
+    """One row of the event log; adjacent deltas of one step share a row.
+
+    Attributes:
+        first_seq: the first event that the row stands for.
+        seq: the last one.
+        timestamp: of the first one (UTC).
+        body: the event's JSON, the text of merged deltas joined.
+        cuts: JSON list with the length in characters of each merged delta, so that a reader may begin between two
+            of them; None where the row is one event.
+    """
+
+    first_seq: int
+    seq: int
+    timestamp: datetime
+    body: bytes
+    cuts: bytes | None = None
+
+
+@attrs.frozen
+class MessageRow:
+    """One row of a transcript: its position from 0, when it was added (UTC), its JSON."""
+
+    position: int
+    created_at: datetime
+    body: bytes

@@ -1,0 +1,36 @@
+"""Token counts, as a provider reports them."""
+
+import attrs
+
+
+@attrs.frozen
+class Usage:
+    """Tokens of one or more model calls.
+
+    Attributes:
+        input_tokens: tokens sent to the model, cached ones included.
+        output_tokens: tokens the model produced.
+        cache_creation_tokens: input tokens the provider wrote to its prompt cache.
+        cache_read_tokens: input tokens the provider read from its prompt cache.
+        estimated: true if a provider reported nothing and a figure was guessed from text length.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_tokens: int = 0
+    cache_read_tokens: int = 0
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        """Input plus output; what token budgets are charged with."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_creation_tokens + other.cache_creation_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.estimated or other.estimated,
+        )

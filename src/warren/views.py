@@ -1,0 +1,145 @@
+"""What callers get to see: results of turns, views of sessions, pages of history."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from warren.messages import Message, StopReason
+from warren.records import Lifecycle, SessionRecord
+from warren.usage import Usage
+
+
+@attrs.frozen
+class TurnResult:
+    """A turn that ended well.
+
+    Attributes:
+        session_id: the session.
+        text: the final answer.
+        turns: steps (model calls) in this turn; 0 for a session created without a prompt.
+        tool_calls: tools run in this turn.
+        usage: tokens of this turn.
+        stop_reason: why the model stopped; None for a session created without a prompt.
+        structured_output: the answer as data, where a schema was asked for.
+    """
+
+    session_id: str
+    text: str = ""
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = attrs.field(factory=Usage)
+    stop_reason: StopReason | None = None
+    structured_output: Any = None
+
+
+@attrs.frozen
+class SessionState:
+    """What a session is and does."""
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    message_count: int
+    is_active: bool
+    last_assistant_text: str | None
+    lifecycle: Lifecycle
+    labels: Mapping[str, str]
+    model: str
+    compactions: int = 0
+
+
+@attrs.frozen
+class Billing:
+    """What a session has cost so far."""
+
+    total_tokens: int
+    usage: Usage
+
+
+@attrs.frozen
+class SessionView:
+    """The answer to `read`."""
+
+    state: SessionState
+    billing: Billing
+
+
+@attrs.frozen
+class SessionSummary:
+    """One row of `list`."""
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    message_count: int
+    total_tokens: int
+    is_active: bool
+    lifecycle: Lifecycle
+    labels: Mapping[str, str]
+    model: str
+
+
+@attrs.frozen
+class SessionPage:
+    """A page of `list`: newest `updated_at` first, then by id."""
+
+    sessions: tuple[SessionSummary, ...]
+
+
+@attrs.frozen
+class HistoryEntry:
+    """One message of a transcript: its position from 0 and when it was added (UTC)."""
+
+    position: int
+    created_at: datetime
+    message: Message
+
+
+@attrs.frozen
+class HistoryPage:
+    """A page of `history`, oldest first; `total` counts the whole transcript."""
+
+    session_id: str
+    messages: tuple[HistoryEntry, ...]
+    offset: int
+    total: int
+
+
+def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
+    """Return where a session is: retired, in memory, or only in the store."""
+    if record.archived:
+        return "archived"
+    return "live" if live else "stored"
+
+
+def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
+    """Return what `read` shows of a session."""
+    state = SessionState(
+        session_id=record.session_id,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        message_count=record.message_count,
+        is_active=active,
+        last_assistant_text=record.last_assistant_text,
+        lifecycle=lifecycle_of(record, live=live),
+        labels=record.labels,
+        model=record.model,
+    )
+    return SessionView(state, Billing(record.usage.total_tokens, record.usage))
+
+
+def summary_of(record: SessionRecord, *, live: bool, active: bool) -> SessionSummary:
+    """Return a session's row in `list`."""
+    return SessionSummary(
+        session_id=record.session_id,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        message_count=record.message_count,
+        total_tokens=record.usage.total_tokens,
+        is_active=active,
+        lifecycle=lifecycle_of(record, live=live),
+        labels=record.labels,
+        model=record.model,
+    )

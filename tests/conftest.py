@@ -1,0 +1,104 @@
+"""How the suite runs: async tests on trio, a time limit on each of them, property tests that repeat."""
+
+import functools
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import hypothesis
+import pytest
+import trio
+from trio.testing import MockClock
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+REAL_LIMIT: Final = 60.0
+VIRTUAL_LIMIT: Final = 24 * 60 * 60.0
+GRACE: Final = 10.0
+TRIO: Final = Path(trio.__file__).parent
+
+# `python -m pytest` puts the repository root first on the path, where our mailbox/ hides the standard library's.
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
+
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, max_examples=50)
+hypothesis.settings.register_profile("soak", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture
+def soak_seconds() -> float:
+    """How long a soak test goes on: the bound that `make soak` sets."""
+    return float(os.environ.get("WARREN_SOAK_SECONDS", "60"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Put a plain function in the place of an async test, also of one inside @hypothesis.given."""
+    property_test = getattr(pyfuncitem.obj, "hypothesis", None)
+    if property_test is None:
+        if inspect.iscoroutinefunction(pyfuncitem.obj):
+            pyfuncitem.obj = _on_trio(pyfuncitem, pyfuncitem.obj)
+    elif inspect.iscoroutinefunction(property_test.inner_test):
+        property_test.inner_test = _on_trio(pyfuncitem, property_test.inner_test)
+
+
+def _on_trio(item: pytest.Function, test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    virtual = item.get_closest_marker("virtual_time") is not None
+    marker = item.get_closest_marker("time_limit")
+    limit = marker.args[0] if marker else VIRTUAL_LIMIT if virtual else REAL_LIMIT
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        clock = MockClock(autojump_threshold=0) if virtual else None
+        trio.run(_limited, item, functools.partial(test, *args, **kwargs), limit, clock=clock)
+
+    return run
+
+
+async def _limited(item: pytest.Function, test: Callable[[], Awaitable[None]], limit: float) -> None:
+    """Run the test; at the limit, note where every task waits, cancel it and fail."""
+    main = trio.lowlevel.current_task()
+    scope = trio.CancelScope()
+    report = ""
+    last_resort = threading.Timer(GRACE, lambda: _give_up(item, report))
+    last_resort.daemon = True
+
+    async def watch() -> None:
+        nonlocal report
+        await trio.sleep(limit)
+        report = f"{item.nodeid} had not ended after {limit:g} s:\n" + "\n".join(_tasks(main))
+        last_resort.start()
+        scope.cancel()
+
+    trio.lowlevel.spawn_system_task(watch)
+    try:
+        with scope:
+            await test()
+    finally:
+        last_resort.cancel()
+        if report:
+            pytest.fail(report, pytrace=False)
+
+
+def _give_up(item: pytest.Function, report: str) -> None:
+    """End the process: the test is over its limit and did not react to being cancelled either."""
+    item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture(in_=True)
+    sys.stderr.write(f"\n{report}\nIt cannot be cancelled: the run ends here.\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _tasks(task: trio.lowlevel.Task, indent: str = "") -> Iterator[str]:
+    """Yield a line for each task, outermost first, with the frames it waits in (those of trio left out)."""
+    frames = [
+        f"{Path(frame.f_code.co_filename).name}:{line} {frame.f_code.co_name}"
+        for frame, line in task.iter_await_frames()
+        if not Path(frame.f_code.co_filename).is_relative_to(TRIO)
+    ]
+    yield f"{indent}{task.name}: {' > '.join(frames)}"
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            yield from _tasks(child, indent + "  ")

@@ -1,0 +1,181 @@
+"""Imports go one way: domain <- mailbox <- storage <- actors <- transport."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+DOMAIN: Final = PurePosixPath("src/warren")
+FACADE: Final = DOMAIN / "__init__.py"
+
+# From the inside outwards: a layer imports itself and those before it.
+LAYERS: Final = ("domain", "mailbox", "storage", "actors", "transport")
+FOLDERS: Final = LAYERS[1:]
+
+# Modules outside the domain that do no I/O of their own. The domain never does.
+SANS_IO: Final[tuple[str, ...]] = ()
+DOES_IO: Final = frozenset({"apsw", "click", "httpx", "httpx_sse", "trio", "trio_websocket", "usearch"})
+
+
+def sources() -> list[PurePosixPath]:
+    """Every module of the library, by its path from the repository root."""
+    roots = [ROOT / folder for folder in FOLDERS]
+    domain = [path for path in (ROOT / DOMAIN).rglob("*.py") if path.relative_to(ROOT / DOMAIN).parts[0] not in FOLDERS]
+    inner = [path for root in roots for path in root.rglob("*.py")]
+    return sorted(PurePosixPath(path.relative_to(ROOT)) for path in [*domain, *inner])
+
+
+def layer_of(module: str) -> str:
+    """Name the layer that `warren.x.y` belongs to."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in FOLDERS else "domain"
+
+
+def violations(path: PurePosixPath, source: str) -> list[str]:
+    """Name each import in the source of `path` that breaks a rule."""
+    layer = "domain" if path.is_relative_to(DOMAIN) else path.parts[0]
+    sans_io = layer == "domain" or str(path) in SANS_IO
+    tree = ast.parse(source)
+    lazy = _lazy_exports(tree) if path == FACADE else frozenset()
+    found = []
+    for node in ast.walk(tree):
+        for module in _imported(node):
+            rule = None if node in lazy else _broken_rule(layer, module, sans_io=sans_io)
+            if rule:
+                found.append(f"{path}:{getattr(node, 'lineno', 0)}: {module}: {rule}")
+        if _is_import_by_name(node) and node not in lazy:
+            found.append(f"{path}:{getattr(node, 'lineno', 0)}: import of the library by a string")
+    return found
+
+
+def _broken_rule(layer: str, module: str, *, sans_io: bool) -> str | None:
+    root = module.split(".", maxsplit=1)[0]
+    if not root:
+        return "relative import"
+    if module == "warren":
+        return "import from the defining module, not from the public face"
+    if root == "warren" and LAYERS.index(layer_of(module)) > LAYERS.index(layer):
+        return f"{layer} may not import {layer_of(module)}"
+    if sans_io and root in DOES_IO:
+        return "this module does no I/O"
+    return None
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    """Yield the modules an import statement names; those of a relative one begin with a dot."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        module = "." * node.level + (node.module or "")
+        if module == "warren":
+            yield from (_submodule(alias.name) for alias in node.names)
+        else:
+            yield module
+
+
+def _submodule(name: str) -> str:
+    """Resolve `from warren import name`: a module of the library, or a name of the public face."""
+    is_module = name in FOLDERS or (ROOT / DOMAIN / f"{name}.py").exists() or (ROOT / DOMAIN / name).is_dir()
+    return f"warren.{name}" if is_module else "warren"
+
+
+def _is_import_by_name(node: ast.AST) -> bool:
+    """Tell whether this is a call such as `import_module("warren.x")`, also with a put-together name."""
+    if not isinstance(node, ast.Call) or not node.args:
+        return False
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if called not in {"import_module", "__import__"}:
+        return False
+    strings = [part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant)]
+    return any(isinstance(text, str) and text.startswith(("warren", ".")) for text in strings)
+
+
+def _lazy_exports(tree: ast.Module) -> frozenset[ast.AST]:
+    """Collect what the public face may do: import outer layers in `__getattr__` (PEP 562) and for type checkers."""
+    blocks = [
+        node
+        for node in tree.body
+        if (isinstance(node, ast.FunctionDef) and node.name == "__getattr__")
+        or (isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"})
+    ]
+    return frozenset(inner for block in blocks for inner in ast.walk(block))
+
+
+@pytest.mark.parametrize("path", sources(), ids=str)
+def test_imports_go_inwards(path: PurePosixPath) -> None:
+    """A module imports its own layer and those further in, and does I/O only where that is its job."""
+    assert violations(path, (ROOT / path).read_text(encoding="utf-8")) == []
+
+
+def test_every_module_is_read() -> None:
+    """No layer is left out by mistake, and the modules declared free of I/O exist."""
+    paths = sources()
+    for folder in (*FOLDERS, str(DOMAIN)):
+        assert any(path.is_relative_to(folder) for path in paths), folder
+    assert [name for name in SANS_IO if PurePosixPath(name) not in paths] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("src/warren/messages.py", "import warren.mailbox"),
+        ("src/warren/messages.py", "import os, warren.mailbox.box"),
+        ("src/warren/messages.py", "from warren import transport"),
+        ("src/warren/messages.py", "def late():\n    from warren.actors.session import Session"),
+        ("src/warren/messages.py", "if TYPE_CHECKING:\n    from warren.storage import Store"),
+        ("mailbox/box.py", "from warren.storage import Store"),
+        ("storage/store.py", "from warren.actors.session import Session"),
+        ("actors/session.py", "import warren.transport.cli"),
+        ("actors/session.py", "from .turn import Turn"),
+        ("actors/session.py", "from . import turn"),
+        ("actors/session.py", "import warren"),
+        ("actors/session.py", "from warren import open_supervisor"),
+        ("actors/session.py", "importlib.import_module('warren.transport')"),
+        ("actors/session.py", "import_module('.transport', 'warren')"),
+        ("actors/session.py", "__import__('warren.transport')"),
+        ("actors/session.py", "import_module(f'warren.{layer}')"),
+        ("actors/session.py", "import_module('warren.' + layer)"),
+        ("src/warren/messages.py", "import trio"),
+        ("src/warren/messages.py", "from trio.testing import MockClock"),
+        ("src/warren/messages.py", "import apsw.aio"),
+        ("src/warren/messages.py", "from usearch.index import Index"),
+        ("src/warren/messages.py", "import httpx"),
+        ("src/warren/messages.py", "import trio_websocket"),
+        ("src/warren/messages.py", "import click"),
+        ("src/warren/__init__.py", "import trio"),
+        ("src/warren/__init__.py", "from warren.actors import open_supervisor"),
+        ("src/warren/__init__.py", "def other(name):\n    return import_module('warren.actors')"),
+    ],
+)
+def test_a_forbidden_import_is_found(path: str, source: str) -> None:
+    """Each way around the rules is noticed."""
+    assert len(violations(PurePosixPath(path), source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("src/warren/messages.py", "import attrs\nfrom warren.usage import Usage"),
+        ("mailbox/box.py", "import trio\nfrom warren import errors\nfrom warren.mailbox.slot import Slot"),
+        ("storage/store.py", "import apsw\nfrom warren.mailbox import Mailbox"),
+        ("actors/session.py", "from warren.storage import Store\nfrom warren.mailbox import Mailbox"),
+        ("transport/cli.py", "import click\nfrom warren.actors import open_supervisor"),
+        ("transport/cli.py", "import_module('rich.live')"),
+        ("src/warren/__init__.py", "if TYPE_CHECKING:\n    from warren.actors import open_supervisor"),
+        ("src/warren/__init__.py", "def __getattr__(name):\n    return import_module(f'warren.{WHERE[name]}')"),
+        ("src/warren/__init__.py", "def __getattr__(name):\n    from warren.actors import open_supervisor"),
+    ],
+)
+def test_an_allowed_import_passes(path: str, source: str) -> None:
+    """What points inwards passes, and so do the lazy exports of the public face."""
+    assert violations(PurePosixPath(path), source) == []
+
+
+def test_a_module_declared_sans_io_is_held_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module on the list may not import what does I/O; its neighbours may."""
+    monkeypatch.setitem(globals(), "SANS_IO", ("transport/jsonrpc.py",))
+    assert violations(PurePosixPath("transport/jsonrpc.py"), "import trio") != []
+    assert violations(PurePosixPath("transport/gateway.py"), "import trio") == []
