@@ -18,6 +18,11 @@ def check_text(value: str | None, name: str) -> str | None:
     return None if value is None else codec.from_data(str, value, root=f"$.{name}")
 
 
+def storable(text: str) -> str:
+    """Return a text of the host's code with what UTF-8 cannot hold replaced."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def check_id(session_id: str) -> str:
     """Return a session id; whether it exists is another question."""
     return codec.from_data(str, session_id, root="$.session_id")

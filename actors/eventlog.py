@@ -9,6 +9,7 @@ import trio
 
 from warren.events import Envelope, Event, StreamTruncated
 from warren.journal import Journal
+from warren.records import EventRow
 
 ReadLog = Callable[[str, int], Awaitable[list[Envelope]]]
 """Reads a page of a session's stored events above a seq; empty at the end."""
@@ -26,7 +27,7 @@ class EventLog:
     Attributes:
         session_id: the session.
         read_stored: reads what the journal no longer holds; None without a store.
-        keep: without a store, how many of the newest events stay for late subscribers.
+        keep: how many of the newest events stay where no store takes them.
         closed: whether the session is gone: subscriptions end.
         journal: what the store does not have yet.
     """
@@ -49,10 +50,29 @@ class EventLog:
     @property
     def needed(self) -> bool:
         """Whether somebody watches, or it holds events that no store has."""
-        return bool(self._subscribers) or len(self.journal) > 0
+        return bool(self._subscribers) or self.pending
 
-    def next(self, event: Event) -> Envelope:
-        """Return the event with its number and time, without publishing it."""
+    @property
+    def pending(self) -> bool:
+        """Whether it holds events that were shown and that no store has."""
+        return len(self.journal) > 0
+
+    @property
+    def floor(self) -> int:
+        """The newest event that is no longer here; the store has what is up to it, or nobody."""
+        return self.journal.floor
+
+    def begin(self, record_seq: int, seq_floor: int) -> None:
+        """Go on from the store, which has everything up to `record_seq`; number new events above `seq_floor`."""
+        self.journal.forget(record_seq)
+        self.journal.start_above(seq_floor)
+
+    def unstored(self, terminal: Envelope) -> tuple[EventRow, ...]:
+        """Return the rows that the store does not have yet, and that of the terminal event to come."""
+        return self.journal.rows(terminal)
+
+    def stamp(self, event: Event) -> Envelope:
+        """Return the event with the next number and the time, without publishing it."""
         return Envelope(self.session_id, self.journal.last_seq + 1, utc_now(), event)
 
     def publish(self, envelope: Envelope) -> None:
@@ -62,11 +82,12 @@ class EventLog:
             subscriber.push(envelope)
 
     def stored(self) -> None:
-        """The store has everything up to now. Without a store: forget the oldest past `keep`."""
-        if self.read_stored is not None:
-            self.journal.forget()
-        else:
-            self.journal.forget_oldest(self.keep)
+        """Everything up to now is in the store: forget it."""
+        self.journal.forget(self.last_seq)
+
+    def trim(self) -> None:
+        """Forget the oldest events past `keep`: no store takes them."""
+        self.journal.forget_oldest(self.keep)
 
     def close(self) -> None:
         """End every subscription after what was published."""
@@ -104,7 +125,7 @@ class Subscription(AsyncIterator[Envelope]):
 
     def push(self, envelope: Envelope) -> None:
         """Take a live event, or count it as dropped until the reader has emptied its buffer."""
-        if not self._live:
+        if not self._live or envelope.seq <= self.cursor:  # a terminal event is in the store before it is published
             return
         if self._dropped or len(self._ready) >= self.limit:
             self._dropped += 1
@@ -133,22 +154,19 @@ class Subscription(AsyncIterator[Envelope]):
     async def _catch_up(self) -> None:
         """Queue the next events above the cursor; with none left, go live. No checkpoint between look and leap."""
         await trio.lowlevel.checkpoint()
-        log, floor = self.log, self.log.journal.floor
+        log, floor = self.log, self.log.floor
         if self.cursor >= log.last_seq:
             self._live = True
         elif self.cursor >= floor:
-            self._queue(log.journal.after(self.cursor))
+            self._ready.extend(log.journal.after(self.cursor))
             self.cursor = log.last_seq
         elif log.read_stored is None:
             self._skip(floor - self.cursor, to=floor)
         elif page := await log.read_stored(log.session_id, self.cursor):
-            self._queue(page)
+            self._ready.extend(page)
+            self.cursor = page[-1].seq
         else:
             self.cursor = floor
-
-    def _queue(self, envelopes: list[Envelope]) -> None:
-        self._ready.extend(envelopes)
-        self.cursor = envelopes[-1].seq
 
     def _skip(self, dropped: int, *, to: int) -> None:
         """Queue the one marker of a gap: it repeats the last delivered seq, from which a replay fills it."""

@@ -1,5 +1,6 @@
 """One model call with its retries; what was shown to subscribers once is never shown again."""
 
+import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Final
 import attrs
 import trio
 
+from warren.actors.checks import storable
 from warren.config import RetryPolicy
 from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
@@ -76,7 +78,7 @@ class ModelCall:
                     raise
                 delay = retry_delay(self.policy, attempt, exc.retry_after)
                 attempt += 1
-                self.emit(Retrying(attempt, self.policy.max_attempts, exc.message, round(delay * 1000)))
+                self.emit(Retrying(attempt, self.policy.max_attempts, storable(exc.message), round(delay * 1000)))
             await trio.sleep(delay)
             self.text.retry()
             self.reasoning.retry()
@@ -93,15 +95,16 @@ class ModelCall:
             raise
         except Exception as exc:  # a provider is the host's code: its bug fails this turn, not the session
             logger.exception("provider of model %s raised", choice.model)
-            raise ProviderError(f"the provider failed: {type(exc).__name__}: {exc}", cause="provider_bug") from exc
+            problem = storable(f"the provider failed: {type(exc).__name__}: {exc}")
+            raise ProviderError(problem, cause="provider_bug") from exc
 
     def _piece(self, piece: Piece) -> None:
         match piece:
             case TextPiece(text):
-                if fresh := self.text.fresh(text):
+                if fresh := self.text.fresh(storable(text)):
                     self.emit(TextDelta(fresh))
             case ReasoningPiece(text):
-                if fresh := self.reasoning.fresh(text):
+                if fresh := self.reasoning.fresh(storable(text)):
                     self.emit(ReasoningDelta(fresh))
 
 
@@ -109,6 +112,8 @@ def retry_delay(policy: RetryPolicy, attempt: int, retry_after: float | None) ->
     """Return the seconds to wait after the failed `attempt` (from 1); the provider's own wish wins, up to a bound."""
     if retry_after is not None:
         return min(max(retry_after, 0.0), policy.max_retry_after)
-    delay = min(policy.initial_delay * policy.factor ** (attempt - 1), policy.max_delay)
+    delay = policy.max_delay
+    with contextlib.suppress(OverflowError):  # far out the power leaves the range of a float: the bound holds there too
+        delay = min(policy.initial_delay * policy.factor ** (attempt - 1), delay)
     spread: float = delay * policy.jitter * random.uniform(-1, 1)  # noqa: S311 - spreads load, hides nothing
     return delay + spread

@@ -1,7 +1,7 @@
 """The service: what hosts and surfaces call. It checks the input, finds the actor, and asks."""
 
 import heapq
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -19,7 +19,8 @@ from warren.actors.checks import (
     check_tools,
 )
 from warren.actors.eventlog import Subscription, utc_now
-from warren.actors.messages import Interrupt, Load, Retire, StartTurn
+from warren.actors.protocol import Interrupt, Loaded, Retire, StartTurn
+from warren.actors.session import SessionActor
 from warren.actors.supervisor import Supervisor
 from warren.budget import Budget
 from warren.errors import (
@@ -27,10 +28,12 @@ from warren.errors import (
     PersistenceDisabledError,
     SessionNotFoundError,
     SessionNotRunningError,
+    StoreError,
+    WarrenError,
 )
 from warren.events import Envelope
 from warren.ids import new_session_id
-from warren.records import SessionRecord
+from warren.records import MessageRow, SessionRecord
 from warren.service import Capabilities, Health, OnEvent
 from warren.storage import Delete, Store
 from warren.tools import Tool
@@ -89,9 +92,9 @@ class Service:
             self._supervisor.check_capacity()
         actor = self._supervisor.spawn(record, prompt_for_system, own_tools)
         if turn is None:
-            await actor.mailbox.ask(Load())
+            await actor.mailbox.ask(Loaded())
             return TurnResult(record.session_id)
-        return await self._supervisor.admit(actor, turn).wait()
+        return await self._turn(actor, turn)
 
     async def start_turn(
         self,
@@ -113,8 +116,7 @@ class Service:
             budget,
             on_event,
         )
-        actor = self._supervisor.revive(check_id(session_id))
-        return await self._supervisor.admit(actor, turn).wait()
+        return await self._turn(self._supervisor.revive(check_id(session_id)), turn)
 
     async def interrupt(self, session_id: str) -> None:
         """See SessionService."""
@@ -129,19 +131,30 @@ class Service:
             f"the turn has not ended within {grace:g} s; it will", session_id=session_id, cause="interrupt_timeout"
         )
 
+    async def _turn(self, actor: SessionActor, turn: StartTurn) -> TurnResult:
+        try:
+            reply = self._supervisor.admit(actor, turn)
+        except WarrenError:
+            await (
+                trio.lowlevel.checkpoint()
+            )  # or a caller that tries again and again would starve the turn it waits for
+            raise
+        return await reply.wait()
+
     # -- views
 
     async def read(self, session_id: str) -> SessionView:
         """See SessionService."""
         actor = self._supervisor.find(check_id(session_id))
+        self._supervisor.check_open()
         if actor is not None and actor.record is not None:
             await trio.lowlevel.checkpoint()
-            return self._view(actor.record)
+            return actor.view()
         store = self._store
         record = await store.record(session_id) if store is not None else None
         if record is None:
             raise self._supervisor.not_found(session_id)
-        return self._view(record)
+        return view_of(record, live=actor is not None, active=actor is not None and actor.turn_runs)
 
     async def list(
         self,
@@ -154,44 +167,50 @@ class Service:
         """See SessionService."""
         check_page(offset, limit)
         wanted = check_labels(labels)
+        self._supervisor.check_open()
         store = self._store
         if store is not None:
             records = await store.list(offset=offset, limit=limit, labels=wanted, include_archived=include_archived)
-        else:
-            await trio.lowlevel.checkpoint()
-            records = _newest(self._supervisor.records(), wanted, offset, limit)
-        return SessionPage(tuple(map(self._summary, records)))
+            return SessionPage(tuple(map(self._summary, records)))
+        await trio.lowlevel.checkpoint()
+        return SessionPage(tuple(_newest(self._supervisor.loaded(), wanted, offset, limit)))
 
     async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
         """See SessionService."""
         check_page(offset, limit)
+        view = await self.read(session_id)
         store = self._store
         if store is None:
-            return await self._history_in_memory(session_id, offset, limit)
-        view = await self.read(session_id)
+            actor = self._supervisor.find(session_id)
+            if actor is None:
+                raise self._supervisor.not_found(session_id)
+            return actor.history(offset, limit)
         rows, total = await store.messages(session_id, offset=offset, limit=limit)
-        if not rows and not total and view.state.message_count:
+        if not total and view.state.message_count:
             raise self._supervisor.not_found(session_id)  # deleted between the two reads
-        found = [HistoryEntry(row.position, row.created_at, codec.decode_message(row.body)) for row in rows]
-        return HistoryPage(session_id, tuple(found), offset, total)
+        return HistoryPage(session_id, tuple(map(_entry, rows)), offset, total)
 
     async def resume(self, session_id: str) -> SessionView:
         """See SessionService."""
+        self._supervisor.check_open()
+        self._supervisor.check_open()
         if self._supervisor.find(check_id(session_id)) is None and self._store is None:
             raise _no_store("only live sessions can be resumed")
-        record = await self._supervisor.revive(session_id).mailbox.ask(Load())
+        actor = self._supervisor.revive(session_id)
+        record = await actor.mailbox.ask(Loaded())
         if record.archived:
-            raise SessionNotFoundError(
-                "the session is archived: it can be read, not continued", session_id=session_id, cause="archived"
-            )
-        return self._view(record)
+            problem = "the session is archived: it can be read, not continued"
+            raise SessionNotFoundError(problem, session_id=session_id, cause="archived")
+        return view_of(record, live=True, active=actor.turn_runs)
 
     @asynccontextmanager
     async def subscribe(
         self, session_id: str, *, after_seq: int | None = None
     ) -> AsyncIterator[AsyncIterator[Envelope]]:
         """See SessionService."""
-        log = await self._supervisor.log_of(check_id(session_id))
+        actor = self._supervisor.revive(check_id(session_id))
+        await actor.mailbox.ask(Loaded())
+        log = actor.log
         cursor = log.last_seq if after_seq is None else check_cursor(log, after_seq)
         subscription = Subscription(log, cursor, self._supervisor.shared.config.limits.subscription)
         log.attach(subscription)
@@ -199,7 +218,7 @@ class Service:
             yield subscription
         finally:
             log.detach(subscription)
-            self._supervisor.release_log(session_id)
+            self._supervisor.release(session_id)
 
     # -- endings
 
@@ -211,11 +230,13 @@ class Service:
         """See SessionService."""
         storage = self._supervisor.shared.storage
         if storage is None:
+            self._supervisor.check_open()
             raise _no_store("nothing is stored that could be deleted")
         try:
             await self._supervisor.revive(check_id(session_id)).mailbox.ask(Retire("delete"))
-        except SessionNotFoundError:
-            await storage.write(Delete(session_id))  # fine where it was deleted before
+        except (SessionNotFoundError, StoreError):
+            # Deleted before, which is fine, or damaged so that no actor can load it.
+            await storage.write(Delete(session_id))
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""
@@ -240,36 +261,29 @@ class Service:
         storage = self._supervisor.shared.storage
         return storage.store if storage is not None else None
 
-    def _view(self, record: SessionRecord) -> SessionView:
-        actor = self._supervisor.find(record.session_id)
-        return view_of(record, live=actor is not None, active=self._supervisor.is_active(record.session_id))
-
     def _summary(self, record: SessionRecord) -> SessionSummary:
         actor = self._supervisor.find(record.session_id)
-        return summary_of(record, live=actor is not None, active=self._supervisor.is_active(record.session_id))
-
-    async def _history_in_memory(self, session_id: str, offset: int, limit: int) -> HistoryPage:
-        actor = self._supervisor.find(check_id(session_id))
-        await trio.lowlevel.checkpoint()
-        if actor is None or actor.record is None:
-            raise self._supervisor.not_found(session_id)
-        total = actor.record.message_count
-        page = range(offset, min(offset + limit, total))
-        found = [HistoryEntry(at, actor.times[at], actor.transcript[at]) for at in page]
-        return HistoryPage(session_id, tuple(found), offset, total)
+        if actor is not None and actor.record is not None:
+            return actor.summary()
+        return summary_of(record, live=actor is not None, active=actor is not None and actor.turn_runs)
 
 
-def _newest(
-    records: Sequence[SessionRecord], labels: Mapping[str, str], offset: int, limit: int
-) -> list[SessionRecord]:
-    """Return one page of the records that carry the labels, in the order of `list`."""
-    wanted = labels.items()
-    matching = (record for record in records if wanted <= record.labels.items())
+def _newest(actors: Iterable[SessionActor], labels: Mapping[str, str], offset: int, limit: int) -> list[SessionSummary]:
+    """Return one page of the sessions that carry the labels, in the order of `list`."""
+    summaries = (actor.summary() for actor in actors)
+    matching = (summary for summary in summaries if labels.items() <= summary.labels.items())
     return heapq.nsmallest(offset + limit, matching, key=_newest_first)[offset:]
 
 
-def _newest_first(record: SessionRecord) -> tuple[float, str]:
-    return -record.updated_at.timestamp(), record.session_id
+def _newest_first(summary: SessionSummary) -> tuple[float, str]:
+    return -summary.updated_at.timestamp(), summary.session_id
+
+
+def _entry(row: MessageRow) -> HistoryEntry:
+    try:
+        return HistoryEntry(row.position, row.created_at, codec.decode_message(row.body))
+    except ValueError as exc:
+        raise StoreError(f"message {row.position}: {exc}", cause="corrupt", retryable=False) from exc
 
 
 def _no_store(problem: str) -> PersistenceDisabledError:

@@ -9,22 +9,23 @@ import attrs
 import trio
 
 from warren.actors.eventlog import EventLog
-from warren.actors.messages import Interrupt, Load, Retire, StartTurn
+from warren.actors.outcome import Outcome
+from warren.actors.protocol import Interrupt, Loaded, Retire, StartTurn
 from warren.actors.storage import StorageActor
-from warren.actors.turn import Turn, TurnPlan, cause_of
+from warren.actors.turn import Turn, TurnPlan
 from warren.budget import Meter
 from warren.config import Config
-from warren.errors import SessionNotFoundError, WarrenError
-from warren.events import Envelope, Event, RunCompleted, RunFailed
+from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenError
+from warren.events import Envelope
 from warren.mailbox import Admission, Mail, Mailbox, Signal, State
 from warren.messages import SystemMessage
 from warren.model import Providers
 from warren.records import MessageRow, SessionRecord
 from warren.service import OnEvent
-from warren.storage import Archive, Commit, Delete
+from warren.storage import Archive, Commit, Delete, LookUp
 from warren.tools import Tool
 from warren.transcript import Transcript
-from warren.views import TurnResult
+from warren.views import HistoryEntry, HistoryPage, SessionSummary, SessionView, TurnResult, summary_of, view_of
 
 logger: Final = logging.getLogger("warren.session")
 
@@ -48,16 +49,6 @@ class Shared:
     tool_threads: trio.CapacityLimiter
 
 
-@attrs.frozen
-class TurnEnd:
-    """How a turn came out: the session after it, its terminal event, and the error if it has no answer."""
-
-    record: SessionRecord
-    terminal: Envelope
-    error: WarrenError | None
-    stored: bool = True
-
-
 @attrs.define(eq=False)
 class SessionActor:
     """One live session.
@@ -66,96 +57,113 @@ class SessionActor:
         shared: what it shares with the others.
         log: its event stream.
         turn_ended: told when a turn that was admitted has ended.
-        record: the session as of its last finished turn; replaced whole, so that readers may take it at any time.
-            None until it is loaded.
-        system_prompt: of a new session.
         own_tools: tools that only this session has.
-        transcript: the context of the next model call; beyond `record.message_count` it is a running turn's.
-        times: when each message was added, where no store knows it.
+        record: the session as of its last finished turn; replaced whole, so that it may be read at any time. None
+            until it is loaded.
+        mailbox: where everything is asked of it.
     """
 
     shared: Shared
     log: EventLog
     turn_ended: Callable[[], None]
+    own_tools: Mapping[str, Tool]
     record: SessionRecord | None = None
-    system_prompt: str | None = None
-    own_tools: Mapping[str, Tool] = attrs.field(factory=dict)
-    transcript: Transcript = attrs.field(factory=Transcript)
-    times: list[datetime] = attrs.field(factory=list)
-    admission: Admission = attrs.field(init=False)
     mailbox: Mailbox = attrs.field(init=False)
+    _admission: Admission = attrs.field(init=False)
+    # The context of the next model call; beyond the record's message_count it is a running turn's. None: not loaded.
+    _transcript: Transcript | None = None
+    _times: list[datetime] = attrs.field(factory=list)
+    _out_of_date: bool = False
+    _in_hand: list[Mail[Any]] = attrs.field(factory=list)
     _turn: Turn | None = None
     _starter: Mail[TurnResult] | None = None
     _interrupters: list[Mail[None]] = attrs.field(factory=list)
     _retirers: list[Mail[None]] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.admission = Admission(self.log.session_id)
-        self.mailbox = Mailbox(self.shared.config.limits.mailbox, self.admission)
+        self._admission = Admission(self.log.session_id)
+        self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admission)
 
     @property
     def session_id(self) -> str:
         """The session's id."""
         return self.log.session_id
 
+    # -- what may be read at any time, without asking
+
     @property
-    def _record(self) -> SessionRecord:
-        if self.record is None:
-            raise RuntimeError("mail is read only once the session is loaded")
-        return self.record
+    def turn_runs(self) -> bool:
+        """Whether a turn was admitted and has not ended."""
+        return self._admission.turn_runs
 
-    async def run(self) -> None:
-        """Live until retired. A crash leaves the session as it was last committed."""
-        await self._begin()
-        while self.admission.state is not State.CLOSED:
-            await self._read_mail()
-            while self._turn is not None:
-                await self._serve_turn(self._turn)
-            if self._record.archived and self.admission.state is State.IDLE:
-                self.admission.move(Signal.RETIRE)
-            if self.admission.state is State.RETIRING:
-                await self._retire()
+    def view(self) -> SessionView:
+        """Return the session as of its last finished turn; it has to be loaded."""
+        return view_of(self._record, live=True, active=self.turn_runs)
 
-    def died(self, error: Callable[[], WarrenError]) -> None:
-        """Answer everybody who waits and end an open turn on the stream: the actor's task is over."""
-        self.mailbox.abandon(error)
-        if self.admission.turn_runs:
-            self.turn_ended()
-        if self._turn is not None:
-            self._turn.publish(self.log.next(RunFailed(self.session_id, error().message, "crash")))
-        for mail in (self._starter, *self._interrupters, *self._retirers):
-            if mail is not None:
-                mail.refuse(error())
+    def summary(self) -> SessionSummary:
+        """Return the session's row in `list`; it has to be loaded."""
+        return summary_of(self._record, live=True, active=self.turn_runs)
 
-    # -- becoming live
+    def history(self, offset: int, limit: int) -> HistoryPage:
+        """Return messages of finished turns of a session that no store holds."""
+        total, transcript = self._record.message_count, self._transcript or Transcript()
+        page = range(offset, min(offset + limit, total))
+        found = tuple(HistoryEntry(at, self._times[at], transcript[at]) for at in page)
+        return HistoryPage(self.session_id, found, offset, total)
 
-    async def _begin(self) -> None:
-        """Save a new session, or load a stored one; the id exists before anything is told of it."""
-        if self.record is None:
-            await self._load()
-        else:
-            await self._save_new(self.record)
+    # -- the life of the actor
 
-    async def _load(self) -> None:
+    async def create(self, record: SessionRecord, system_prompt: str | None) -> None:
+        """Begin a new session: it is saved before anything is told of it. Raises StoreError: then there is none."""
+        self._transcript = Transcript()
+        if system_prompt is not None:
+            self._transcript.append(SystemMessage(system_prompt))
+        record = attrs.evolve(record, message_count=len(self._transcript))
+        await self._store(record, 0)
+        self.record = record
+
+    async def load(self) -> None:
+        """Begin with what the store has. Raises SessionNotFoundError, StoreError."""
         storage = self.shared.storage
         stored = await storage.store.load(self.session_id) if storage is not None else None
         if stored is None:
             raise SessionNotFoundError("there is no such session", session_id=self.session_id)
-        self.transcript = Transcript(stored.messages)
-        self.log.journal.start_above(stored.seq_floor)
-        self.record = stored.record
+        self.log.begin(stored.record.last_seq, stored.seq_floor)
+        self.record, self._transcript, self._out_of_date = stored.record, None, False
 
-    async def _save_new(self, record: SessionRecord) -> None:
-        if self.system_prompt is not None:
-            self.transcript.append(SystemMessage(self.system_prompt))
-        self.record = record = attrs.evolve(record, message_count=len(self.transcript))
-        await self._store(record, 0)
+    async def run(self) -> None:
+        """Read mail until retired. An error leaves the session as it was last committed."""
+        while self._admission.state is not State.CLOSED:
+            await self._read_mail()
+            while self._turn is not None:
+                await self._serve_turn(self._turn)
+            if self._record.archived and self._admission.state is State.IDLE:
+                self._admission.move(Signal.RETIRE)
+            if self._admission.state is State.RETIRING:
+                await self._retire()
+            elif self._out_of_date:
+                await self.load()
+
+    def bury(self, error: Callable[[], WarrenError]) -> None:
+        """Answer everybody who still waits and end an open turn on the stream: the actor's task is over."""
+        self.mailbox.abandon(error)
+        if self.turn_runs:
+            self.turn_ended()
+        if self._turn is not None:
+            last_words = self._turn.so_far().failed(error())
+            self._turn.publish(self.log.stamp(last_words.terminal(self.session_id)))
+        waiting = [*self._in_hand, *self._interrupters, *self._retirers]
+        for mail in waiting if self._starter is None else [self._starter, *waiting]:
+            mail.refuse(error())
 
     # -- mail
 
     async def _read_mail(self) -> None:
-        for mail in await self.mailbox.receive():
+        self._in_hand = await self.mailbox.receive()
+        await self._load_transcript()
+        for mail in self._in_hand:
             self._handle(mail)
+        self._in_hand = []
 
     def _handle(self, mail: Mail[Any]) -> None:
         match mail.message:
@@ -167,8 +175,8 @@ class SessionActor:
                 self._retirers.append(mail)
                 if self._turn is not None and how != "archive":
                     self._turn.interrupt()
-            case Load():
-                mail.answer(self.record)
+            case Loaded():
+                mail.answer(self._record)
 
     def _interrupt(self, mail: Mail[None]) -> None:
         if self._turn is None:  # it ended between the admission and now
@@ -181,13 +189,14 @@ class SessionActor:
         try:
             plan = self._plan(message)
         except WarrenError as exc:
-            self.admission.move(Signal.TURN_ENDED)
-            self.turn_ended()
             exc.session_id = self.session_id
+            self._admission.move(Signal.TURN_ENDED)
+            self.turn_ended()
             mail.refuse(exc)
             return
         self._starter = mail
-        self._turn = Turn(plan, self._record, self.transcript, self.log.next, self._publisher(message.on_event))
+        publish = self._publisher(message.on_event)
+        self._turn = Turn(plan, self._record, self._context, self.log.stamp, publish)
 
     # -- a turn
 
@@ -195,15 +204,14 @@ class SessionActor:
         record, shared = self._record, self.shared
         if record.archived:
             raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-        model = message.model or record.model
         provider = message.provider or (None if message.model else record.provider)
         limits = shared.config.limits
         return TurnPlan(
             prompt=message.prompt,
-            choice=shared.providers.resolve(model, provider),
+            choice=shared.providers.resolve(message.model or record.model, provider),
             max_tokens=message.max_tokens or record.max_tokens,
             tools=self._tools(record),
-            meter=Meter(message.budget or limits.turn, record.budget, record.spent),
+            meter=Meter.of(message.budget or limits.turn, record.budget, record.spent),
             retry=shared.config.retry,
             limits=limits,
             tool_threads=shared.tool_threads,
@@ -218,13 +226,17 @@ class SessionActor:
     def _publisher(self, on_event: OnEvent | None) -> Callable[[Envelope], None]:
         if on_event is None:
             return self.log.publish
+        callback: OnEvent | None = on_event
 
         def publish(envelope: Envelope) -> None:
+            nonlocal callback
             self.log.publish(envelope)
             try:
-                on_event(envelope)
-            except Exception:  # the callback is the host's code: its bug is not the session's
-                logger.exception("the on_event callback of session %s raised", self.session_id)
+                if callback is not None:
+                    callback(envelope)
+            except Exception:  # the callback is the host's code: its bug is not the session's, and is told once
+                logger.exception("on_event of session %s raised: it gets no more of this turn", self.session_id)
+                callback = None
 
         return publish
 
@@ -237,114 +249,127 @@ class SessionActor:
 
     async def _run_turn(self, turn: Turn) -> None:
         """Commit, then notify, then reply; a cancellation from outside ends the turn without a trace."""
-        error = await turn.run()
-        end = self._ended(turn, error)
-        with trio.CancelScope(shield=True):
-            try:
-                await self._store(end.record, self._record.message_count, end.terminal)
-            except WarrenError as exc:
-                end = self._not_stored(turn, exc)
-        self._finish(turn, end)
+        outcome = await turn.run()
+        terminal = self.log.stamp(outcome.terminal(self.session_id))
+        record = outcome.settled(self._record, terminal, len(self._context))
+        error = await self._commit(record, terminal)
+        if error is not None:  # the session stands where it stood, but for what the turn has cost
+            outcome = outcome.failed(error)
+            terminal = self.log.stamp(outcome.terminal(self.session_id))
+            record = outcome.charged(self._record)
+            del self._context.bodies[record.message_count :]
+        self.record = record
+        self._finish(turn, outcome, terminal, stored=error is None)
 
-    def _ended(self, turn: Turn, error: WarrenError | None) -> TurnEnd:
-        event = self._terminal(turn, error)
-        terminal = self.log.next(event)
-        record = self._booked(turn)
-        record = attrs.evolve(
-            record,
-            updated_at=max(terminal.timestamp, record.updated_at),
-            turns=record.turns + 1,
-            message_count=len(self.transcript),
-            last_seq=terminal.seq,
-            last_assistant_text=turn.text or record.last_assistant_text,
-        )
-        return TurnEnd(record, terminal, error)
+    async def _commit(self, record: SessionRecord, terminal: Envelope) -> WarrenError | None:
+        try:
+            await self._store(record, self._record.message_count, terminal)
+        except StoreError as exc:
+            self._out_of_date = exc.cause in ("crash", "conflict")
+            return None if await self._stored_after_all(exc, record) else exc
+        except WarrenError as exc:
+            self._out_of_date = True
+            return exc
+        return None
 
-    def _not_stored(self, turn: Turn, error: WarrenError) -> TurnEnd:
-        """The store refused: the session stands where it stood, but for what the turn has cost."""
-        del self.transcript.bodies[self._record.message_count :]
-        error.details["text"] = turn.text
-        return TurnEnd(self._booked(turn), self.log.next(self._terminal(turn, error)), error, stored=False)
+    async def _stored_after_all(self, error: StoreError, record: SessionRecord) -> bool:
+        """Ask, behind the commit, what came of it, where the storage actor crashed before it could say."""
+        storage = self.shared.storage
+        if error.cause != "crash" or storage is None:
+            return False
+        try:
+            with trio.CancelScope(shield=True):
+                stored = await storage.write(LookUp(self.session_id))
+        except StoreError:
+            return False
+        return stored is not None and (stored.turns, stored.last_seq) == (record.turns, record.last_seq)
 
-    def _booked(self, turn: Turn) -> SessionRecord:
-        record = self._record
-        return attrs.evolve(
-            record,
-            usage=record.usage + turn.usage,
-            spent=record.spent + turn.plan.meter.spent,
-            steps=record.steps + turn.steps,
-        )
-
-    def _terminal(self, turn: Turn, error: WarrenError | None) -> Event:
-        if error is None:
-            return RunCompleted(self.session_id, turn.text, turn.usage)
-        return RunFailed(self.session_id, error.message, cause_of(error))
-
-    def _finish(self, turn: Turn, end: TurnEnd) -> None:
+    def _finish(self, turn: Turn, outcome: Outcome, terminal: Envelope, *, stored: bool) -> None:
         """End the turn: no checkpoint from here until everybody knows."""
         starter, self._starter, self._turn = self._starter, None, None
         interrupters, self._interrupters = self._interrupters, []
-        self.record = end.record
-        turn.publish(end.terminal)
-        if end.stored:
+        turn.publish(terminal)
+        if stored and self.shared.storage is not None:
             self.log.stored()
-        self.admission.move(Signal.TURN_ENDED)
+        else:
+            self.log.trim()
+        self._admission.move(Signal.TURN_ENDED)
         self.turn_ended()
-        if starter is not None and end.error is None:
-            starter.answer(self._result(turn))
-        elif starter is not None and end.error is not None:
-            end.error.session_id = self.session_id
-            starter.refuse(end.error)
+        if starter is not None and outcome.error is None:
+            starter.answer(outcome.result(self.session_id))
+        elif starter is not None and outcome.error is not None:
+            outcome.error.session_id = self.session_id
+            starter.refuse(outcome.error)
         for mail in interrupters:
             mail.answer(None)
         self.mailbox.wake()
 
-    def _result(self, turn: Turn) -> TurnResult:
-        return TurnResult(self.session_id, turn.text, turn.steps, turn.tool_calls, turn.usage, turn.stop_reason)
+    # -- the store
+
+    @property
+    def _record(self) -> SessionRecord:
+        if self.record is None:
+            raise AgentError("the session is not loaded", session_id=self.session_id, cause="crash")
+        return self.record
+
+    @property
+    def _context(self) -> Transcript:
+        if self._transcript is None:
+            raise AgentError("the transcript is not loaded", session_id=self.session_id, cause="crash")
+        return self._transcript
+
+    async def _load_transcript(self) -> None:
+        """Fetch the messages once a turn needs them; archiving or watching a session does not."""
+        storage = self.shared.storage
+        if self._transcript is None and self.turn_runs and storage is not None:
+            self._transcript = Transcript(await storage.store.bodies(self.session_id, self._record.message_count))
 
     async def _store(self, record: SessionRecord, first: int, terminal: Envelope | None = None) -> None:
         """Commit the record, the messages from position `first` on, and the events up to the terminal one."""
-        storage = self.shared.storage
+        storage, bodies = self.shared.storage, self._context.bodies[first:]
         if storage is None:
-            self.times.extend([record.updated_at] * (len(self.transcript) - first))
+            self._times.extend([record.updated_at] * len(bodies))
             return
-        bodies = self.transcript.bodies[first:]
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
-        events = () if terminal is None else self.log.journal.rows(terminal)
-        await storage.write(Commit(record, rows, events))
-
-    # -- retiring
+        events = () if terminal is None else self.log.unstored(terminal)
+        with trio.CancelScope(shield=True):
+            await storage.write(Commit(record, rows, events))
 
     async def _retire(self) -> None:
         """Archive or delete as asked, answer those who asked, and close; where the store refuses, live on."""
+        retired = self._record.archived
         while True:
-            retirers, self._retirers = self._retirers, []
-            try:
-                await self._retire_in_store(retirers)
-            except WarrenError as exc:
-                self.admission.move(Signal.RETIRE_FAILED)
-                for mail in retirers:
-                    mail.refuse(exc.again())
-                return
-            for mail in retirers:
-                mail.answer(None)
-            for mail in self.mailbox.take():
+            retirers = list(self._retirers)
+            retired |= await self._answer_retirers(retirers)
+            del self._retirers[: len(retirers)]
+            self._in_hand = self.mailbox.take()
+            for mail in self._in_hand:
                 self._handle(mail)
             if not self._retirers:
                 break
-        self.admission.move(Signal.RETIRED)
-        self.mailbox.abandon(self._gone)
-        self.log.close()
+        if retired:
+            self._admission.move(Signal.RETIRED)
+            self.log.close()
+        else:
+            self._admission.move(Signal.RETIRE_FAILED)
 
-    async def _retire_in_store(self, retirers: list[Mail[None]]) -> None:
+    async def _answer_retirers(self, retirers: list[Mail[None]]) -> bool:
+        """Do what they asked for and tell them; return whether any of it was done."""
+        try:
+            await self._retire_in_store({mail.message for mail in retirers})
+        except WarrenError as exc:
+            for mail in retirers:
+                mail.refuse(exc.again())
+            return False
+        for mail in retirers:
+            mail.answer(None)
+        return bool(retirers)
+
+    async def _retire_in_store(self, wanted: set[Any]) -> None:
         storage = self.shared.storage
-        wanted = {mail.message.how for mail in retirers if isinstance(mail.message, Retire)}
         if storage is None:
             return
-        if "delete" in wanted:
+        if Retire("delete") in wanted:
             await storage.write(Delete(self.session_id))
-        elif "archive" in wanted:
+        elif Retire("archive") in wanted:
             await storage.write(Archive(self.session_id))
-
-    def _gone(self) -> WarrenError:
-        return SessionNotFoundError("the session was retired", session_id=self.session_id, cause="retired")

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, cast
 import attrs
 import trio
 
-from warren.actors.messages import Write
+from warren.actors.protocol import Write
 from warren.actors.supervision import Restarts, supervise, supervised_nursery
 from warren.errors import StoreError, WarrenError
 from warren.mailbox import Mail, Mailbox, MailboxClosedError
@@ -24,11 +24,13 @@ class StorageActor:
 
     Attributes:
         last_error: what the newest failed write said; None while writes succeed.
+        shown_unstored: set by whoever has shown events that will not be stored any more: the file then says so.
     """
 
     _open_store: OpenStore
     _store: Store | None
     last_error: str | None = None
+    shown_unstored: bool = False
     _stale: Store | None = None
     _mailbox: Mailbox = attrs.field(factory=lambda: Mailbox(WAITING_WRITES))
     _batch: list[Mail[Any]] = attrs.field(factory=list)
@@ -56,7 +58,7 @@ class StorageActor:
             finally:
                 self._mailbox.abandon(_closed)
                 if self._store is not None:
-                    await self._store.aclose()
+                    await self._store.aclose(clean=not self.shown_unstored)
 
     def close(self) -> None:
         """Refuse new writes; those that wait are still committed."""

@@ -35,22 +35,22 @@ async def supervised_nursery() -> AsyncIterator[trio.Nursery]:
 
     What the body raises leaves as it was raised. An actor that gives up ends the body, and its error leaves plain.
     """
-    failure: Exception | KeyboardInterrupt | None = None
+    failure: Exception | KeyboardInterrupt | SystemExit | None = None
     try:
         async with trio.open_nursery() as nursery:
             try:
                 yield nursery
-            except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001 - kept out of the nursery, which would wrap it, and raised below
+            except (Exception, KeyboardInterrupt, SystemExit) as exc:  # noqa: BLE001 - the nursery would wrap it
                 failure = exc
     except ExceptionGroup as group:
-        failure = failure or _first(group)
+        failure = failure or first_error(group)
     if failure is not None:
         raise failure
 
 
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
+def first_error(exc: Exception) -> Exception:
+    """Return the error itself, of a group that a nursery made the first one in it."""
+    return first_error(exc.exceptions[0]) if isinstance(exc, ExceptionGroup) else exc
 
 
 class ActorFailedError(Exception):

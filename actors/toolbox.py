@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from warren import codec
+from warren.actors.checks import storable
 from warren.events import (
     Event,
     ToolCallRequested,
@@ -83,12 +84,13 @@ class ToolRun:
 
     async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
         limit = tool.timeout or self.timeout
-        with trio.move_on_after(limit) as scope:
-            try:
-                content, is_error = _as_text(await self._invoke(tool, bound)), False
-            except Exception as exc:
-                logger.info("tool %s failed", call.name, exc_info=True)
-                content, is_error = f"{type(exc).__name__}: {exc}", True
+        content, is_error = "", False
+        try:
+            with trio.move_on_after(limit) as scope:
+                content = _as_text(await self._invoke(tool, bound))
+        except (Exception, SystemExit) as exc:  # outside of the scope: of a group it leaves what is not its own
+            logger.info("tool %s failed", call.name, exc_info=True)
+            content, is_error = f"{type(exc).__name__}: {exc}", True
         if scope.cancelled_caught:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
             content, is_error = f"timed out after {limit:g} s", True
@@ -108,7 +110,7 @@ class ToolRun:
         started = self._started.get(call.id)
         if started is None:
             return self._refuse(call, content)
-        content = content.encode("utf-8", "replace").decode()
+        content = storable(content)
         duration = round((trio.current_time() - started) * 1000)
         self.results[call.id] = ToolResult(call.id, content, is_error)
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration))

@@ -1,17 +1,21 @@
 """One turn: the loop of steps from the user's prompt to the final answer."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
 import trio
 
+from warren.actors.checks import storable
 from warren.actors.model_call import ModelCall
+from warren.actors.outcome import Outcome
+from warren.actors.supervision import first_error
 from warren.actors.toolbox import ToolRun
 from warren.budget import Meter, Use
 from warren.config import Limits, RetryPolicy
-from warren.errors import AgentError, BudgetExhaustedError, ProviderError, StoreError, WarrenError
-from warren.events import Envelope, Event, FailureCause, RunStarted, TextComplete, TurnCompleted, TurnStarted
+from warren.errors import AgentError, BudgetExhaustedError, ProviderError, WarrenError
+from warren.events import Envelope, Event, RunStarted, TextComplete, TurnCompleted, TurnStarted
 from warren.messages import AssistantMessage, Message, StopReason, ToolResultsMessage, UserMessage
 from warren.model import ModelChoice, ModelRequest
 from warren.records import SessionRecord
@@ -19,6 +23,7 @@ from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import Usage
 
+logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
 
 
@@ -54,7 +59,7 @@ class Turn:
     Attributes:
         record: the session as the turn found it.
         context: what the model sees; the turn appends to it.
-        number: gives an event its number and time.
+        stamp: gives an event its number and time.
         publish: takes the numbered events.
         text: the newest answer's text.
         stop_reason: why the model stopped.
@@ -64,7 +69,7 @@ class Turn:
     plan: TurnPlan
     record: SessionRecord
     context: Transcript
-    number: Callable[[Event], Envelope]
+    stamp: Callable[[Event], Envelope]
     publish: Callable[[Envelope], None]
     text: str = ""
     stop_reason: StopReason = "end_turn"
@@ -76,43 +81,49 @@ class Turn:
     _tool_run: ToolRun | None = None
     _began: float = attrs.field(factory=trio.current_time)
 
-    @property
-    def steps(self) -> int:
-        """Model calls of this turn."""
-        return self.plan.meter.spent.steps
-
-    @property
-    def tool_calls(self) -> int:
-        """Tools run in this turn."""
-        return self.plan.meter.spent.tool_calls
-
     def emit(self, event: Event) -> None:
         """Publish the next event."""
-        self.publish(self.number(event))
+        self.publish(self.stamp(event))
 
     def interrupt(self) -> None:
         """End the turn at its next checkpoint; a turn already past its last step is not touched."""
         self._interrupted = True
         self._scope.cancel()
 
-    async def run(self) -> WarrenError | None:
-        """Run to the end, whichever it is; return None for an answer, else the error that ended the turn.
+    async def run(self) -> Outcome:
+        """Run to the end, whichever it is.
 
         What was added is a transcript that providers accept, in every case. A cancellation from outside passes
         through.
         """
         self._scope.deadline = self._began + self.plan.meter.seconds_left()
+        error: WarrenError | None = None
         try:
             with self._scope:
                 await self._steps()
         except WarrenError as exc:
-            self._close(str(exc))
-            return exc
-        self.plan.meter.clock(trio.current_time() - self._began)
-        if not self._scope.cancelled_caught:
-            return None
-        self._close(CANCELLED)
-        return AgentError("the turn was interrupted", cause="cancelled") if self._interrupted else self._exhausted()
+            error = exc
+        except Exception as exc:  # a tool or a provider is the host's code: its bug ends the turn, not the session
+            logger.exception("a turn of session %s crashed", self.record.session_id)
+            error = AgentError(storable(f"the turn crashed: {first_error(exc)!r}"), cause="crash")
+        self._clock()
+        if self._scope.cancelled_caught or (self._interrupted and error is not None):
+            error = self._cancelled()
+        return self._outcome(error)
+
+    def _outcome(self, error: WarrenError | None) -> Outcome:
+        if error is not None:
+            self._close(CANCELLED if self._interrupted else error.message)
+        return self.so_far() if error is None else self.so_far().failed(error)
+
+    def so_far(self) -> Outcome:
+        """Return what the turn has come to."""
+        return Outcome(self.text, self.stop_reason, self.usage, self.plan.meter.spent)
+
+    def _cancelled(self) -> WarrenError:
+        if self._interrupted:
+            return AgentError("the turn was interrupted", cause="cancelled")
+        return self._exhausted(self.plan.meter.exhausted() or self.plan.meter.use("time"))
 
     async def _steps(self) -> None:
         self.emit(RunStarted(self.record.session_id, self.plan.prompt))
@@ -128,19 +139,19 @@ class Turn:
 
     async def _call_model(self) -> AssistantMessage:
         plan = self.plan
-        self.emit(TurnStarted(self.record.steps + self.steps))
+        self.emit(TurnStarted(self.record.steps + plan.meter.spent.steps))
         request = ModelRequest(
             plan.choice.model, self.context, tuple(tool.spec for tool in plan.tools.values()), plan.max_tokens
         )
         plan.meter.charge(steps=1)
         self._call = ModelCall(self.emit, plan.retry)
         reply = await self._call.run(plan.choice, request)
-        self._call = None
         self._book(reply.usage)
+        self._accept(reply.message)
+        self._call = None
         self.text, self.stop_reason = reply.message.text, reply.message.stop_reason
         if self.text:
             self.emit(TextComplete(self.text))
-        self._add(reply.message)
         return reply.message
 
     async def _run_tools(self, message: AssistantMessage) -> None:
@@ -151,6 +162,15 @@ class Turn:
         await run.run(calls, allowed)
         self._tool_run = None
         self._add(ToolResultsMessage(run.ordered()))
+        if allowed < len(calls):
+            raise self._exhausted(plan.meter.use("tool_calls"))
+
+    def _accept(self, message: AssistantMessage) -> None:
+        """Keep the answer; what is no JSON, such as half a character or an object, is the provider's bug."""
+        try:
+            self._add(message)
+        except (TypeError, ValueError) as exc:
+            raise ProviderError(f"the model's answer cannot be kept: {exc}", cause="provider_bug") from exc
 
     def _book(self, usage: Usage) -> None:
         self._step_usage = usage
@@ -159,19 +179,19 @@ class Turn:
 
     def _check_budgets(self) -> None:
         meter = self.plan.meter
-        meter.clock(trio.current_time() - self._began)
+        self._clock()
         for warning in meter.warnings():
             self.emit(warning)
-        if meter.exhausted() is not None:
-            raise self._exhausted()
+        if (use := meter.exhausted()) is not None:
+            raise self._exhausted(use)
 
-    def _exhausted(self) -> BudgetExhaustedError:
-        use: Use | None = self.plan.meter.exhausted()
-        kind = use.budget_type if use is not None else "time"
-        figures = {"used": use.used, "limit": use.limit} if use is not None else {}
-        return BudgetExhaustedError(
-            f"the {kind} budget is used up", cause=kind, details={"budget_type": kind, "text": self.text} | figures
-        )
+    def _clock(self) -> None:
+        self.plan.meter.clock(trio.current_time() - self._began)
+
+    def _exhausted(self, use: Use) -> BudgetExhaustedError:
+        kind = use.budget_type
+        details = {"budget_type": kind, "used": use.used, "limit": use.limit}
+        return BudgetExhaustedError(f"the {kind} budget is used up", cause=kind, details=details)
 
     def _close(self, reason: str) -> None:
         """Complete what an abrupt end left open: keep partial text, give every open call a result."""
@@ -184,17 +204,3 @@ class Turn:
 
     def _add(self, message: Message) -> None:
         self.context.append(message)
-
-
-def cause_of(error: WarrenError) -> FailureCause:
-    """Return how `run_failed` names the error."""
-    match error:
-        case ProviderError():
-            return "provider_error"
-        case BudgetExhaustedError():
-            return "budget_exhausted"
-        case StoreError():
-            return "store_error"
-        case AgentError(cause="cancelled"):
-            return "cancelled"
-    return "crash"

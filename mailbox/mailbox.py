@@ -8,7 +8,7 @@ import trio
 
 from warren.errors import CapacityExceededError, WarrenError
 from warren.mailbox.lifecycle import Admission
-from warren.mailbox.messages import Mail, Message, Reply
+from warren.mailbox.mail import Mail, Message, Reply
 
 R = TypeVar("R")
 

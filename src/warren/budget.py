@@ -1,12 +1,13 @@
 """Budgets: limits of a turn or a session, what was spent of them, and when to warn."""
 
 import math
-from typing import Literal
+from collections.abc import Iterator
+from typing import Literal, Self
 
 import attrs
 
 from warren.events import BudgetWarning
-from warren.fields import positive
+from warren.fields import fits, positive
 from warren.usage import Usage
 
 BudgetType = Literal["tokens", "time", "tool_calls", "steps"]
@@ -24,10 +25,10 @@ class Budget:
         max_steps: model calls.
     """
 
-    max_tokens: int | None = attrs.field(default=None, validator=positive)
-    max_seconds: float | None = attrs.field(default=None, validator=positive)
-    max_tool_calls: int | None = attrs.field(default=None, validator=positive)
-    max_steps: int | None = attrs.field(default=None, validator=positive)
+    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
+    max_seconds: float | None = attrs.field(default=None, validator=[positive, fits])
+    max_tool_calls: int | None = attrs.field(default=None, validator=[positive, fits])
+    max_steps: int | None = attrs.field(default=None, validator=[positive, fits])
 
 
 @attrs.frozen
@@ -56,25 +57,19 @@ class Use:
     used: float
     limit: float
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether nothing is left."""
-        return self.used >= self.limit
-
     def warning(self) -> BudgetWarning:
         """Return the event that tells of it."""
         return BudgetWarning(self.budget_type, self.used, self.limit, round(100 * self.used / self.limit, 1))
 
 
-def uses(budget: Budget, spent: Spent) -> list[Use]:
-    """Return one entry a limit that is set."""
-    figures: list[tuple[BudgetType, float, float | None]] = [
-        ("tokens", spent.tokens, budget.max_tokens),
-        ("time", spent.seconds, budget.max_seconds),
-        ("tool_calls", spent.tool_calls, budget.max_tool_calls),
-        ("steps", spent.steps, budget.max_steps),
-    ]
-    return [Use(kind, used, limit) for kind, used, limit in figures if limit is not None]
+@attrs.define
+class _Limit:
+    """One limit that is set: of the turn (`before` is 0) or of the session."""
+
+    budget_type: BudgetType
+    limit: float
+    before: float
+    warned: bool = False
 
 
 @attrs.define
@@ -82,17 +77,16 @@ class Meter:
     """Charges one turn against its own budget and its session's.
 
     Attributes:
-        turn: limits of this turn.
-        session: limits of the session, over all its turns.
-        before: what the session had spent when the turn began.
-        spent: what the turn has spent so far.
+        spent: what the turn has spent so far; its `seconds` as of the last `clock`.
     """
 
-    turn: Budget
-    session: Budget
-    before: Spent
-    spent: Spent = attrs.field(factory=Spent)
-    _warned: set[tuple[str, BudgetType]] = attrs.field(factory=set)
+    spent: Spent
+    _limits: list[_Limit]
+
+    @classmethod
+    def of(cls, turn: Budget, session: Budget, before: Spent) -> Self:
+        """Return a meter for a turn with a budget of its own, in a session that had spent `before`."""
+        return cls(Spent(), [*_set_limits(turn, Spent()), *_set_limits(session, before)])
 
     def charge(self, usage: Usage | None = None, *, tool_calls: int = 0, steps: int = 0) -> None:
         """Book a model call's tokens, tool calls or steps."""
@@ -101,7 +95,8 @@ class Meter:
 
     def clock(self, seconds: float) -> None:
         """Book the turn's running time so far, in seconds."""
-        self.spent = attrs.evolve(self.spent, seconds=seconds)
+        spent = self.spent
+        self.spent = Spent(spent.tokens, seconds, spent.tool_calls, spent.steps)
 
     def seconds_left(self) -> float:
         """Return how long the turn may still run (infinite without a time limit)."""
@@ -112,19 +107,39 @@ class Meter:
         return max(0, int(min(wanted, self._left("tool_calls"))))
 
     def exhausted(self) -> Use | None:
-        """Return the first limit that is used up."""
-        return next((use for _, use in self._uses() if use.exhausted), None)
+        """Return the first limit that is used up; of tool calls none is, until the model asks for one too many."""
+        return next((use for _, use in self._uses() if use.used >= use.limit and use.budget_type != "tool_calls"), None)
+
+    def use(self, kind: BudgetType) -> Use:
+        """Return the tightest limit of that kind, which has to be set."""
+        return min((use for _, use in self._uses() if use.budget_type == kind), key=lambda use: use.limit - use.used)
 
     def warnings(self) -> list[BudgetWarning]:
         """Return a warning for each limit that has passed 80 % since the last call."""
-        due = [(scope, use) for scope, use in self._uses() if use.used >= WARN_AT * use.limit]
-        fresh = [(scope, use) for scope, use in due if (scope, use.budget_type) not in self._warned]
-        self._warned.update((scope, use.budget_type) for scope, use in fresh)
-        return [use.warning() for _, use in fresh]
+        due = [(limit, use) for limit, use in self._uses() if use.used >= WARN_AT * use.limit and not limit.warned]
+        for limit, _ in due:
+            limit.warned = True
+        return [use.warning() for _, use in due]
 
     def _left(self, kind: BudgetType) -> float:
         return min((use.limit - use.used for _, use in self._uses() if use.budget_type == kind), default=math.inf)
 
-    def _uses(self) -> list[tuple[str, Use]]:
-        turn = [("turn", use) for use in uses(self.turn, self.spent)]
-        return turn + [("session", use) for use in uses(self.session, self.before + self.spent)]
+    def _uses(self) -> Iterator[tuple[_Limit, Use]]:
+        for limit in self._limits:
+            yield limit, Use(limit.budget_type, limit.before + _figure(self.spent, limit.budget_type), limit.limit)
+
+
+def _figure(spent: Spent, kind: BudgetType) -> float:
+    return spent.seconds if kind == "time" else float(getattr(spent, kind))
+
+
+def _set_limits(budget: Budget, before: Spent) -> Iterator[_Limit]:
+    limits: dict[BudgetType, float | None] = {
+        "tokens": budget.max_tokens,
+        "time": budget.max_seconds,
+        "tool_calls": budget.max_tool_calls,
+        "steps": budget.max_steps,
+    }
+    for kind, limit in limits.items():
+        if limit is not None:
+            yield _Limit(kind, limit, _figure(before, kind))

@@ -5,7 +5,7 @@ are read leniently in keys only, so that an older version can read what a newer 
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
@@ -13,13 +13,16 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 import attrs
 import cattrs
 import msgspec
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from warren import events, messages
+from warren import events, messages, views
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
+from warren.usage import Usage
 
 T = TypeVar("T")
+MAX_DEPTH: Final = 100
+"""How deep JSON from outside may nest: what was read has to fit on the stack when it is written again."""
 JSON_TYPES: Final = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -40,6 +43,12 @@ ROLES: Final = {
     "assistant": messages.AssistantMessage,
     "tool_results": messages.ToolResultsMessage,
 }
+WHOLE: Final[Mapping[type, Collection[str]]] = {
+    views.TurnResult: {"structured_output"},
+    views.SessionState: (),
+    Usage: {"estimated"},
+}
+"""What callers are promised field by field: nothing but the fields named here is left out, also at its default."""
 
 
 class _BadFieldError(Exception):
@@ -91,7 +100,7 @@ def _one_of(choices: Any) -> Callable[[Any, Any], Any]:
 
 
 def _with_tag(converter: cattrs.Converter, cls: Any, tag: str, name: str) -> Callable[[Any], Any]:
-    fields: Callable[[Any], Any] = make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True)
+    fields = _fields_of(converter, cls)
     return lambda obj: {tag: name, **fields(obj)}
 
 
@@ -128,7 +137,7 @@ def _guard_containers(converter: cattrs.Converter) -> None:
         def structure(value: Any, _: Any) -> Any:
             if type(value) is not list and type(value) is not tuple:
                 raise _BadFieldError("must be a list")
-            return _each(converter, enumerate(value), item, tuple)
+            return _each(converter, enumerate(value), item, list if _origin(cls) is list else tuple)
 
         return structure
 
@@ -142,7 +151,7 @@ def _guard_containers(converter: cattrs.Converter) -> None:
 
         return structure
 
-    converter.register_structure_hook_factory(lambda cls: _origin(cls) in (tuple, Sequence), sequence)
+    converter.register_structure_hook_factory(lambda cls: _origin(cls) in (tuple, list, Sequence), sequence)
     converter.register_structure_hook_factory(lambda cls: _origin(cls) in (dict, Mapping), mapping)
 
 
@@ -154,14 +163,14 @@ def _each(converter: cattrs.Converter, items: Any, item_type: Any, build: type) 
         try:
             done.append((key, converter.structure(value, item_type)))
         except Exception as exc:  # noqa: BLE001 - cattrs hooks raise what they like; the path is added below
-            exc.add_note(f"{_KEY_NOTE}{key}")
+            exc.add_note(_STEP_NOTE + (f".{key}" if build is dict else f"[{key}]"))
             errors.append(exc)
     if errors:
         raise cattrs.BaseValidationError("bad items", errors, list)
-    return dict(done) if build is dict else tuple(value for _, value in done)
+    return dict(done) if build is dict else build(value for _, value in done)
 
 
-_KEY_NOTE: Final = "warren key: "
+_STEP_NOTE: Final = "warren step: "
 
 
 def _make(*, strict: bool) -> cattrs.Converter:
@@ -194,9 +203,13 @@ def _structure_objects(converter: cattrs.Converter, *, strict: bool) -> None:
         return structure
 
     converter.register_structure_hook_factory(attrs.has, factory)
-    converter.register_unstructure_hook_factory(
-        attrs.has, lambda cls: make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True)
-    )
+    converter.register_unstructure_hook_factory(attrs.has, lambda cls: _fields_of(converter, cls))
+
+
+def _fields_of(converter: cattrs.Converter, cls: Any) -> Callable[[Any], Any]:
+    """Return what turns an object into a dict of its fields."""
+    optional: dict[str, Any] = {name: override(omit_if_default=True) for name in WHOLE.get(cls, ())}
+    return make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=cls not in WHOLE, **optional)
 
 
 _strict: Final = _make(strict=True)
@@ -206,7 +219,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def encode(value: object) -> bytes:
-    """Return the JSON of a domain object or of plain data, in UTF-8; fields at their default are left out."""
+    """Return the JSON of a domain object or plain data, in UTF-8; fields at their default are left out, see `WHOLE`."""
     return _encode(_strict.unstructure(value))
 
 
@@ -216,11 +229,37 @@ def to_data(value: object) -> Any:
 
 
 def parse(raw: bytes | str) -> Any:
-    """Return the data of a JSON text. Raises ValueError where it is not JSON in UTF-8."""
+    """Return the data of a JSON text. Raises ValueError where it is not JSON in UTF-8 or nests below `MAX_DEPTH`."""
     try:
-        return _decode(raw)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
-        raise ValueError(str(exc) or "too deeply nested") from exc
+        data = _decode(raw)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except (msgspec.MsgspecError, UnicodeError) as exc:
+        raise ValueError(str(exc)) from exc
+    if _may_be_deep(raw) and _is_deep(data):
+        raise ValueError(_TOO_DEEP)
+    return data
+
+
+_TOO_DEEP: Final = f"nests deeper than {MAX_DEPTH} levels"
+
+
+def _may_be_deep(raw: bytes | str) -> bool:
+    """Tell cheaply whether a text has brackets enough."""
+    opening = raw.count("[") + raw.count("{") if isinstance(raw, str) else raw.count(b"[") + raw.count(b"{")
+    return opening > MAX_DEPTH
+
+
+def _is_deep(data: Any) -> bool:
+    level = [data]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _containers(outer)]
+    return bool(level)
+
+
+def _containers(node: Any) -> list[Any]:
+    inside = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [child for child in inside if isinstance(child, dict | list)]
 
 
 def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
@@ -272,11 +311,10 @@ def _locate(exc: BaseException, path: str) -> tuple[str, str]:
 
 
 def _step(exc: BaseException) -> str:
-    """Return how the path goes on to a nested error: `.field` or `[index]`."""
+    """Return how the path goes on to a nested error: `.field`, `.key` or `[index]`."""
     for note in getattr(exc, "__notes__", ()):
         if isinstance(note, cattrs.AttributeValidationNote):
             return f".{note.name}"
-        if isinstance(note, str) and note.startswith(_KEY_NOTE):
-            key = note.removeprefix(_KEY_NOTE)
-            return f"[{key}]" if key.isdigit() else f".{key}"
+        if isinstance(note, str) and note.startswith(_STEP_NOTE):
+            return note.removeprefix(_STEP_NOTE)
     return ""

@@ -89,7 +89,7 @@ class WarrenError(Exception):
     def again(self) -> Self:
         """Return the same error anew, to be raised in another task."""
         copy = type(self).__new__(type(self), *self.args)
-        copy.__dict__.update(self.__dict__)
+        copy.__dict__.update(self.__dict__ | {"details": dict(self.details)})
         return copy
 
     def body(self) -> dict[str, Any]:
@@ -189,9 +189,9 @@ class AgentError(WarrenError):
 
     @property
     def numbers(self) -> Numbers:
-        """As the table, but a cancelled turn is 409 over HTTP."""
+        """As the table, but a cancelled turn is 409 over HTTP and no error over ACP."""
         numbers = NUMBERS[self.code]
-        return attrs.evolve(numbers, http=409) if self.cause == "cancelled" else numbers
+        return attrs.evolve(numbers, http=409, acp=None) if self.cause == "cancelled" else numbers
 
 
 class InvalidParamsError(WarrenError):

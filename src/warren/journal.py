@@ -48,11 +48,16 @@ class Journal:
         self.last_seq = envelope.seq
         if not isinstance(event, DELTAS):
             self._runs.append(_Run(envelope.seq, envelope.seq, envelope.timestamp, event))
-        elif self._runs and type(self._runs[-1].event) is type(event):
+        elif self._continues(envelope):
             self._runs[-1].seq = envelope.seq
             self._runs[-1].pieces.append(event.delta)
         else:
             self._runs.append(_Run(envelope.seq, envelope.seq, envelope.timestamp, event, [event.delta]))
+
+    def _continues(self, envelope: Envelope) -> bool:
+        """Tell whether a delta belongs to the newest run; a run has no hole, for its pieces are counted by seq."""
+        run = self._runs[-1] if self._runs else None
+        return run is not None and type(run.event) is type(envelope.event) and run.seq + 1 == envelope.seq
 
     def rows(self, last: Envelope) -> tuple[EventRow, ...]:
         """Return what is here as rows of the log, and the event that is about to close it."""
@@ -81,16 +86,17 @@ class Journal:
             for run in reversed(newer)
         ]
 
-    def forget(self) -> None:
-        """Drop what is here: it is in the store now."""
-        self._runs.clear()
-        self.floor = self.last_seq
+    def forget(self, up_to: int) -> None:
+        """Drop what is not above `up_to`: it is in the store now."""
+        self._runs = [run for run in self._runs if run.seq > up_to]
+        self.floor = max(self.floor, up_to)
 
     def forget_oldest(self, keep: int) -> None:
         """Drop all but the newest `keep` runs, where no store holds them."""
-        if len(self._runs) > keep:
-            self.floor = self._runs[-keep - 1].seq
-            del self._runs[:-keep]
+        oldest = len(self._runs) - keep
+        if oldest > 0:
+            self.floor = self._runs[oldest - 1].seq
+            del self._runs[:oldest]
 
 
 def envelopes(session_id: str, rows: Iterable[EventRow], after_seq: int) -> Iterator[Envelope]:

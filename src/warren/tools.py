@@ -2,10 +2,13 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, overload
 
 import attrs
 import msgspec
+
+from warren.fields import positive
 
 
 @attrs.frozen
@@ -41,7 +44,7 @@ class Tool:
     spec: ToolSpec
     call: Callable[..., Any] | Callable[..., Awaitable[Any]]
     is_async: bool
-    timeout: float | None = None
+    timeout: float | None = attrs.field(default=None, validator=positive)
     _arguments: Any = attrs.field(default=None, repr=False, eq=False)
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,41 +79,64 @@ def tool(
     """Make a tool of a typed function, sync or async.
 
     Every parameter needs an annotation; `Annotated[int, "how many"]` describes it. The docstring is the description.
-    The result is sent to the model as text: a str as it is, anything else as JSON. A raised exception becomes an
-    error result with its text. `timeout` is in seconds. Raises TypeError where the signature cannot be described.
+    What a partial has bound is hidden from the model. The result is sent to the model as text: a str as it is, anything
+    else as JSON. A raised exception becomes an error result with its text. `timeout` is in seconds. Raises TypeError
+    that names the parameter where the signature cannot be described.
 
     Trap: a sync function runs in a thread; interrupting the turn stops waiting for it but cannot stop it.
     """
 
     def build(target: Callable[..., Any]) -> Tool:
-        arguments = _arguments_type(target)
-        schema = msgspec.json.schema(arguments)
-        reference = schema.pop("$ref").removeprefix("#/$defs/")
-        definitions = schema.pop("$defs")
-        input_schema = definitions.pop(reference) | ({"$defs": definitions} if definitions else {})
-        input_schema.pop("title", None)
-        text = description if description is not None else inspect.getdoc(target) or ""
-        spec = ToolSpec(name or target.__name__, text, input_schema)
+        function = target.func if isinstance(target, partial) else target
+        if not inspect.isroutine(function):
+            raise TypeError(f"tool {target!r}: must be a function, a method or a partial of one")
+        arguments = _arguments_type(target, function)
+        text = description if description is not None else inspect.getdoc(function) or ""
+        spec = ToolSpec(name or function.__name__, text, _input_schema(arguments))
         return Tool(spec, target, inspect.iscoroutinefunction(target), timeout, arguments)
 
     return build if function is None else build(function)
 
 
-def _arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
+def _input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
+    schema = msgspec.json.schema(arguments)
+    definitions = schema["$defs"]
+    own: dict[str, Any] = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
+    own.pop("title", None)
+    return own | ({"$defs": definitions} if definitions else {})
+
+
+def _arguments_type(target: Callable[..., Any], function: Callable[..., Any]) -> type[msgspec.Struct]:
     """Return a struct type with one field a parameter: it checks the arguments and has their schema."""
-    hints = get_type_hints(function, include_extras=True)
-    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"tool {function.__name__}: parameter {parameter.name!r} must be a plain named one")
-        if parameter.name not in hints:
-            raise TypeError(f"tool {function.__name__}: parameter {parameter.name!r} has no annotation")
-        annotation = _described(hints[parameter.name])
-        if parameter.default is parameter.empty:
-            fields.append((parameter.name, annotation))
-        else:
-            fields.append((parameter.name, annotation, parameter.default))
+    try:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(target).parameters.values()
+    except (NameError, ValueError, TypeError) as exc:
+        raise TypeError(f"tool {function.__name__}: its signature cannot be read: {exc}") from exc
+    bound = target.keywords if isinstance(target, partial) else {}
+    fields = []
+    for parameter in parameters:
+        if parameter.name not in bound:
+            try:
+                fields.append(_field(parameter, hints))
+            except TypeError as exc:
+                raise TypeError(f"tool {function.__name__}: parameter {parameter.name!r} {exc}") from exc
     return msgspec.defstruct(function.__name__, fields, forbid_unknown_fields=True, kw_only=True)
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    """Return a parameter as the field of a struct. Raises TypeError that goes on from the parameter's name."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        raise TypeError("must be a plain named one")
+    if parameter.name not in hints:
+        raise TypeError("has no annotation")
+    default = msgspec.NODEFAULT if parameter.default is parameter.empty else parameter.default
+    field = (parameter.name, _described(hints[parameter.name]), default)
+    try:
+        msgspec.json.schema(msgspec.defstruct("Argument", [field]))
+    except TypeError as exc:
+        raise TypeError(f"cannot be described: {exc}") from exc
+    return field
 
 
 def _described(annotation: Any) -> Any:

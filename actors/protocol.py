@@ -43,8 +43,8 @@ class Retire(Message[None]):
 
 
 @attrs.frozen
-class Load(Message[SessionRecord]):
-    """Answered once the session is in memory."""
+class Loaded(Message[SessionRecord]):
+    """Answered with the session's record once it is in memory."""
 
 
 @attrs.frozen

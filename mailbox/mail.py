@@ -37,11 +37,11 @@ class Reply(Generic[R]):
         """Whether the answer is there."""
         return self._outcome is not None
 
-    def send(self, value: R) -> None:
+    def answer(self, value: R) -> None:
         """Answer with a value. A second answer is passed over."""
         self._settle(outcome.Value(value))
 
-    def fail(self, error: Exception) -> None:
+    def refuse(self, error: Exception) -> None:
         """Answer with an error, raised in the waiting task. A second answer is passed over."""
         self._settle(outcome.Error(error))
 
@@ -77,9 +77,9 @@ class Mail(Generic[R]):
     def answer(self, value: R) -> None:
         """Settle the reply, if one is wanted."""
         if self.reply is not None:
-            self.reply.send(value)
+            self.reply.answer(value)
 
     def refuse(self, error: Exception) -> None:
         """Settle the reply with an error, if one is wanted."""
         if self.reply is not None:
-            self.reply.fail(error)
+            self.reply.refuse(error)

@@ -1,0 +1,94 @@
+"""The store's file: how it is created, opened, checked and brought up to this version."""
+
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from warren.config import StoreConfig
+from warren.errors import StoreError
+
+FILE_NAME: Final = "sessions.sqlite3"
+_APPLICATION_ID: Final = 0x57415252
+"""Marks the file as ours: the letters WARR."""
+_MIGRATIONS: Final = (files(__package__).joinpath("schema.sql").read_text(encoding="utf-8"),)
+"""Scripts in order; the file's `user_version` counts those it has had."""
+
+
+def open_writer(config: StoreConfig) -> apsw.Connection:
+    """Open the one connection that writes; create the folder and the file, or migrate it.
+
+    Raises StoreError with `cause` "newer_schema" or "not_a_store", OSError and apsw.Error.
+    """
+    path = _create(config.path)
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        _prepare(db, config)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def open_reader(config: StoreConfig) -> apsw.Connection:
+    """Open a connection that cannot write, beside an open writer. Raises apsw.Error."""
+    db = apsw.Connection(str(config.path / FILE_NAME), flags=apsw.SQLITE_OPEN_READONLY)
+    db.set_busy_timeout(_milliseconds(config.busy_timeout))
+    return db
+
+
+def _create(folder: Path) -> Path:
+    """Return the file's path; it and its folder are for their owner alone where they are made here."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / FILE_NAME
+    # SQLite would create it readable for all; its side files take over the mode of this one.
+    os.close(os.open(path, os.O_CREAT | os.O_RDONLY, 0o600))
+    return path
+
+
+def _prepare(db: apsw.Connection, config: StoreConfig) -> None:
+    db.set_busy_timeout(_milliseconds(config.busy_timeout))
+    # Looked at before anything is changed: it may be another program's file.
+    version = _version(db)
+    db.pragma("journal_mode", "WAL")
+    db.pragma("synchronous", config.synchronous)
+    if version < len(_MIGRATIONS):
+        _migrate(db)
+
+
+def _version(db: apsw.Connection) -> int:
+    """Return the file's version, 0 for an empty one. Raises StoreError where it is not for us."""
+    version: int = db.pragma("user_version")
+    if version > len(_MIGRATIONS):
+        message = (
+            f"the session store {db.filename} has version {version}; this Warren knows versions up to "
+            f"{len(_MIGRATIONS)}: use a newer one"
+        )
+        raise StoreError(message, cause="newer_schema", retryable=False)
+    tables: int = db.execute("SELECT count(*) FROM sqlite_schema").get
+    if db.pragma("application_id") != _APPLICATION_ID and (version or tables):
+        message = f"{db.filename} is another program's database, not a session store"
+        raise StoreError(message, cause="not_a_store", retryable=False)
+    return version
+
+
+def _migrate(db: apsw.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        # Asked again under the lock: two processes may have come for the same file.
+        for script in _MIGRATIONS[_version(db) :]:
+            db.execute(script)
+        db.pragma("application_id", _APPLICATION_ID)
+        db.pragma("user_version", len(_MIGRATIONS))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,89 @@
+"""A session's record as a row of its table, and back."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from warren import codec
+from warren.budget import Budget, Spent
+from warren.errors import StoreError
+from warren.records import SessionRecord
+from warren.usage import Usage
+
+OPEN: Final = 0
+ARCHIVED: Final = 1
+DELETED: Final = 2
+COLUMNS: Final = (
+    "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, labels, details"
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@attrs.frozen
+class _Details:
+    """The part of a record that no query looks at; each field is the record's own."""
+
+    provider: str | None = None
+    max_tokens: int | None = None
+    tools: tuple[str, ...] | None = None
+    budget: Budget = attrs.field(factory=Budget)
+    spent: Spent = attrs.field(factory=Spent)
+    usage: Usage = attrs.field(factory=Usage)
+    last_assistant_text: str | None = None
+
+
+_DETAILS: Final = tuple(field.name for field in attrs.fields(_Details))
+
+
+def microseconds(moment: datetime) -> int:
+    """Return a time as whole microseconds since 1970 UTC, exactly. Raises TypeError for a time without a zone."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment(stored: int) -> datetime:
+    """Return the time (UTC) that `microseconds` made a number of."""
+    return _EPOCH + stored * _MICROSECOND
+
+
+def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
+    """Return the record's values in the order of `COLUMNS`."""
+    details = _Details(*(getattr(record, name) for name in _DETAILS))
+    return (
+        record.session_id,
+        microseconds(record.created_at),
+        microseconds(record.updated_at),
+        ARCHIVED if record.archived else OPEN,
+        record.model,
+        record.turns,
+        record.steps,
+        record.message_count,
+        record.last_seq,
+        codec.encode(record.labels).decode(),
+        codec.encode(details).decode(),
+    )
+
+
+def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
+    """Return the record of a row read as `COLUMNS`. Raises StoreError(cause="corrupt") naming a damaged session."""
+    session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, labels, details = row
+    try:
+        rest = codec.decode_stored(_Details, details)
+        marks = codec.decode_stored(dict[str, str], labels)
+    except ValueError as exc:
+        message = f"session {session_id} is damaged in the store: {exc}"
+        raise StoreError(message, session_id=session_id, cause="corrupt", retryable=False) from exc
+    return SessionRecord(
+        session_id=session_id,
+        created_at=moment(created_at),
+        updated_at=moment(updated_at),
+        archived=state == ARCHIVED,
+        model=model,
+        turns=turns,
+        steps=steps,
+        message_count=message_count,
+        last_seq=last_seq,
+        labels=marks,
+        **{name: getattr(rest, name) for name in _DETAILS},
+    )

@@ -1,0 +1,164 @@
+"""The durable store as the rest of the runtime sees it: async, safe to call from any task."""
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self, TypeVar
+
+import apsw
+import attrs
+import trio
+
+from warren.config import StoreConfig
+from warren.errors import WarrenError
+from warren.records import EventRow, MessageRow, SessionRecord
+from warren.storage import queries
+from warren.storage.faults import translate
+from warren.storage.file import FILE_NAME, open_reader, open_writer
+from warren.storage.operations import Operation
+from warren.storage.pool import Pool
+from warren.storage.runner import Runner, thread_runner
+from warren.storage.writer import Writer
+
+R = TypeVar("R")
+
+
+@attrs.frozen
+class StoredSession:
+    """What a session's actor begins with.
+
+    Attributes:
+        record: its record.
+        seq_floor: new events are numbered above it. It is the record's `last_seq`, or further up where a process may
+            have shown events that it could not store.
+    """
+
+    record: SessionRecord
+    seq_floor: int
+
+
+class Store:
+    """Sessions, messages and events in one SQLite file. Made by `open`, ended by `aclose`.
+
+    Writes go through one connection, one group at a time. Reads have connections of their own, each call sees one
+    state of the file, and none waits for a write. Every read raises StoreError where the file cannot be read; its
+    `cause` says why: "locked", "io_error", "corrupt", "closed" and so on.
+    """
+
+    def __init__(self, writer: Writer, readers: Sequence[apsw.Connection], runner: Runner) -> None:
+        self._writer = writer
+        self._writing = Pool([writer], runner)
+        self._reading = Pool(readers, runner)
+        self._closing = trio.Lock()
+
+    @classmethod
+    async def open(cls, config: StoreConfig, *, runner: Runner = thread_runner) -> Self:
+        """Open the store in the folder `config.path`; create it, or bring it up to this version, where needed.
+
+        A folder and a file that are created are for their owner alone. Cannot be cancelled.
+
+        Raises StoreError; its `cause` says why: "newer_schema", "not_a_store", "not_a_database", "corrupt",
+        "permission", "cannot_open", "read_only", "locked", "disk_full" and so on.
+        """
+        with trio.CancelScope(shield=True):
+            writer, readers = await runner(partial(_connect, config))
+        return cls(writer, readers, runner)
+
+    async def aclose(self, *, clean: bool = True) -> None:
+        """Let what runs end, note in the file whether all was in good order, close. Idempotent, cannot be cancelled.
+
+        `clean` is false where events were shown that were not stored: whoever opens the file next then numbers new
+        events above them.
+
+        Calls that come later fail with StoreError(cause="closed").
+        """
+        with trio.CancelScope(shield=True):
+            async with self._closing:
+                await self._reading.run_on_all(apsw.Connection.close)
+                await self._writing.run_on_all(partial(Writer.close, clean=clean))
+
+    async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        """Apply the operations in one transaction and return what each came to, in order: its result or its error.
+
+        Where one fails, each is applied in a transaction of its own, so that only those fail that are at fault. An
+        operation that failed changed nothing. Never raises for a fault of the database; cannot be cancelled: what it
+        returns is what the file holds, on the disk (by the `synchronous` of the config).
+
+        The errors are SessionNotFoundError and StoreError, whose `cause` is "conflict", "locked" (after the config's
+        `busy_timeout`), "disk_full", "io_error", "corrupt", "read_only", "unstorable" and so on.
+        """
+        with trio.CancelScope(shield=True):
+            outcomes = await self._writing.run(lambda writer: writer.write(operations))
+        return outcomes  # noqa: RET504 - inside the scope, mypy would miss a return
+
+    async def load(self, session_id: str) -> StoredSession | None:
+        """Return what a session's actor begins with; None for a session that is not here or was deleted.
+
+        May have to write a line to reserve event numbers; so it can wait for the writer and fail as a write does.
+        """
+        head = await self._read(partial(queries.load, session_id=session_id))
+        if head is None:
+            return None
+        generation = head.newest
+        if generation != self._writer.generation:
+            with trio.CancelScope(shield=True):
+                generation = await self._writing.run(Writer.claim)
+        return StoredSession(head.record, head.seq_floor(generation))
+
+    async def bodies(self, session_id: str, count: int) -> builtins.list[bytes]:
+        """Return the JSON of a session's first `count` messages, in order of position: the context of a model call."""
+        return await self._read(partial(queries.bodies, session_id=session_id, count=count))
+
+    async def record(self, session_id: str) -> SessionRecord | None:
+        """Return a session's record; None for a session that is not here or was deleted."""
+        return await self._read(partial(queries.record, session_id=session_id))
+
+    async def list(
+        self,
+        *,
+        offset: int = 0,
+        limit: int = 50,
+        labels: Mapping[str, str] | None = None,
+        include_archived: bool = False,
+    ) -> list[SessionRecord]:
+        """Return a page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
+
+        It costs what the page and `offset` do, whatever the sessions' histories; `labels` that few of many sessions
+        carry make it look at all of them, in an index.
+        """
+        query = partial(queries.listing, offset=offset, limit=limit, labels=labels or {})
+        return await self._read(partial(query, include_archived=include_archived))
+
+    async def messages(
+        self, session_id: str, *, offset: int = 0, limit: int = 100
+    ) -> tuple[builtins.list[MessageRow], int]:
+        """Return messages from position `offset` on, oldest first, and how many the session has.
+
+        None and 0 for a session that is not here or was deleted.
+        """
+        return await self._read(partial(queries.messages, session_id=session_id, offset=offset, limit=limit))
+
+    async def events(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> builtins.list[EventRow]:
+        """Return the rows of the event log that end above `after_seq`, in order.
+
+        A row of merged deltas may begin at or below `after_seq`: `warren.journal.envelopes` cuts it.
+        """
+        return await self._read(partial(queries.events, session_id=session_id, after_seq=after_seq, limit=limit))
+
+    async def _read(self, query: Callable[[apsw.Connection], R]) -> R:
+        try:
+            return await self._reading.run(query)
+        except apsw.Error as exc:
+            raise translate(exc) from exc
+
+
+def _connect(config: StoreConfig) -> tuple[Writer, list[apsw.Connection]]:
+    opened: list[apsw.Connection] = []
+    try:
+        opened.append(open_writer(config))
+        opened.extend(open_reader(config) for _ in range(config.readers))
+    except (apsw.Error, OSError) as exc:
+        for db in opened:
+            db.close()
+        raise translate(exc, path=config.path / FILE_NAME) from exc
+    return Writer(opened[0]), opened[1:]

@@ -1,0 +1,285 @@
+"""The event stream of one session: replay, following, gaps, and what interleaves with them."""
+
+from collections.abc import Iterable
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.checks import numbers
+from warren.actors.eventlog import EventLog, Subscription
+from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
+from warren.journal import envelopes
+from warren.records import EventRow
+from warren.usage import Usage
+
+pytestmark = pytest.mark.virtual_time
+END = RunCompleted("s", "end", Usage())
+
+
+@attrs.define(eq=False)
+class Stream:
+    """A log over a fake store: `commit` moves what is in the journal there.
+
+    Attributes:
+        rows: what is stored.
+        page: rows a read returns at most.
+        published: every event, unmerged.
+    """
+
+    rows: list[EventRow] = attrs.field(factory=list)
+    page: int = 3
+    published: list[Envelope] = attrs.field(factory=list)
+    log: EventLog = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.log = EventLog("s", self._read, 5)
+
+    async def _read(self, session_id: str, after_seq: int) -> list[Envelope]:
+        await trio.lowlevel.checkpoint()
+        found = [row for row in self.rows if row.seq > after_seq][: self.page]
+        await trio.lowlevel.checkpoint()
+        return list(envelopes(session_id, found, after_seq))
+
+    def say(self, *texts: str) -> None:
+        """Publish one delta a text."""
+        for text in texts:
+            self.publish(self.log.stamp(TextDelta(text)))
+
+    def publish(self, envelope: Envelope) -> None:
+        """Publish one event."""
+        self.published.append(envelope)
+        self.log.publish(envelope)
+
+    def store(self, terminal: Envelope) -> None:
+        """Commit the journal and the terminal event, as a turn does: before that event is published."""
+        self.rows += self.log.journal.rows(terminal)
+
+    def end(self) -> None:
+        """End a turn: commit, then publish."""
+        terminal = self.log.stamp(END)
+        self.store(terminal)
+        self.publish(terminal)
+        self.log.stored()
+
+    def follow(self, after_seq: int | None = None, limit: int = 1000) -> Subscription:
+        """Subscribe."""
+        subscription = Subscription(self.log, self.log.last_seq if after_seq is None else after_seq, limit)
+        self.log.attach(subscription)
+        return subscription
+
+
+async def take(subscription: Subscription, count: int | None = None) -> list[Envelope]:
+    """Return the next events, or all there are until the stream ends or falls silent."""
+    found: list[Envelope] = []
+    with trio.move_on_after(0.01):
+        async for envelope in subscription:
+            found.append(envelope)
+            if len(found) == count:
+                break
+    return found
+
+
+def text(found: Iterable[Envelope]) -> str:
+    """Return the deltas, joined."""
+    return "".join(each.event.delta for each in found if isinstance(each.event, TextDelta))
+
+
+async def test_a_late_subscriber_gets_the_whole_log() -> None:
+    """Stored pages first, then what is only in memory, then live events."""
+    stream = Stream(page=2)
+    for _ in range(3):
+        stream.publish(stream.log.stamp(TurnStarted(0)))
+        stream.say("a", "b")
+        stream.end()
+    stream.say("c", "d")
+    follower = stream.follow(0)
+    found = await take(follower)
+    stream.say("e")
+    found += await take(follower)
+    assert numbers(found) == list(range(1, 16))
+    assert text(found) == "abababcde"
+
+
+@pytest.mark.parametrize("after_seq", range(10))
+async def test_a_subscriber_may_begin_between_merged_deltas(after_seq: int) -> None:
+    """Merged rows of the store and of the journal are cut where the reader stands."""
+    stream = Stream()
+    stream.say("aa", "b", "ccc")
+    stream.end()
+    stream.say("dd", "e", "fff", "g", "h")
+    found = await take(stream.follow(after_seq))
+    assert numbers(found) == list(range(after_seq + 1, 10))
+    assert text(found) == text(stream.published[after_seq:])
+
+
+async def test_none_begins_with_the_next_event() -> None:
+    """A subscriber without a place sees nothing of what was."""
+    stream = Stream()
+    stream.say("old")
+    follower = stream.follow()
+    stream.say("new")
+    assert text(await take(follower)) == "new"
+
+
+async def test_a_terminal_event_that_is_read_before_it_is_published_comes_once() -> None:
+    """A reader that finds the terminal event in the store already is not handed it again."""
+    stream = Stream()
+    stream.end()
+    stream.say("hi")
+    follower = stream.follow(0)
+    terminal = stream.log.stamp(END)
+    stream.store(terminal)
+    found = await take(follower)
+    stream.publish(terminal)
+    stream.log.stored()
+    found += await take(follower)
+    assert numbers(found) == [1, 2, 3]
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+async def test_no_gap_and_no_double_under_interleaving(data: st.DataObject) -> None:
+    """Whatever is published, committed and read in whatever order: a lossless reader sees every event once."""
+    stream = Stream(page=data.draw(st.integers(1, 3)))
+    readers: list[tuple[int, Subscription, list[Envelope]]] = []
+    for _ in range(data.draw(st.integers(1, 25))):
+        match data.draw(st.sampled_from(["say", "step", "end", "open", "half", "read"])):
+            case "say":
+                stream.say("x", "yy")
+            case "step":
+                stream.publish(stream.log.stamp(TurnStarted(0)))
+            case "end":
+                stream.end()
+            case "half":
+                terminal = stream.log.stamp(END)
+                stream.store(terminal)
+                for _, reader, found in readers:
+                    found += await take(reader)
+                stream.publish(terminal)
+                stream.log.stored()
+            case "open":
+                start = data.draw(st.integers(0, stream.log.last_seq))
+                readers.append((start, stream.follow(start), []))
+            case "read" if readers:
+                _, reader, found = data.draw(st.sampled_from(readers))
+                found += await take(reader, data.draw(st.integers(1, 4)))
+    for start, reader, found in readers:
+        found += await take(reader)
+        assert numbers(found) == list(range(start + 1, stream.log.last_seq + 1))
+        assert text(found) == text(stream.published[start:])
+
+
+async def test_a_slow_subscriber_gets_one_gap_and_goes_on() -> None:
+    """Past its limit events are counted, not kept; the marker says how many and where a replay begins."""
+    stream = Stream()
+    slow = stream.follow(limit=3)
+    stream.say("0")
+    assert numbers(await take(slow)) == [1]
+    stream.say(*"123456789")
+    found = await take(slow)
+    assert [each.event for each in found[:3]] == [TextDelta("1"), TextDelta("2"), TextDelta("3")]
+    assert found[3].event == StreamTruncated(dropped=6, resume_after=4)
+    assert found[3].seq == 4
+    assert len(found) == 4
+    stream.say("a", "b")
+    assert numbers(await take(slow)) == [11, 12]
+
+
+async def test_a_replay_from_the_marker_fills_the_gap() -> None:
+    """`resume_after` brings exactly the dropped events and what came since."""
+    stream = Stream()
+    slow = stream.follow(limit=2)
+    await take(slow)
+    stream.say(*"12345")
+    stream.end()
+    marker = (await take(slow))[-1].event
+    assert isinstance(marker, StreamTruncated)
+    found = await take(stream.follow(marker.resume_after))
+    assert numbers(found) == [3, 4, 5, 6]
+    assert marker.dropped == 4
+
+
+async def test_a_second_gap_is_a_second_marker() -> None:
+    """Each time it falls behind there is one marker with that gap's numbers."""
+    stream = Stream()
+    slow = stream.follow(limit=1)
+    await take(slow)
+    gaps = []
+    for _ in range(2):
+        stream.say("a", "b", "c")
+        gaps += [each.event for each in await take(slow) if isinstance(each.event, StreamTruncated)]
+    assert gaps == [StreamTruncated(2, 1), StreamTruncated(2, 4)]
+
+
+async def test_a_slow_subscriber_does_not_touch_another() -> None:
+    """Each has a buffer of its own."""
+    stream = Stream()
+    slow, quick = stream.follow(limit=1), stream.follow()
+    await take(slow)
+    await take(quick)
+    stream.say(*"12345")
+    assert numbers(await take(quick)) == [1, 2, 3, 4, 5]
+
+
+async def test_without_a_store_the_newest_events_stay() -> None:
+    """A late subscriber of a session without a store gets what is kept, after a marker for the rest."""
+    log = EventLog("s", None, keep=2)
+    for number in range(4):
+        log.publish(log.stamp(TurnStarted(number)))
+        log.trim()
+    late = Subscription(log, 0, 10)
+    log.attach(late)
+    found = await take(late)
+    assert found[0].event == StreamTruncated(dropped=2, resume_after=0)
+    assert numbers(found[1:]) == [3, 4]
+
+
+async def test_closing_ends_the_iteration_after_what_was_published() -> None:
+    """Nothing that was published before the end is lost to a follower or to a late reader."""
+    stream = Stream()
+    follower = stream.follow()
+    await take(follower)
+    stream.say("a", "b")
+    late = stream.follow(0)
+    stream.log.close()
+    with trio.fail_after(1):
+        assert text([each async for each in follower]) == "ab"
+        assert text([each async for each in late]) == "ab"
+
+
+async def test_a_reader_behind_numbers_that_were_skipped() -> None:
+    """Numbers jump where a process died with events shown and not stored; a waiting reader follows the jump."""
+    stream = Stream()
+    stream.say("a", "b")
+    reader = stream.follow(2)
+    stream.log.journal.start_above(1_000_000)
+    stream.say("c")
+    found = await take(reader)
+    assert (numbers(found), text(found)) == ([1_000_001], "c")
+
+
+@pytest.mark.parametrize("begin", [0, 1, 2])
+async def test_a_jump_with_nothing_behind_it(begin: int) -> None:
+    """A reader may arrive between the jump and the next event."""
+    stream = Stream()
+    stream.say("a", "b")
+    stream.log.journal.start_above(1_000_000)
+    reader = stream.follow(begin)
+    found = await take(reader)
+    stream.say("c")
+    found += await take(reader)
+    assert text(found) == "abc"[begin:]
+
+
+async def test_a_detached_subscription_is_not_pushed_to() -> None:
+    """Who has left costs nothing; leaving twice is fine."""
+    stream = Stream()
+    reader = stream.follow()
+    stream.log.detach(reader)
+    stream.log.detach(reader)
+    assert not stream.log.needed
+    stream.say("a")
+    assert stream.log.needed

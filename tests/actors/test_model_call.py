@@ -1,0 +1,179 @@
+"""One model call: when it is tried again, and what subscribers see of it."""
+
+import attrs
+import pytest
+import trio
+
+from tests.support.models import Emit, FunctionModel, reply
+from warren.actors.model_call import ModelCall, retry_delay
+from warren.config import RetryPolicy
+from warren.errors import ProviderError
+from warren.events import Event, ReasoningDelta, Retrying, TextDelta
+from warren.messages import AssistantMessage, TextBlock
+from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+
+pytestmark = pytest.mark.virtual_time
+CALM = RetryPolicy(max_attempts=4, initial_delay=1.0, factor=3.0, jitter=0.0, max_delay=5.0, max_retry_after=10.0)
+REQUEST = ModelRequest("test", [])
+
+
+@attrs.define
+class Attempts:
+    """A model whose attempts are lists of pieces; an error ends an attempt, else it is the answer."""
+
+    plan: list[list[Piece | ProviderError]]
+    times: list[float] = attrs.field(factory=list)
+
+    async def complete(self, _request: ModelRequest, emit: Emit) -> ModelReply:
+        self.times.append(trio.current_time())
+        said = ""
+        for step in self.plan.pop(0):
+            await trio.lowlevel.checkpoint()
+            if isinstance(step, ProviderError):
+                raise step
+            emit(step)
+            said += step.text if isinstance(step, TextPiece) else ""
+        return reply(said)
+
+
+@attrs.define
+class Run:
+    """A finished call: its events, its times of day, its answer or error."""
+
+    events: list[Event]
+    attempts: list[float]
+    reply: ModelReply | None
+    error: ProviderError | None
+    call: ModelCall
+
+    @property
+    def text(self) -> str:
+        """What subscribers saw."""
+        return "".join(event.delta for event in self.events if isinstance(event, TextDelta))
+
+    @property
+    def retries(self) -> list[Retrying]:
+        """The retries that were announced."""
+        return [event for event in self.events if isinstance(event, Retrying)]
+
+
+async def run(*plan: list[Piece | ProviderError], policy: RetryPolicy = CALM) -> Run:
+    """Make one call."""
+    events: list[Event] = []
+    model = Attempts(list(plan))
+    call = ModelCall(events.append, policy)
+    began = trio.current_time()
+    answer, error = None, None
+    try:
+        answer = await call.run(ModelChoice(model, "test"), REQUEST)
+    except ProviderError as exc:
+        error = exc
+    return Run(events, [time - began for time in model.times], answer, error, call)
+
+
+def failure(*, retryable: bool = True, retry_after: float | None = None) -> ProviderError:
+    """Return an error of a provider."""
+    return ProviderError("overloaded", retryable=retryable, retry_after=retry_after)
+
+
+async def test_retries_wait_longer_each_time_up_to_the_bound() -> None:
+    """Delays grow by the factor, are announced in milliseconds, and end at `max_delay`."""
+    done = await run([failure()], [failure()], [failure()], [TextPiece("yes")])
+    assert done.attempts == pytest.approx([0, 1, 4, 9])
+    assert [(event.attempt, event.delay_ms) for event in done.retries] == [(2, 1000), (3, 3000), (4, 5000)]
+    assert {event.max_attempts for event in done.retries} == {4}
+    assert done.text == "yes"
+
+
+async def test_attempts_run_out() -> None:
+    """After the last attempt its error is raised, without another announcement."""
+    done = await run(*[[failure()] for _ in range(4)])
+    assert done.error is not None
+    assert len(done.attempts) == 4
+    assert len(done.retries) == 3
+
+
+async def test_a_final_error_is_not_retried() -> None:
+    """What the provider calls final, such as a bad key, is raised at once."""
+    done = await run([failure(retryable=False)])
+    assert done.error is not None
+    assert done.events == []
+
+
+async def test_retry_after_wins_over_the_computed_delay() -> None:
+    """The provider's own wish counts, up to the bound of the policy."""
+    done = await run([failure(retry_after=7)], [failure(retry_after=3600)], [TextPiece("ok")])
+    assert done.attempts == pytest.approx([0, 7, 17])
+
+
+def test_jitter_stays_within_its_share() -> None:
+    """A delay is spread by at most the configured share, to both sides."""
+    policy = RetryPolicy(initial_delay=10, jitter=0.1)
+    delays = [retry_delay(policy, 1, None) for _ in range(200)]
+    assert 9 <= min(delays) < 10 < max(delays) <= 11
+
+
+def test_huge_attempt_numbers_do_not_overflow() -> None:
+    """The bound also holds where the power would leave the range of a float."""
+    assert retry_delay(RetryPolicy(max_attempts=10_000, jitter=0), 5_000, None) == 30
+
+
+async def test_a_retry_does_not_repeat_what_was_shown() -> None:
+    """The second attempt's beginning is passed over, wherever its pieces are cut."""
+    first: list[Piece | ProviderError] = [TextPiece("Hello"), TextPiece(" wor"), failure()]
+    done = await run(first, [TextPiece("He"), TextPiece("llo world,"), TextPiece(" all")])
+    assert [event.delta for event in done.events if isinstance(event, TextDelta)] == ["Hello", " wor", "ld,", " all"]
+
+
+async def test_a_shorter_retry_then_a_longer_one() -> None:
+    """An attempt that fails earlier than the one before it does not move back what counts as shown."""
+    done = await run(
+        [TextPiece("one two"), failure()], [TextPiece("one"), failure()], [TextPiece("one two three")]
+    )
+    assert done.text == "one two three"
+
+
+async def test_a_diverging_retry_is_not_streamed() -> None:
+    """An attempt that says something else is silent; its reply brings the whole text."""
+    done = await run(
+        [TextPiece("The sky is"), failure()], [TextPiece("The sea"), TextPiece(" is wet")]
+    )
+    assert done.text == "The sky is"
+    assert done.reply is not None
+    assert done.reply.message.text == "The sea is wet"
+
+
+async def test_text_and_reasoning_are_suppressed_apart() -> None:
+    """What was shown of the reasoning says nothing about the text."""
+    done = await run(
+        [ReasoningPiece("hm "), TextPiece("A"), failure()],
+        [ReasoningPiece("hm well"), TextPiece("AB")],
+    )
+    assert done.text == "AB"
+    assert [event.delta for event in done.events if isinstance(event, ReasoningDelta)] == ["hm ", "well"]
+
+
+async def test_what_was_shown_is_kept_of_a_failed_call() -> None:
+    """The partial answer is what subscribers saw, without reasoning."""
+    done = await run([ReasoningPiece("hm"), TextPiece("half"), failure(retryable=False)])
+    assert done.call.partial() == AssistantMessage((TextBlock("half"),), "cancelled")
+
+
+async def test_nothing_said_leaves_no_partial_answer() -> None:
+    """A call that only reasoned leaves no message: providers refuse reasoning that is cut."""
+    done = await run([ReasoningPiece("hm"), failure(retryable=False)])
+    assert done.call.partial() is None
+
+
+async def test_a_bug_in_a_provider_is_a_provider_error() -> None:
+    """An exception that is not Warren's fails the call, unretried, with its text."""
+
+    async def broken(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        raise ZeroDivisionError("division by zero")
+
+    events: list[Event] = []
+    with pytest.raises(ProviderError, match="ZeroDivisionError: division by zero") as caught:
+        await ModelCall(events.append, CALM).run(ModelChoice(FunctionModel(broken), "test"), REQUEST)
+    assert caught.value.cause == "provider_bug"
+    assert events == []

@@ -1,0 +1,228 @@
+"""The storage actor: groups what waits, restarts after a crash, and gives up past its intensity."""
+
+import functools
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apsw
+import pytest
+import trio
+import trio.testing
+
+from tests.support.asking import ask
+from tests.support.checks import numbers
+from tests.support.faulty_store import CrashError, Faults, FaultyStore
+from tests.support.models import says
+from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
+from warren.actors.storage import StorageActor, open_storage
+from warren.actors.supervision import ActorFailedError, Restarts
+from warren.config import Config, Intensity, StoreConfig
+from warren.errors import SessionNotFoundError, StoreError
+from warren.mailbox import Mailbox
+from warren.records import SessionRecord
+from warren.storage import Archive, Commit, inline_runner
+
+pytestmark = pytest.mark.virtual_time
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def commit(session_id: str) -> Commit:
+    """Return an operation that creates a session."""
+    return Commit(SessionRecord(session_id, NOW, NOW, "echo"))
+
+
+def opener(folder: Path, faults: Faults) -> functools.partial[object]:
+    """Return what opens a store in the folder."""
+    config = StoreConfig(folder, synchronous="NORMAL")
+    return functools.partial(FaultyStore.prepared, config, faults, inline_runner)
+
+
+def storage(folder: Path, faults: Faults, intensity: Intensity | None = None) -> AbstractAsyncContextManager[StorageActor]:
+    """Return the context of a storage actor over a real store."""
+    return open_storage(opener(folder, faults), Restarts(intensity or Intensity()))  # type: ignore[arg-type]
+
+
+async def test_what_waits_is_committed_as_one_group(tmp_path: Path) -> None:
+    """While one commit runs all others queue up; they go together in the next one."""
+    faults = Faults(gate=trio.Event())
+    async with storage(tmp_path, faults) as actor, trio.open_nursery() as nursery:
+        writes = [ask(nursery, actor.write, commit("first"))]
+        await trio.testing.wait_all_tasks_blocked()
+        writes += [ask(nursery, actor.write, commit(f"s{number}")) for number in range(50)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert faults.gate is not None
+        faults.gate.set()
+        for write in writes:
+            await write.ended.wait()
+        assert faults.groups == [1, 50]
+        assert len(await actor.store.list(limit=100)) == 51
+
+
+async def test_only_what_is_at_fault_fails(tmp_path: Path) -> None:
+    """One bad operation of a group does not spoil the others."""
+    faults = Faults(gate=trio.Event())
+    async with storage(tmp_path, faults) as actor, trio.open_nursery() as nursery:
+        first = ask(nursery, actor.write, commit("first"))
+        await trio.testing.wait_all_tasks_blocked()
+        good, bad = ask(nursery, actor.write, commit("good")), ask(nursery, actor.write, Archive("unknown"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert faults.gate is not None
+        faults.gate.set()
+        await first.ended.wait()
+        await bad.failure(SessionNotFoundError)
+        await good.ended.wait()
+        assert good.error is None
+        assert actor.last_error is None
+
+
+async def test_the_last_error_is_kept_while_writes_fail(tmp_path: Path) -> None:
+    """Health can say what is wrong, and says nothing any more once a write went through."""
+    faults = Faults(refuse=apsw.FullError("no room"))
+    async with storage(tmp_path, faults) as actor:
+        with pytest.raises(StoreError, match="full"):
+            await actor.write(commit("s"))
+        assert "full" in str(actor.last_error)
+        faults.refuse = None
+        await actor.write(commit("s"))
+        assert actor.last_error is None
+
+
+async def test_a_crash_restarts_it(tmp_path: Path) -> None:
+    """Who waited gets a store error; the store is opened anew; the next write works."""
+    faults = Faults(crash_before=1)
+    async with storage(tmp_path, faults) as actor:
+        with pytest.raises(StoreError) as caught:
+            await actor.write(commit("s"))
+        assert caught.value.cause == "crash"
+        await actor.write(commit("s"))
+        assert faults.opened == 2
+        assert await actor.store.record("s") is not None
+
+
+async def test_writes_during_a_restart_wait_for_it(tmp_path: Path) -> None:
+    """What is sent while the actor restarts is neither refused nor lost."""
+    faults = Faults(crash_before=1, crash_open=0)
+    async with storage(tmp_path, faults) as actor, trio.open_nursery() as nursery:
+        broken = ask(nursery, actor.write, commit("a"))
+        await trio.testing.wait_all_tasks_blocked()
+        later = ask(nursery, actor.write, commit("b"))
+        await broken.failure(StoreError)
+        await later.ended.wait()
+        assert later.error is None
+
+
+async def test_a_store_that_cannot_be_opened_again_is_tried_again(tmp_path: Path) -> None:
+    """A failing reopening counts as a crash, not as the end."""
+    faults = Faults(crash_before=1)
+    async with storage(tmp_path, faults) as actor:
+        faults.crash_open = 2
+        with pytest.raises(StoreError):
+            await actor.write(commit("a"))
+        await actor.write(commit("b"))
+        assert faults.opened == 2
+
+
+async def test_past_its_intensity_it_gives_up_with_the_cause(tmp_path: Path) -> None:
+    """The error says which actor, carries the last crash, and is no exception group."""
+    faults = Faults(crash_before=100)
+    with pytest.raises(ActorFailedError, match="storage") as caught:
+        async with storage(tmp_path, faults, Intensity(restarts=2, seconds=10)) as actor:
+            for _ in range(100):
+                with pytest.raises(StoreError):
+                    await actor.write(commit("a"))
+    assert isinstance(caught.value.__cause__, CrashError)
+    assert len(faults.groups) == 3
+
+
+async def test_crashes_that_are_far_apart_are_forgiven(tmp_path: Path) -> None:
+    """Only crashes within the period count."""
+    faults = Faults()
+    async with storage(tmp_path, faults, Intensity(restarts=1, seconds=10)) as actor:
+        for _ in range(5):
+            faults.crash_before = 1
+            with pytest.raises(StoreError):
+                await actor.write(commit("a"))
+            await trio.sleep(11)
+        await actor.write(commit("a"))
+
+
+async def test_leaving_commits_what_waits(tmp_path: Path) -> None:
+    """Writes that were sent before the end are on the disk after it; later ones are refused."""
+    faults = Faults(gate=trio.Event())
+    async with trio.open_nursery() as nursery:
+        async with storage(tmp_path, faults) as actor:
+            writes = [ask(nursery, actor.write, commit(f"s{number}")) for number in range(3)]
+            await trio.testing.wait_all_tasks_blocked()
+            assert faults.gate is not None
+            faults.gate.set()
+        for write in writes:
+            await write.ended.wait()
+            assert write.error is None
+    with pytest.raises(StoreError, match="closed"):
+        await actor.write(commit("late"))
+
+
+async def test_a_cancelled_write_is_written_all_the_same(tmp_path: Path) -> None:
+    """Who goes away loses the answer, not the write."""
+    faults = Faults(delay=5)
+    async with storage(tmp_path, faults) as actor:
+        with trio.move_on_after(1):
+            await actor.write(commit("a"))
+        await actor.write(commit("b"))
+        assert {record.session_id for record in await actor.store.list()} == {"a", "b"}
+
+
+async def test_the_runtime_ends_with_the_cause_when_storage_gives_up(tmp_path: Path) -> None:
+    """The body is cancelled, a running turn's caller gets an error, and the cause leaves without a group."""
+    faults = Faults()
+    config = Config(intensity=Intensity(restarts=0))
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(ActorFailedError) as caught:
+            async with open_runtime(says(["hi"]), store=tmp_path, faults=faults, config=config) as service:
+                session_id = await new_session(service)
+                faults.crash_before = 1
+                turn = ask(nursery, service.start_turn, session_id, "hello")
+                await trio.sleep_forever()
+        assert (await turn.failure(StoreError)).details["text"] == "hi"
+    assert isinstance(caught.value.__cause__, CrashError)
+
+
+async def test_a_turn_whose_commit_was_lost_in_a_crash(tmp_path: Path) -> None:
+    """The storage actor crashed before the commit: the caller is told, with the text; the session goes on."""
+    faults = Faults()
+    async with open_runtime(says(["one"], ["two"]), store=tmp_path, faults=faults) as service:
+        session_id = await new_session(service)
+        faults.crash_before = 1
+        with pytest.raises(StoreError) as caught:
+            await service.start_turn(session_id, "first")
+        assert caught.value.details["text"] == "one"
+        assert (await service.start_turn(session_id, "second")).text == "two"
+        assert len(await transcript(service, session_id)) == 2
+
+
+async def test_a_turn_whose_commit_was_done_before_a_crash(tmp_path: Path) -> None:
+    """The storage actor crashed after the commit: the turn is looked up in the file, and its caller gets the answer."""
+    faults, recorder = Faults(), Recorder()
+    async with open_runtime(says(["one"], ["two"]), store=tmp_path, faults=faults) as service:
+        session_id = await new_session(service)
+        faults.crash_after = 1
+        assert (await service.start_turn(session_id, "first", on_event=recorder)).text == "one"
+        assert (await service.start_turn(session_id, "second", on_event=recorder)).text == "two"
+        assert len(await transcript(service, session_id)) == 4
+        assert numbers(await replay(service, session_id)) == numbers(recorder.envelopes)
+
+
+async def test_its_mailbox_is_not_the_sessions(tmp_path: Path) -> None:
+    """Far more writes may wait than a session's mailbox would hold."""
+    faults = Faults(gate=trio.Event())
+    async with storage(tmp_path, faults) as actor, trio.open_nursery() as nursery:
+        many = Mailbox().capacity + 100
+        writes = [ask(nursery, actor.write, commit(f"s{number}")) for number in range(many)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert faults.gate is not None
+        faults.gate.set()
+        for write in writes:
+            await write.ended.wait()
+            assert write.error is None
+        assert isinstance(actor, StorageActor)

@@ -1,0 +1,102 @@
+"""Sync tools: they run in threads, and so on the real clock."""
+
+import contextvars
+import threading
+
+import trio
+
+from warren.actors.toolbox import ToolRun
+from warren.events import Event
+from warren.messages import ToolResult, ToolUseBlock
+from warren.tools import Tool, tool
+
+WHO = contextvars.ContextVar("WHO", default="nobody")
+
+
+def new_run(*tools: Tool, timeout: float = 10, threads: int = 4) -> ToolRun:
+    """Return what runs one step's tools."""
+    events: list[Event] = []
+    return ToolRun({each.spec.name: each for each in tools}, events.append, timeout, trio.CapacityLimiter(threads))
+
+
+async def test_a_sync_tool_does_not_hold_up_the_loop() -> None:
+    """While a sync tool blocks its thread the event loop goes on, and may even be what lets the tool go on."""
+    may_end = threading.Event()
+
+    @tool
+    def block() -> str:
+        """Wait for the loop."""
+        return "freed" if may_end.wait(20) else "stuck"
+
+    run = new_run(block)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run.run, [ToolUseBlock("a", "block")], 1)
+        await trio.sleep(0.01)
+        may_end.set()
+    assert run.ordered() == (ToolResult("a", "freed"),)
+
+
+async def test_a_sync_tool_runs_in_another_thread_with_the_callers_context() -> None:
+    """It is not the loop's thread, and context variables of the host are there."""
+
+    @tool
+    def where() -> list[str]:
+        """Tell the thread and the context."""
+        return [str(threading.current_thread() is threading.main_thread()), WHO.get()]
+
+    WHO.set("me")
+    run = new_run(where)
+    await run.run([ToolUseBlock("a", "where")], 1)
+    assert run.ordered()[0].content == '["False","me"]'
+
+
+async def test_a_sync_tool_past_its_limit_is_left_behind() -> None:
+    """Its thread cannot be stopped, but nobody waits for it."""
+    may_end = threading.Event()
+
+    @tool(timeout=0.05)
+    def block() -> None:
+        """Wait."""
+        may_end.wait(20)
+
+    run = new_run(block)
+    began = trio.current_time()
+    await run.run([ToolUseBlock("a", "block")], 1)
+    took = trio.current_time() - began
+    may_end.set()
+    assert run.ordered() == (ToolResult("a", "timed out after 0.05 s", is_error=True),)
+    assert took < 5
+
+
+async def test_a_sync_tool_that_exits_is_an_error_result() -> None:
+    """`sys.exit` in a thread is an error result too."""
+
+    @tool
+    def leave() -> None:
+        """Exit."""
+        raise SystemExit(3)
+
+    run = new_run(leave)
+    await run.run([ToolUseBlock("a", "leave")], 1)
+    assert run.ordered() == (ToolResult("a", "SystemExit: 3", is_error=True),)
+
+
+async def test_sync_tools_share_the_threads() -> None:
+    """No more than the limit run at once, all get their turn."""
+    running, most, guard = 0, 0, threading.Lock()
+
+    @tool
+    def work() -> None:
+        """Count who runs."""
+        nonlocal running, most
+        with guard:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.01)
+        with guard:
+            running -= 1
+
+    run = new_run(work, threads=2)
+    await run.run([ToolUseBlock(f"call-{number}", "work") for number in range(6)], 6)
+    assert len(run.ordered()) == 6
+    assert most == 2

@@ -1,0 +1,270 @@
+"""Running tools: in parallel, each with its own time limit, each reported as it ends, none of them able to do harm."""
+
+import sys
+from collections.abc import Mapping
+
+import attrs
+import pytest
+import trio
+
+from tests.support.checks import name
+from warren import codec
+from warren.actors.toolbox import ToolRun
+from warren.events import (
+    Event,
+    ToolExecutionCompleted,
+    ToolExecutionStarted,
+    ToolExecutionTimedOut,
+    ToolResultReceived,
+)
+from warren.messages import ToolResult, ToolUseBlock
+from warren.tools import Tool, tool
+
+pytestmark = pytest.mark.virtual_time
+
+
+@tool
+async def nap(seconds: float) -> str:
+    """Sleep."""
+    await trio.sleep(seconds)
+    return f"slept {seconds:g}"
+
+
+@tool
+async def fail(text: str) -> str:
+    """Raise."""
+    await trio.lowlevel.checkpoint()
+    raise ValueError(text)
+
+
+@tool(timeout=2)
+async def brief() -> str:
+    """Take longer than its own limit."""
+    await trio.sleep(60)
+    return "never"
+
+
+@attrs.define
+class Done:
+    """What came of the calls of one step."""
+
+    run: ToolRun
+    events: list[tuple[float, Event]]
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The results in call order."""
+        return self.run.ordered()
+
+    def times(self, kind: type[Event]) -> dict[str, float]:
+        """Return when each call's event of that kind came, by call id."""
+        return {getattr(event, "id"): at for at, event in self.events if isinstance(event, kind)}  # noqa: B009
+
+    def of(self, call_id: str) -> list[str]:
+        """Return what the stream says of one call."""
+        return [name(event) for _, event in self.events if getattr(event, "id", None) == call_id]
+
+
+async def use(*calls: ToolUseBlock, tools: tuple[Tool, ...] = (nap, fail, brief), allowed: int = 99) -> Done:
+    """Run the calls as one step."""
+    began = trio.current_time()
+    events: list[tuple[float, Event]] = []
+    known: Mapping[str, Tool] = {each.spec.name: each for each in tools}
+    run = ToolRun(known, lambda event: events.append((trio.current_time() - began, event)), 10, trio.CapacityLimiter(4))
+    await run.run(calls, allowed)
+    return Done(run, events)
+
+
+def call(call_id: str, tool_name: str, **args: object) -> ToolUseBlock:
+    """Return a tool call."""
+    return ToolUseBlock(call_id, tool_name, args)
+
+
+async def test_tools_run_in_parallel_and_are_reported_as_they_finish() -> None:
+    """Three naps take as long as the longest; the shortest is reported first; results keep the call order."""
+    done = await use(call("a", "nap", seconds=3), call("b", "nap", seconds=1), call("c", "nap", seconds=2))
+    assert done.times(ToolExecutionCompleted) == pytest.approx({"b": 1, "c": 2, "a": 3})
+    assert done.times(ToolExecutionStarted) == pytest.approx({"a": 0, "b": 0, "c": 0})
+    assert [result.content for result in done.results] == ["slept 3", "slept 1", "slept 2"]
+
+
+async def test_the_events_of_a_call() -> None:
+    """A call is requested, started, completed with its duration, received; all requests come first."""
+    done = await use(call("a", "nap", seconds=1.5), call("b", "nap", seconds=1))
+    assert [name(event) for _, event in done.events[:2]] == ["tool_call_requested"] * 2
+    assert done.of("a") == [
+        "tool_call_requested",
+        "tool_execution_started",
+        "tool_execution_completed",
+        "tool_result_received",
+    ]
+    completed = [event for _, event in done.events if isinstance(event, ToolExecutionCompleted)]
+    assert [(event.id, event.duration_ms) for event in completed] == [("b", 1000), ("a", 1500)]
+
+
+async def test_a_tool_that_raises_is_an_error_result() -> None:
+    """The exception's text goes to the model; the other tools are not touched."""
+    done = await use(call("a", "fail", text="no such city"), call("b", "nap", seconds=1))
+    assert done.results == (ToolResult("a", "ValueError: no such city", is_error=True), ToolResult("b", "slept 1"))
+
+
+async def test_a_tool_that_raises_a_group_is_an_error_result() -> None:
+    """A tool with a nursery of its own fails like any other."""
+
+    @tool
+    async def crowd() -> None:
+        """Fail twice at once."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail.call, "one")
+            nursery.start_soon(fail.call, "two")
+
+    done = await use(call("a", "crowd"), tools=(crowd,))
+    assert done.results[0].is_error
+
+
+async def test_a_tool_that_exits_is_an_error_result() -> None:
+    """A command line's `sys.exit` inside a tool does not end the runtime."""
+
+    @tool
+    async def leave() -> None:
+        """Exit."""
+        await trio.lowlevel.checkpoint()
+        sys.exit(2)
+
+    done = await use(call("a", "leave"), tools=(leave,))
+    assert done.results == (ToolResult("a", "SystemExit: 2", is_error=True),)
+
+
+async def test_the_runtimes_time_limit() -> None:
+    """A tool without a limit of its own is given up at the runtime's; the model gets an error result."""
+    done = await use(call("a", "nap", seconds=60))
+    assert done.results == (ToolResult("a", "timed out after 10 s", is_error=True),)
+    assert done.times(ToolExecutionTimedOut) == pytest.approx({"a": 10})
+    assert done.of("a")[2:] == ["tool_execution_timed_out", "tool_execution_completed", "tool_result_received"]
+
+
+async def test_a_tools_own_time_limit() -> None:
+    """A tool's own limit wins; the others go on."""
+    done = await use(call("a", "brief"), call("b", "nap", seconds=5))
+    assert done.times(ToolResultReceived) == pytest.approx({"a": 2, "b": 5})
+    assert done.results[1] == ToolResult("b", "slept 5")
+
+
+async def test_a_tool_that_fails_while_it_is_timed_out() -> None:
+    """A clean-up that raises when the time is over is still a time-out, not a crash."""
+
+    @tool(timeout=1)
+    async def messy() -> None:
+        """Raise while being cancelled, in a nursery."""
+
+        async def worker() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise RuntimeError("clean-up failed")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker)
+            nursery.start_soon(trio.sleep_forever)
+
+    done = await use(call("a", "messy"), tools=(messy,))
+    assert done.results[0].is_error
+    assert done.of("a")[-1] == "tool_result_received"
+
+
+async def test_bad_arguments_name_the_field() -> None:
+    """The model is told what does not fit; the tool does not run."""
+    done = await use(call("a", "nap", seconds="long"), call("b", "nap"), call("c", "nap", seconds=1, size=2))
+    errors = [result.content for result in done.results]
+    assert all(result.is_error for result in done.results)
+    assert "seconds" in errors[0]
+    assert "seconds" in errors[1]
+    assert "size" in errors[2]
+    assert done.times(ToolExecutionStarted) == {}
+
+
+async def test_arguments_that_are_no_object() -> None:
+    """What the model sent instead of a JSON object goes back to it as an error."""
+    done = await use(ToolUseBlock("a", "nap", {}, invalid_args="{seconds: 1"))
+    assert done.results[0].is_error
+    assert "{seconds: 1" in done.results[0].content
+
+
+async def test_an_unknown_tool_lists_the_known_ones() -> None:
+    """The model is told what there is."""
+    done = await use(call("a", "weather"))
+    assert done.results == (ToolResult("a", "there is no tool 'weather'; there are: brief, fail, nap", is_error=True),)
+
+
+async def test_calls_past_the_budget_are_refused() -> None:
+    """The first ones that the budget allows run, the rest gets an error result."""
+    done = await use(call("a", "nap", seconds=1), call("b", "nap", seconds=1), allowed=1)
+    assert [result.is_error for result in done.results] == [False, True]
+    assert done.of("b") == ["tool_call_requested", "tool_result_received"]
+
+
+async def test_results_that_are_no_text_become_json() -> None:
+    """What a tool returns is sent as JSON, unless it is a text already."""
+
+    @tool
+    async def weather(city: str) -> dict[str, object]:
+        """Tell the weather."""
+        return {"city": city, "degrees": 7}
+
+    done = await use(call("a", "weather", city="Oslo"), tools=(weather,))
+    assert codec.parse(done.results[0].content) == {"city": "Oslo", "degrees": 7}
+
+
+async def test_results_that_cannot_become_text_are_errors() -> None:
+    """A result without a JSON form is an error result that says so."""
+
+    @tool
+    async def odd() -> object:
+        """Return what JSON does not know."""
+        return object()
+
+    done = await use(call("a", "odd"), tools=(odd,))
+    assert done.results[0].is_error
+    assert "object" in done.results[0].content
+
+
+@pytest.mark.parametrize("text", ["a lone \ud800 surrogate", "nul \x00 byte"])
+async def test_text_that_utf8_cannot_hold_is_made_to_fit(text: str) -> None:
+    """A result and an error of any characters can be stored and sent."""
+
+    @tool
+    async def say() -> str:
+        """Return it."""
+        return text
+
+    done = await use(call("a", "say"), call("b", "fail", text=text), tools=(say, fail))
+    for result in done.results:
+        assert codec.decode_stored(ToolResult, codec.encode(result)) == result
+
+
+async def test_closing_completes_what_is_open() -> None:
+    """After an interrupt every call has a result: finished ones their own, the others the reason."""
+    events: list[Event] = []
+    run = ToolRun({"nap": nap}, events.append, 10, trio.CapacityLimiter(4))
+    calls = call("a", "nap", seconds=1), call("b", "nap", seconds=5)
+    with trio.move_on_after(2):
+        await run.run(calls, 2)
+    run.close("cancelled before it ended")
+    assert run.ordered() == (ToolResult("a", "slept 1"), ToolResult("b", "cancelled before it ended", is_error=True))
+    completed = [event for event in events if isinstance(event, ToolExecutionCompleted)]
+    assert [(event.id, event.is_error, event.duration_ms) for event in completed] == [
+        ("a", False, 1000),
+        ("b", True, 2000),
+    ]
+
+
+async def test_a_parameter_may_have_any_name() -> None:
+    """A tool's parameters cannot collide with the machinery that calls it."""
+
+    @tool
+    async def echo(func: str, limiter: str, call: str) -> str:  # noqa: A002
+        """Join."""
+        return func + limiter + call
+
+    done = await use(ToolUseBlock("a", "echo", {"func": "1", "limiter": "2", "call": "3"}), tools=(echo,))
+    assert done.results == (ToolResult("a", "123"),)

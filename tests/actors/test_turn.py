@@ -1,0 +1,498 @@
+"""What a turn tells its watchers and leaves in the transcript, for each way it can end."""
+
+import math
+
+import pytest
+import trio
+
+from tests.support.asking import ask
+from tests.support.checks import assert_valid_stream, assert_valid_transcript, names
+from tests.support.models import Emit, FunctionModel, GatedModel, reply, says, stuck
+from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from warren.budget import Budget
+from warren.config import Config, Limits, RetryPolicy
+from warren.errors import AgentError, BudgetExhaustedError, ProviderError
+from warren.events import BudgetWarning, Retrying, RunCompleted, RunFailed, TextComplete, TextDelta, TurnStarted
+from warren.messages import (
+    AssistantMessage,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.model import ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece
+from warren.service import SessionService
+from warren.tools import Tool, tool
+from warren.usage import Usage
+from warren.views import TurnResult
+
+pytestmark = pytest.mark.virtual_time
+QUICK = Config(retry=RetryPolicy(max_attempts=2, initial_delay=1, jitter=0))
+CALL = ToolUseBlock("call-1", "wait", {"seconds": 1})
+
+
+@tool
+async def wait(seconds: float) -> str:
+    """Sleep."""
+    await trio.sleep(seconds)
+    return "rested"
+
+
+async def check(service: SessionService, session_id: str, recorder: Recorder) -> None:
+    """Fail where the stream or the transcript is not what it has to be after any turn."""
+    assert_valid_stream(recorder.envelopes)
+    assert_valid_transcript(await transcript(service, session_id))
+
+
+async def one_turn(
+    model: Provider, *, prompt: str = "hello", tools: tuple[Tool, ...] = (wait,), **options: object
+) -> tuple[TurnResult, Recorder]:
+    """Run one turn that ends well in a runtime of its own."""
+    recorder = Recorder()
+    async with open_runtime(model, tools=tools, config=QUICK) as service:
+        result = await service.create_session(prompt, on_event=recorder, **options)  # type: ignore[arg-type]
+        await check(service, result.session_id, recorder)
+    return result, recorder
+
+
+async def test_a_plain_turn() -> None:
+    """One step: started, streamed, complete, ended; then the turn's end."""
+    result, recorder = await one_turn(says(["Hel", "lo"]))
+    assert names(recorder.envelopes) == [
+        "run_started",
+        "turn_started",
+        "text_delta",
+        "text_delta",
+        "text_complete",
+        "turn_completed",
+        "run_completed",
+    ]
+    assert recorder.events[-1] == RunCompleted(result.session_id, "Hello", Usage(3, 2))
+    assert result == TurnResult(result.session_id, "Hello", 1, 0, Usage(3, 2), "end_turn")
+
+
+async def test_an_answer_without_text_has_no_text_complete() -> None:
+    """An empty answer is an answer; nothing is said to be complete."""
+    result, recorder = await one_turn(says(reply("")))
+    assert names(recorder.envelopes) == ["run_started", "turn_started", "turn_completed", "run_completed"]
+    assert result.text == ""
+
+
+async def test_reasoning_is_streamed_and_kept() -> None:
+    """Reasoning reaches the watchers before the text, and the transcript as it was."""
+
+    async def think(_request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        emit(ReasoningPiece("hm"))
+        emit(TextPiece("yes"))
+        blocks = ReasoningBlock("hm", {"signature": "s"}), TextBlock("yes")
+        return ModelReply(AssistantMessage(blocks), Usage(1, 1))
+
+    _, recorder = await one_turn(FunctionModel(think))
+    assert names(recorder.envelopes)[2:4] == ["reasoning_delta", "text_delta"]
+
+
+async def test_a_turn_with_tools() -> None:
+    """Two steps: the text comes before the tools, every step is completed, the step counter rises."""
+    result, recorder = await one_turn(says(reply("let me see", CALL), reply("done")))
+    assert names(recorder.envelopes) == [
+        "run_started",
+        "turn_started",
+        "text_delta",
+        "text_complete",
+        "tool_call_requested",
+        "tool_execution_started",
+        "tool_execution_completed",
+        "tool_result_received",
+        "turn_completed",
+        "turn_started",
+        "text_delta",
+        "text_complete",
+        "turn_completed",
+        "run_completed",
+    ]
+    assert [event.turn_number for event in recorder.only(TurnStarted)] == [0, 1]
+    assert (result.turns, result.tool_calls, result.usage) == (2, 1, Usage(6, 4))
+
+
+async def test_the_transcript_of_a_turn_with_tools() -> None:
+    """System message, prompt, call, result, answer: in this order, as the model saw them."""
+    seen: list[list[object]] = []
+    script = [reply("", CALL), reply("done")]
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        seen.append(list(request.messages))
+        return script.pop(0)
+
+    async with open_runtime(FunctionModel(answer), tools=[wait]) as service:
+        result = await service.create_session("hello", system_prompt="be brief")
+        whole = await transcript(service, result.session_id)
+    assert whole == [
+        SystemMessage("be brief"),
+        UserMessage("hello"),
+        AssistantMessage((CALL,), "tool_use"),
+        ToolResultsMessage((ToolResult("call-1", "rested"),)),
+        AssistantMessage((TextBlock("done"),)),
+    ]
+    assert seen == [whole[:2], whole[:4]]
+
+
+async def test_a_retried_turn() -> None:
+    """A retry is announced between the pieces of its two attempts, and ends like any other."""
+    _, recorder = await one_turn(says(ProviderError("overloaded", retryable=True), ["hi"]))
+    assert names(recorder.envelopes) == [
+        "run_started",
+        "turn_started",
+        "retrying",
+        "text_delta",
+        "text_complete",
+        "turn_completed",
+        "run_completed",
+    ]
+    assert recorder.only(Retrying) == [Retrying(2, 2, "overloaded", 1000)]
+
+
+async def test_a_failed_turn_keeps_what_was_said() -> None:
+    """A final provider error ends the turn with one terminal event; the session goes on."""
+
+    async def break_off(_request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        emit(TextPiece("I was about"))
+        raise ProviderError("the connection broke", cause="reset", retryable=False)
+
+    recorder, models = Recorder(), {"broken": FunctionModel(break_off)}
+    async with open_runtime(says(["fine"]), models=models) as service:
+        with pytest.raises(ProviderError, match="the connection broke") as caught:
+            await service.create_session("hello", model="broken", on_event=recorder)
+        session_id = caught.value.session_id
+        assert session_id is not None
+        await check(service, session_id, recorder)
+        assert names(recorder.envelopes) == ["run_started", "turn_started", "text_delta", "run_failed"]
+        assert recorder.events[-1] == RunFailed(session_id, "the connection broke", "provider_error")
+        assert (await service.start_turn(session_id, "and now?", model="test")).text == "fine"
+        assert [message for message in await transcript(service, session_id) if isinstance(message, AssistantMessage)][
+            0
+        ] == AssistantMessage((TextBlock("I was about"),), "cancelled")
+
+
+async def test_an_interrupted_answer() -> None:
+    """The stream ends with the cause, the partial text is kept as cancelled, the caller gets AGENT_ERROR."""
+    recorder = Recorder()
+    async with open_runtime(FunctionModel(stuck)) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "hello", on_event=recorder)
+        await trio.sleep(1)
+        await service.interrupt(session_id)
+        error = await turn.failure(AgentError)
+        assert (error.cause, error.numbers.http, error.session_id) == ("cancelled", 409, session_id)
+        await check(service, session_id, recorder)
+        assert names(recorder.envelopes)[2:] == ["text_delta", "text_delta", "run_failed"]
+        assert (await transcript(service, session_id))[-1] == AssistantMessage(
+            (TextBlock("half an answer"),), "cancelled"
+        )
+
+
+async def test_an_interrupted_tool() -> None:
+    """A started tool is reported as an error, its call gets a result, the turn fails as cancelled."""
+    recorder, calls = Recorder(), (CALL, ToolUseBlock("call-2", "wait", {"seconds": 60}))
+    async with open_runtime(says(reply("", *calls)), tools=[wait]) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "hello", on_event=recorder)
+        await trio.sleep(2)
+        await service.interrupt(session_id)
+        await turn.failure(AgentError)
+        await check(service, session_id, recorder)
+        assert names(recorder.envelopes)[-3:] == ["tool_execution_completed", "tool_result_received", "run_failed"]
+        assert (await transcript(service, session_id))[-1] == ToolResultsMessage(
+            (ToolResult("call-1", "rested"), ToolResult("call-2", "cancelled before it ended", is_error=True))
+        )
+
+
+async def test_an_interrupt_during_a_retry_keeps_what_was_shown() -> None:
+    """What subscribers saw of the failed attempt stays in the transcript."""
+
+    async def flaky(_request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        emit(TextPiece("some words"))
+        raise ProviderError("overloaded", retryable=True, retry_after=50)
+
+    recorder = Recorder()
+    async with open_runtime(FunctionModel(flaky)) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "hello", on_event=recorder)
+        await trio.sleep(10)
+        await service.interrupt(session_id)
+        await turn.failure(AgentError)
+        assert turn.took == pytest.approx(10)
+        await check(service, session_id, recorder)
+        assert (await transcript(service, session_id))[-1] == AssistantMessage((TextBlock("some words"),), "cancelled")
+
+
+@pytest.mark.parametrize("where", ["model", "tool"])
+async def test_clean_up_that_fails_does_not_hide_an_interrupt(where: str) -> None:
+    """A model or tool whose nursery raises while it is cancelled is cancelled all the same; the session lives."""
+
+    async def messy() -> None:
+        async def worker() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise RuntimeError("clean-up failed")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker)
+            nursery.start_soon(trio.sleep_forever)
+
+    async def model(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        if where == "model":
+            await messy()
+        return reply("", ToolUseBlock("call-1", "mess"))
+
+    @tool
+    async def mess() -> None:
+        """Raise while being cancelled."""
+        await messy()
+
+    recorder = Recorder()
+    async with open_runtime(FunctionModel(model), tools=[mess]) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "hello", on_event=recorder)
+        await trio.sleep(1)
+        await service.interrupt(session_id)
+        assert (await turn.failure(AgentError)).cause == "cancelled"
+        await check(service, session_id, recorder)
+        assert service.health().running_turns == 0
+
+
+async def test_the_step_limit() -> None:
+    """A turn that uses up its steps fails with a typed error that has the text so far; its tools all have results."""
+    recorder = Recorder()
+    config = Config(limits=Limits(turn=Budget(max_steps=2)))
+    model = says(reply("one", CALL), reply("two", ToolUseBlock("call-2", "wait", {"seconds": 1})))
+    async with open_runtime(model, tools=[wait], config=config) as service:
+        session_id = await new_session(service)
+        with pytest.raises(BudgetExhaustedError) as caught:
+            await service.start_turn(session_id, "hello", on_event=recorder)
+        expected = {"budget_type": "steps", "used": 2, "limit": 2, "text": "two"}
+        assert expected.items() <= caught.value.details.items()
+        await check(service, session_id, recorder)
+        assert isinstance(recorder.events[-1], RunFailed)
+        assert recorder.events[-1].cause == "budget_exhausted"
+        assert len(recorder.only(TurnStarted)) == 2
+
+
+async def test_a_token_budget_warns_then_ends_the_turn() -> None:
+    """At 80 % there is one warning, before the next step; past the limit the turn ends before its next step."""
+    calls = [ToolUseBlock(f"call-{number}", "wait", {"seconds": 0}) for number in range(3)]
+    model = says(*(reply("", call, usage=Usage(40, 5)) for call in calls))
+    recorder = Recorder()
+    async with open_runtime(model, tools=[wait]) as service:
+        session_id = await new_session(service)
+        with pytest.raises(BudgetExhaustedError):
+            await service.start_turn(session_id, "hello", budget=Budget(max_tokens=100), on_event=recorder)
+        assert recorder.only(BudgetWarning)[0] == BudgetWarning("tokens", 90, 100, 90.0)
+        assert len(recorder.only(TurnStarted)) == 3
+        await check(service, session_id, recorder)
+
+
+async def test_a_tool_call_budget() -> None:
+    """Calls past the budget get an error result; the turn ends before its next step."""
+    calls = [ToolUseBlock(f"call-{number}", "wait", {"seconds": 0}) for number in range(3)]
+    recorder = Recorder()
+    async with open_runtime(says(reply("", *calls)), tools=[wait]) as service:
+        session_id = await new_session(service)
+        with pytest.raises(BudgetExhaustedError) as caught:
+            await service.start_turn(session_id, "hello", budget=Budget(max_tool_calls=2), on_event=recorder)
+        assert caught.value.cause == "tool_calls"
+        results = (await transcript(service, session_id))[-1]
+        assert isinstance(results, ToolResultsMessage)
+        assert [result.is_error for result in results.results] == [False, False, True]
+
+
+@pytest.mark.parametrize("tools", [True, False])
+async def test_a_time_budget_ends_a_model_call_or_a_tool(tools: bool) -> None:  # noqa: FBT001
+    """Time over in the middle of a step: the turn ends there and then, with what it has."""
+    recorder = Recorder()
+    call = ToolUseBlock("call-1", "wait", {"seconds": 60})
+    model = says(reply("thinking", call)) if tools else FunctionModel(stuck)
+    async with open_runtime(model, tools=[wait]) as service:
+        session_id = await new_session(service)
+        began = trio.current_time()
+        with pytest.raises(BudgetExhaustedError) as caught:
+            await service.start_turn(session_id, "hello", budget=Budget(max_seconds=2.5), on_event=recorder)
+        assert trio.current_time() - began == pytest.approx(2.5)
+        assert caught.value.details["text"] == ("thinking" if tools else "half an answer")
+        assert caught.value.details["limit"] == 2.5
+        await check(service, session_id, recorder)
+
+
+async def test_a_sessions_budget_holds_over_its_turns() -> None:
+    """What earlier turns used counts; a later turn is refused in its first step and still has its events."""
+    recorder = Recorder()
+    async with open_runtime(says(["one"], ["two"])) as service:
+        session_id = await new_session(service, budget=Budget(max_tokens=10))
+        await service.start_turn(session_id, "hello")
+        await service.start_turn(session_id, "hello", on_event=recorder)
+        assert recorder.only(BudgetWarning) == []
+        with pytest.raises(BudgetExhaustedError):
+            await service.start_turn(session_id, "hello", on_event=recorder)
+        assert names(recorder.envelopes)[-3:] == ["run_started", "budget_warning", "run_failed"]
+        await check(service, session_id, recorder)
+
+
+async def test_the_time_of_a_failed_turn_is_booked() -> None:
+    """A turn that fails after a long model call has used its session's time too."""
+
+    async def slow_failure(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.sleep(30)
+        raise ProviderError("the model broke", retryable=False)
+
+    async with open_runtime(FunctionModel(slow_failure)) as service:
+        session_id = await new_session(service, budget=Budget(max_seconds=40))
+        with pytest.raises(ProviderError):
+            await service.start_turn(session_id, "hello")
+        began = trio.current_time()
+        with pytest.raises(BudgetExhaustedError):
+            await service.start_turn(session_id, "hello")
+        assert trio.current_time() - began == pytest.approx(10)
+
+
+async def test_idle_time_is_free() -> None:
+    """Only the time of running turns is charged."""
+    async with open_runtime(says(["one"], ["two"])) as service:
+        session_id = await new_session(service, budget=Budget(max_seconds=5))
+        await service.start_turn(session_id, "hello")
+        await trio.sleep(3600)
+        assert (await service.start_turn(session_id, "hello")).text == "two"
+
+
+async def test_a_model_that_sends_broken_text_fails_its_turn_only() -> None:
+    """A provider whose text UTF-8 cannot hold is the provider's bug: a provider error, and the session goes on."""
+
+    async def broken(_request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        emit(TextPiece("so \ud800"))
+        return reply("so \ud800")
+
+    models = {"broken": FunctionModel(broken)}
+    async with open_runtime(says(["fine"]), models=models) as service:
+        session_id = await new_session(service)
+        with pytest.raises(ProviderError):
+            await service.start_turn(session_id, "hello", model="broken")
+        assert (await service.start_turn(session_id, "hello")).text == "fine"
+        assert_valid_transcript(await transcript(service, session_id))
+
+
+@pytest.mark.parametrize("arguments", [{"x": object()}, {"x": "\ud800"}])
+async def test_a_model_that_sends_arguments_without_json_fails_its_turn_only(arguments: dict[str, object]) -> None:
+    """Arguments that are no JSON cannot be stored: a provider error, and the session goes on."""
+    model = says(reply("", ToolUseBlock("call-1", "wait", arguments)), ["fine"])
+    async with open_runtime(model, tools=[wait]) as service:
+        session_id = await new_session(service)
+        with pytest.raises(ProviderError):
+            await service.start_turn(session_id, "hello")
+        assert (await service.start_turn(session_id, "hello")).text == "fine"
+        assert_valid_transcript(await transcript(service, session_id))
+
+
+async def test_a_turns_options_hold_for_it_alone() -> None:
+    """Model, cap and budget of one turn are not the next one's."""
+    seen: list[tuple[str, int | None]] = []
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        seen.append((request.model, request.max_tokens))
+        return reply("ok")
+
+    model = FunctionModel(answer)
+    async with open_runtime(model, models={"other": model}) as service:
+        session_id = await new_session(service, max_tokens=50)
+        await service.start_turn(session_id, "a", model="other", max_tokens=7)
+        await service.start_turn(session_id, "b")
+    assert seen == [("other", 7), ("test", 50)]
+
+
+async def test_a_callback_that_raises_harms_nobody() -> None:
+    """The host's bug is logged and dropped: the turn ends well, the next one calls back again."""
+    seen: list[str] = []
+
+    def callback(envelope: object) -> None:
+        seen.append(type(envelope).__name__)
+        raise RuntimeError("bug of the host")
+
+    async with open_runtime(says(["hi"], ["ho"])) as service:
+        result = await service.create_session("hello", on_event=callback)
+        assert result.text == "hi"
+        assert seen
+        seen.clear()
+        assert (await service.start_turn(result.session_id, "hello", on_event=callback)).text == "ho"
+        assert seen
+
+
+async def test_the_reply_comes_after_the_last_event() -> None:
+    """When the caller has its answer, its callback has had the terminal event."""
+    recorder = Recorder()
+    async with open_runtime(says(["hi"])) as service:
+        await service.create_session("hello", on_event=recorder)
+        assert isinstance(recorder.events[-1], RunCompleted)
+
+
+async def test_the_step_counter_never_starts_over() -> None:
+    """Steps are numbered over the session's turns, also those of failed ones."""
+    recorder = Recorder()
+    model = says(reply("", CALL), reply("a"), ProviderError("no"), reply("b"))
+    async with open_runtime(model, tools=[wait]) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "hello", on_event=recorder)
+        with pytest.raises(ProviderError):
+            await service.start_turn(session_id, "hello", on_event=recorder)
+        await service.start_turn(session_id, "hello", on_event=recorder)
+    assert [event.turn_number for event in recorder.only(TurnStarted)] == [0, 1, 2, 3]
+
+
+async def test_only_the_sessions_own_tools_are_offered() -> None:
+    """A session that names tools gets those; one's own tools are not the others'."""
+    offered: list[list[str]] = []
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        offered.append([spec.name for spec in request.tools])
+        return reply("ok")
+
+    @tool
+    async def own() -> None:
+        """Do nothing."""
+        await trio.lowlevel.checkpoint()
+
+    async with open_runtime(FunctionModel(answer), tools=[wait]) as service:
+        await service.create_session("a", tools=[own])
+        await service.create_session("b", tools=[])
+        await service.create_session("c")
+    assert offered == [["own"], [], ["wait"]]
+
+
+async def test_text_deltas_join_to_the_complete_text() -> None:
+    """What was streamed is what is complete, piece by piece."""
+    pieces = ["a", " b", "  c", "\n"]
+    _, recorder = await one_turn(says(pieces))
+    assert "".join(event.delta for event in recorder.only(TextDelta)) == "".join(pieces)
+    assert recorder.only(TextComplete) == [TextComplete("".join(pieces))]
+
+
+async def test_a_turn_that_waits_is_charged_what_it_waited() -> None:
+    """The model's own waiting counts as running time: the session's budget is used up by it."""
+    model = GatedModel()
+    async with open_runtime(model) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service, budget=Budget(max_seconds=10))
+        turn = ask(nursery, service.start_turn, session_id, "hello")
+        await trio.sleep(8)
+        model.gate.set()
+        await turn.value()
+        model.gate = trio.Event()
+        again = ask(nursery, service.start_turn, session_id, "hello")
+        assert (await again.failure(BudgetExhaustedError)).cause == "time"
+        assert math.isclose(again.took, 2)

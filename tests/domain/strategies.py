@@ -1,0 +1,94 @@
+"""Random objects of the domain, drawn from the annotations of its classes: a new field is tested unasked."""
+
+import types
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import attrs
+from hypothesis import strategies as st
+
+from warren import budget, codec, events, messages, records, usage, views
+from warren.fields import LARGEST
+
+MODULES: Final = (messages, events, records, views, budget, usage)
+UNIONS: Final = (messages.Block, messages.Message, events.Event)
+
+# A family of four, a flag, a letter with a combining accent, a skin tone: one character to a person, many to Python.
+PICTURES: Final = ("👨‍👩‍👧‍👦", "🇩🇪", "é", "👍🏽", "\u202eabc", "\x00", '"\\')
+
+text: Final = st.text() | st.lists(st.sampled_from(PICTURES) | st.text(max_size=2), max_size=4).map("".join)
+moments: Final = st.datetimes(
+    timezones=st.just(UTC) | st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+)
+numbers: Final = st.floats(allow_nan=False, allow_infinity=False)
+leaves: Final = st.none() | st.booleans() | st.integers() | numbers | text
+json_values: Final = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=8
+)
+SIMPLE: Final[Mapping[Any, st.SearchStrategy[Any]]] = {
+    str: text,
+    int: st.integers(),
+    bool: st.booleans(),
+    float: numbers,
+    bytes: st.binary(),
+    datetime: moments,
+    type(None): st.none(),
+    Any: json_values,
+}
+
+
+def of(hint: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for a type: of the standard library, a union, or a class of the domain."""
+    if hint in SIMPLE:
+        return SIMPLE[hint]
+    if hint in SPECIAL:
+        return SPECIAL[hint]
+    if attrs.has(hint):
+        hints = get_type_hints(hint)
+        return st.builds(hint, **{field.name: of(hints[field.name]) for field in attrs.fields(hint)})
+    return _generic(get_origin(hint), get_args(hint))
+
+
+def domain_classes() -> list[type]:
+    """Return every public data class of the domain that the codec is asked for."""
+    found = [cls for module in MODULES for cls in vars(module).values() if isinstance(cls, type) and attrs.has(cls)]
+    owned = [cls for cls in found if cls.__module__ in {module.__name__ for module in MODULES}]
+    hidden = {budget.Meter, budget.Use, records.EventRow, records.MessageRow, *_members()}
+    return sorted({cls for cls in owned if not cls.__name__.startswith("_")} - hidden, key=lambda cls: cls.__name__)
+
+
+def _members() -> set[type]:
+    # What is told apart by a tag is decoded as a member of its union.
+    return {cls for union in UNIONS for cls in get_args(union)}
+
+
+def _generic(origin: Any, args: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin in (Union, types.UnionType):
+        return st.one_of(*map(of, args))
+    if origin is tuple:
+        return st.lists(of(args[0]), max_size=4).map(tuple)
+    if origin is Mapping:
+        return st.dictionaries(text, of(args[1]), max_size=3)
+    raise TypeError(f"no strategy for {origin}{args}")
+
+
+def _unknown(cls: type, known: Mapping[str, Any]) -> st.SearchStrategy[Any]:
+    tags = text.filter(lambda tag: tag not in known)
+    return st.builds(cls, type=tags, data=st.dictionaries(text.filter(lambda key: key != "type"), json_values))
+
+
+_limits: Final = st.none() | st.integers(1, LARGEST)
+_budget: Final[Mapping[str, st.SearchStrategy[Any]]] = {
+    "max_tokens": _limits,
+    "max_seconds": st.none() | st.floats(0, 1e9, exclude_min=True),
+    "max_tool_calls": _limits,
+    "max_steps": _limits,
+}
+SPECIAL: Final[Mapping[Any, st.SearchStrategy[Any]]] = {
+    messages.UnknownBlock: _unknown(messages.UnknownBlock, codec.BLOCK_TYPES),
+    events.UnknownEvent: _unknown(events.UnknownEvent, codec.EVENT_TYPES),
+    budget.Budget: st.builds(budget.Budget, **_budget),
+}

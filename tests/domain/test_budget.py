@@ -1,0 +1,139 @@
+"""Budgets: what is left, what is used up, who is warned and how often."""
+
+import math
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.budget import Budget, Meter, Spent, Use
+from warren.events import BudgetWarning
+from warren.fields import LARGEST, FieldValueError
+from warren.usage import Usage
+
+NONE: Final = Budget()
+KINDS: Final = {"tokens": "max_tokens", "time": "max_seconds", "tool_calls": "max_tool_calls", "steps": "max_steps"}
+ENDING: Final = ("steps", "time", "tokens")
+counts: Final = st.integers(0, 10**6)
+
+
+def charged(meter: Meter, kind: str, amount: int) -> Meter:
+    """Book an amount of one kind."""
+    match kind:
+        case "tokens":
+            meter.charge(Usage(amount // 2, amount - amount // 2))
+        case "time":
+            meter.clock(float(amount))
+        case "tool_calls":
+            meter.charge(tool_calls=amount)
+        case _:
+            meter.charge(steps=amount)
+    return meter
+
+
+def test_without_limits_nothing_ends() -> None:
+    """No budget: no end, no warning, all the time and all the tools in the world."""
+    meter = Meter.of(NONE, NONE, Spent(10**9, 1e9, 10**9, 10**9))
+    meter.charge(Usage(10**9, 10**9), tool_calls=10**6, steps=10**6)
+    meter.clock(1e9)
+    assert (meter.exhausted(), meter.warnings()) == (None, [])
+    assert (meter.seconds_left(), meter.tool_calls_left(7)) == (math.inf, 7)
+
+
+@pytest.mark.parametrize("kind", ENDING)
+@pytest.mark.parametrize("scope", ["turn", "session"])
+def test_each_limit_holds(kind: str, scope: str) -> None:
+    """Each limit of turn and session ends the turn when it is reached, not before, and says which it was."""
+    budget = Budget(**{KINDS[kind]: 10})
+    turn, session = (budget, NONE) if scope == "turn" else (NONE, budget)
+    assert charged(Meter.of(turn, session, Spent()), kind, 9).exhausted() is None
+    used_up = charged(Meter.of(turn, session, Spent()), kind, 10).exhausted()
+    assert used_up is not None
+    assert (used_up.budget_type, used_up.used, used_up.limit) == (kind, 10, 10)
+
+
+def test_the_last_tool_call_does_not_end_the_turn() -> None:
+    """A model that used its tool calls up may still answer: there are no more, but nothing is exhausted."""
+    meter = Meter.of(Budget(max_tool_calls=2), NONE, Spent())
+    meter.charge(tool_calls=2)
+    assert (meter.exhausted(), meter.tool_calls_left(1)) == (None, 0)
+    assert meter.use("tool_calls") == Use("tool_calls", 2, 2)
+
+
+@given(counts, counts, st.integers(1, 10**6), st.sampled_from(ENDING))
+def test_the_session_counts_earlier_turns(before: int, now: int, limit: int, kind: str) -> None:
+    """A session's limit is charged with all its turns, a turn's limit with that turn alone."""
+    budget = Budget(**{KINDS[kind]: limit})
+    spent = charged(Meter.of(NONE, NONE, Spent()), kind, before).spent
+    assert (charged(Meter.of(NONE, budget, spent), kind, now).exhausted() is not None) == (before + now >= limit)
+    assert (charged(Meter.of(budget, NONE, spent), kind, now).exhausted() is not None) == (now >= limit)
+
+
+@pytest.mark.parametrize(("before", "tightest"), [(0, Use("tokens", 3, 10)), (15, Use("tokens", 18, 20))])
+def test_the_tightest_limit(before: int, tightest: Use) -> None:
+    """Of the turn's limit and the session's, the one with less left is named."""
+    meter = Meter.of(Budget(max_tokens=10, max_steps=1), Budget(max_tokens=20), Spent(before))
+    meter.charge(Usage(3))
+    assert meter.use("tokens") == tightest
+
+
+@given(counts, st.integers(1, 10**6), st.sampled_from(sorted(KINDS)))
+def test_a_warning_at_eighty_percent(used: int, limit: int, kind: str) -> None:
+    """The warning comes at 80 % exactly, with the figures, and once."""
+    meter = charged(
+        Meter.of(Budget(**{KINDS[kind]: limit}), NONE, Spent()),
+        kind,
+        used,
+    )
+    expected = [BudgetWarning(kind, used, limit, round(100 * used / limit, 1))]  # type: ignore[arg-type] # a kind
+    assert meter.warnings() == (expected if used * 10 >= limit * 8 else [])
+    assert meter.warnings() == []
+
+
+def test_each_limit_warns_for_itself() -> None:
+    """Turn and session are two limits: each has its own warning, whenever it comes."""
+    meter = Meter.of(Budget(max_tokens=10, max_steps=2), Budget(max_tokens=100), Spent(tokens=70))
+    meter.charge(Usage(8), steps=1)
+    assert [(warning.budget_type, warning.limit) for warning in meter.warnings()] == [("tokens", 10)]
+    meter.charge(Usage(2), steps=1)
+    assert [(warning.budget_type, warning.limit) for warning in meter.warnings()] == [("steps", 2), ("tokens", 100)]
+
+
+def test_what_is_left() -> None:
+    """The tighter of turn and session decides; what is overdrawn leaves no tools."""
+    meter = Meter.of(
+        Budget(max_seconds=10, max_tool_calls=5), Budget(max_seconds=60, max_tool_calls=7), Spent(0, 55, 4)
+    )
+    assert (meter.seconds_left(), meter.tool_calls_left(9), meter.tool_calls_left(2)) == (5, 3, 2)
+    meter.charge(tool_calls=8)
+    meter.clock(6)
+    assert (meter.seconds_left(), meter.tool_calls_left(9)) == (-1, 0)
+
+
+def test_the_clock_is_set_not_added() -> None:
+    """The turn's time is what the clock says last; the other figures stay."""
+    meter = Meter.of(NONE, NONE, Spent())
+    meter.charge(Usage(1, 2, cache_read_tokens=100), tool_calls=3, steps=4)
+    meter.clock(1.5)
+    meter.clock(2.5)
+    assert meter.spent == Spent(3, 2.5, 3, 4)
+    assert Spent(1, 0.5, 2, 3) + meter.spent == Spent(4, 3.0, 5, 7)
+
+
+@pytest.mark.parametrize("field", KINDS.values())
+@pytest.mark.parametrize("value", [0, -1, "12", True, [5], math.nan, math.inf, 10**400])
+def test_a_limit_is_a_number_above_zero(field: str, value: Any) -> None:
+    """What is no limit is refused with the field's name, also where a program passes it."""
+    with pytest.raises(FieldValueError, match=f"^{field} must be ") as caught:
+        Budget(**{field: value})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("field", KINDS.values())
+def test_the_largest_limit_can_be_metered(field: str) -> None:
+    """The arithmetic of a turn copes with every limit that is let in."""
+    budget = Budget(**{field: LARGEST})
+    meter = Meter.of(budget, budget, Spent(1, 1.0, 1, 1))
+    assert (meter.warnings(), meter.exhausted(), meter.tool_calls_left(1)) == ([], None, 1)
+    assert meter.seconds_left() > 10**9

@@ -1,0 +1,247 @@
+"""The journal: whatever was told, and wherever a reader stands, it reads on without a gap and without a double."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import attrs
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.domain import strategies
+from warren import codec
+from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, TextDelta, TurnStarted
+from warren.journal import Journal, cut, envelopes, merge
+from warren.records import EventRow
+from warren.usage import Usage
+
+EPOCH: Final = datetime(2024, 5, 17, tzinfo=UTC)
+END: Final = RunCompleted("s", "", Usage())
+
+
+@attrs.frozen
+class Commit:
+    """The turn ends: the journal's rows go to the store.
+
+    `late`: the journal learns that only after the next event, as when the next turn is quick.
+    """
+
+    late: bool = False
+
+
+@attrs.frozen
+class Skip:
+    """Numbers are passed over, as after a restart."""
+
+    by: int
+
+
+@attrs.define
+class Story:
+    """A session's stream, told to a journal and to a store that is a list of rows; `live` is what happened."""
+
+    journal: Journal = attrs.field(factory=lambda: Journal("s"))
+    store: list[EventRow] = attrs.field(factory=list)
+    live: list[Envelope] = attrs.field(factory=list)
+    stored: int = 0
+
+    def tell(self, step: Event | Commit | Skip) -> None:
+        if isinstance(step, Skip):
+            self.journal.start_above(self.journal.last_seq + step.by)
+        elif not isinstance(step, Commit):
+            self._append(self._next(step))
+        self._confirm()
+        if isinstance(step, Commit):
+            self._commit()
+            if not step.late:
+                self._confirm()
+
+    def replay(self, after: int) -> list[Envelope]:
+        """Read as a subscriber does: what is below the journal's floor from the store, then the journal."""
+        behind = after < self.journal.floor
+        stored = list(envelopes("s", [row for row in self.store if row.seq > after], after)) if behind else []
+        return [*stored, *self.journal.after(stored[-1].seq if stored else after)]
+
+    def _next(self, event: Event) -> Envelope:
+        seq = self.journal.last_seq + 1
+        return Envelope("s", seq, EPOCH + timedelta(seconds=seq), event)
+
+    def _append(self, envelope: Envelope) -> None:
+        self.journal.append(envelope)
+        self.live.append(envelope)
+
+    def _commit(self) -> None:
+        last = self._next(END)
+        self.store.extend(self.journal.rows(last))
+        self._append(last)
+        self.stored = last.seq
+
+    def _confirm(self) -> None:
+        if self.stored > self.journal.floor:
+            self.journal.forget(self.stored)
+
+
+pieces: Final = st.builds(TextDelta, strategies.text) | st.builds(ReasoningDelta, strategies.text)
+steps: Final = (
+    pieces | pieces | st.just(TurnStarted(0)) | st.builds(Commit, st.booleans()) | st.builds(Skip, st.integers(1, 3))
+)
+stories: Final = st.lists(steps, max_size=25)
+
+
+def told(script: list[Event | Commit | Skip]) -> Story:
+    """Return the story of a script."""
+    story = Story()
+    for step in script:
+        story.tell(step)
+    return story
+
+
+def same(read: list[Envelope], happened: list[Envelope]) -> None:
+    """Assert that each envelope read stands for exactly the next of those that happened."""
+    rest = list(happened)
+    for envelope in read:
+        first = envelope.first_seq or envelope.seq
+        part, rest = rest[: envelope.seq - first + 1], rest[envelope.seq - first + 1 :]
+        assert [one.seq for one in part] == list(range(first, envelope.seq + 1))
+        assert {type(one.event) for one in part} == {type(envelope.event)}
+        if isinstance(envelope.event, DELTAS):
+            assert envelope.event.delta == "".join(one.event.delta for one in part if isinstance(one.event, DELTAS))
+        else:
+            assert (envelope.event, envelope.timestamp) == (part[0].event, part[0].timestamp)
+    assert rest == []
+
+
+@given(stories, st.integers(0, 30))
+@example([TextDelta("a"), Skip(2), TextDelta("b")], 2)
+@example([TextDelta("a"), Commit(late=True), TextDelta("b"), TextDelta("c"), Commit()], 3)
+@example([TextDelta("👨‍👩‍👧"), TextDelta("é"), Commit(), TextDelta("x")], 1)
+def test_a_reader_misses_nothing(script: list[Event | Commit | Skip], after: int) -> None:
+    """From the store and the journal together a reader gets the events above its place, each once, its text exact."""
+    story = told(script)
+    same(story.replay(after), [envelope for envelope in story.live if envelope.seq > after])
+
+
+@given(stories)
+def test_every_place_is_a_good_place(script: list[Event | Commit | Skip]) -> None:
+    """A reader that takes one envelope and comes back later reads the same text as one that reads it all."""
+    story = told(script)
+    for envelope in story.live:
+        assert text(story.replay(0)) == text(up_to(story, envelope.seq)) + text(story.replay(envelope.seq))
+
+
+def up_to(story: Story, seq: int) -> list[Envelope]:
+    """Return what happened up to an event."""
+    return [envelope for envelope in story.live if envelope.seq <= seq]
+
+
+def text(stream: list[Envelope]) -> str:
+    """Return the answer's text in a stream."""
+    return "".join(envelope.event.delta for envelope in stream if isinstance(envelope.event, TextDelta))
+
+
+@given(stories)
+def test_the_store_reads_as_the_journal_did(script: list[Event | Commit | Skip]) -> None:
+    """What the journal shows before a commit, the log shows after it."""
+    story = told(script)
+    before = story.replay(0)
+    story.tell(Commit())
+    assert story.replay(0) == [*before, story.live[-1]]
+    assert len(story.journal) == 0
+
+
+@given(stories)
+def test_merging_live_events_is_what_the_journal_does(script: list[Event | Commit | Skip]) -> None:
+    """Live envelopes merged one by one are those that a late reader gets."""
+    story = told([step for step in script if not isinstance(step, Commit)])
+    merged: list[Envelope] = []
+    for envelope in story.live:
+        longer = merge(merged[-1], envelope) if merged else None
+        merged[-1:] = [longer] if longer else [*merged[-1:], envelope]
+    assert merged == story.journal.after(0)
+
+
+@given(stories, st.integers(0, 4))
+def test_without_a_store_the_newest_stay(script: list[Event | Commit | Skip], keep: int) -> None:
+    """Forgetting the oldest moves the floor: a reader at or above it misses nothing, one below can tell."""
+    story = told([step for step in script if not isinstance(step, Commit)])
+    runs, floor = len(story.journal), story.journal.floor
+    story.journal.forget_oldest(keep)
+    assert len(story.journal) == min(runs, keep)
+    assert (story.journal.floor > floor) == (runs > keep)
+    for after in range(story.journal.floor, story.journal.last_seq + 1):
+        same(story.journal.after(after), [envelope for envelope in story.live if envelope.seq > after])
+
+
+@given(stories)
+def test_deltas_of_a_kind_share_a_row(script: list[Event | Commit | Skip]) -> None:
+    """No two rows could have been one: a long answer is a few rows, not thousands."""
+    story = told([*script, Commit()])
+    read = list(envelopes("s", story.store, 0))
+    assert [merge(left, right) for left, right in itertools.pairwise(read)] == [None] * (len(read) - 1)
+
+
+def test_rows_do_not_hang_on_the_closing_event() -> None:
+    """Asking for rows changes nothing: a commit that fails can be asked for again."""
+    story = told([TextDelta("a"), TextDelta("b")])
+    last = Envelope("s", 3, EPOCH, END)
+    assert story.journal.rows(last) == story.journal.rows(last)
+    assert (story.journal.last_seq, len(story.journal)) == (2, 1)
+
+
+def test_a_row_in_json() -> None:
+    """A merged row carries its text joined, the first event's time, and where it may be cut; a single one no cuts."""
+    rows = told([TextDelta("né"), TextDelta("👍🏽"), TurnStarted(1), Commit()]).store
+    assert [(row.first_seq, row.seq, codec.parse(row.cuts) if row.cuts else None) for row in rows] == [
+        (1, 2, [2, 2]),
+        (3, 3, None),
+        (4, 4, None),
+    ]
+    assert rows[0].timestamp == EPOCH + timedelta(seconds=1)
+    assert codec.parse(rows[0].body) == {"type": "text_delta", "delta": "né👍🏽"}
+
+
+def test_numbers_go_on_above_what_the_store_has() -> None:
+    """A revived session starts above its log, and says that what is below is elsewhere."""
+    journal = Journal("s")
+    journal.start_above(7)
+    assert (journal.last_seq, journal.floor) == (7, 7)
+    journal.start_above(3)
+    assert (journal.last_seq, journal.floor) == (7, 7)
+    journal.append(Envelope("s", 8, EPOCH, TurnStarted(0)))
+    journal.start_above(20)
+    assert (journal.last_seq, journal.floor, len(journal.after(7))) == (20, 7, 1)
+
+
+def test_a_journal_begun_late_has_no_past() -> None:
+    """A journal that begins at a number has nothing up to it."""
+    assert Journal("s", 5).floor == 5
+    assert Journal("s").floor == 0
+
+
+@pytest.mark.parametrize(("after", "rest", "first"), [(0, "abcd", 4), (3, "abcd", 4), (4, "cd", 5), (5, "d", None)])
+def test_a_cut(after: int, rest: str, first: int | None) -> None:
+    """Merged deltas are cut where the reader stands; the last delta alone is a single event again."""
+    merged = Envelope("s", 6, EPOCH, TextDelta("abcd"), 4)
+    assert cut(merged, [2, 1, 1], after) == Envelope("s", 6, EPOCH, TextDelta(rest), first)
+
+
+def test_only_neighbours_are_merged() -> None:
+    """Another kind, another session, a hole between the numbers: not one event."""
+    left = Envelope("s", 4, EPOCH, TextDelta("a"), 3)
+    assert merge(left, Envelope("s", 5, EPOCH, TextDelta("b"))) == Envelope("s", 5, EPOCH, TextDelta("ab"), 3)
+    assert merge(left, Envelope("s", 7, EPOCH, TextDelta("bc"), 5)) == Envelope("s", 7, EPOCH, TextDelta("abc"), 3)
+    for right in (
+        Envelope("s", 5, EPOCH, ReasoningDelta("b")),
+        Envelope("s", 6, EPOCH, TextDelta("b")),
+        Envelope("t", 5, EPOCH, TextDelta("b")),
+        Envelope("s", 5, EPOCH, TurnStarted(0)),
+    ):
+        assert merge(left, right) is None
+        assert merge(right, left) is None
+
+
+def test_a_damaged_log_is_an_error() -> None:
+    """A row that cannot be read is never passed over in silence."""
+    with pytest.raises(ValueError, match="damaged row"):
+        list(envelopes("s", [EventRow(1, 1, EPOCH, b'{"type":"text_delta"}')], 0))

@@ -1,0 +1,169 @@
+"""The small values of the domain: usage, messages, settings, transcripts, views."""
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.domain import strategies
+from warren import codec
+from warren.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
+from warren.fields import FieldValueError
+from warren.messages import AssistantMessage, Message, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
+from warren.records import SessionRecord
+from warren.transcript import Transcript
+from warren.usage import Usage
+from warren.views import lifecycle_of, summary_of, view_of
+
+CREATED: Final = datetime(2024, 5, 17, tzinfo=UTC)
+UPDATED: Final = datetime(2024, 5, 18, tzinfo=UTC)
+RECORD: Final = SessionRecord(
+    "s",
+    CREATED,
+    UPDATED,
+    "echo",
+    labels={"team": "a"},
+    usage=Usage(10, 5, 3, 2),
+    message_count=4,
+    last_assistant_text="hello",
+)
+
+usages: Final = st.builds(Usage, *[st.integers(0, 10**12)] * 4, st.booleans())
+
+
+@given(usages, usages)
+def test_usage_adds_up(left: Usage, right: Usage) -> None:
+    """Every count of a sum is the sum of the counts; one guess makes the sum a guess; cached tokens count once."""
+    total = left + right
+    for name in ("input_tokens", "output_tokens", "cache_creation_tokens", "cache_read_tokens", "total_tokens"):
+        assert getattr(total, name) == getattr(left, name) + getattr(right, name)
+    assert total.estimated == (left.estimated or right.estimated)
+    assert total.total_tokens == total.input_tokens + total.output_tokens
+    assert left + Usage() == left
+
+
+def test_an_answer_reads_as_text_and_calls() -> None:
+    """The text of an answer leaves out what was thought; its calls keep the order the model made them in."""
+    calls = (ToolUseBlock("2", "b"), ToolUseBlock("1", "a"))
+    blocks = (TextBlock("one "), calls[0], ReasoningBlock("hm"), TextBlock("two"), calls[1])
+    message = AssistantMessage(blocks, "tool_use")
+    assert (message.text, message.tool_calls) == ("one two", calls)
+    assert (AssistantMessage(()).text, AssistantMessage(()).tool_calls) == ("", ())
+
+
+def test_values_do_not_change() -> None:
+    """Messages, events and records are frozen: nobody alters what another task holds."""
+    for cls in (*strategies.domain_classes(), UserMessage, AssistantMessage, TextBlock):
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            setattr(object.__new__(cls), attrs.fields(cls)[0].name, None)
+
+
+messages: Final = st.lists(strategies.of(Message), max_size=6)
+
+
+@given(messages, st.integers(-7, 7), st.integers(-7, 7))
+def test_a_transcript_is_a_sequence(told: list[Message], start: int, stop: int) -> None:
+    """A transcript reads as the list it was made from: length, order, slices from both ends, iteration, membership."""
+    transcript = Transcript(map(codec.encode, told))
+    assert (len(transcript), list(transcript), transcript[start:stop]) == (len(told), told, told[start:stop])
+    assert list(reversed(transcript)) == told[::-1]
+    assert all(message in transcript for message in told)
+    assert [transcript[index] for index in range(-len(told), len(told))] == told * 2
+
+
+@given(messages)
+def test_a_transcript_grows(told: list[Message]) -> None:
+    """What is appended is returned as the row that goes to the store."""
+    transcript = Transcript()
+    assert [transcript.append(message) for message in told] == transcript.bodies
+    assert [codec.decode_message(body) for body in transcript.bodies] == told
+    with pytest.raises(IndexError):
+        transcript[len(told)]
+
+
+@pytest.mark.parametrize(
+    ("archived", "live", "expected"),
+    [(False, True, "live"), (False, False, "stored"), (True, True, "archived"), (True, False, "archived")],
+)
+def test_where_a_session_is(archived: bool, live: bool, expected: str) -> None:  # noqa: FBT001 - a table
+    """Archived wins; otherwise an actor makes a session live."""
+    record = attrs.evolve(RECORD, archived=archived)
+    assert lifecycle_of(record, live=live) == expected
+    assert view_of(record, live=live, active=False).state.lifecycle == expected
+    assert summary_of(record, live=live, active=False).lifecycle == expected
+
+
+def test_a_view_shows_the_record() -> None:
+    """What `read` shows is what the record says, and whether a turn runs."""
+    view = view_of(RECORD, live=True, active=True)
+    shown = ("session_id", "created_at", "updated_at", "message_count", "last_assistant_text", "labels", "model")
+    assert [getattr(view.state, name) for name in shown] == [getattr(RECORD, name) for name in shown]
+    assert (view.state.is_active, view.state.compactions) == (True, 0)
+    assert (view.billing.total_tokens, view.billing.usage) == (15, RECORD.usage)
+
+
+def test_a_summary_shows_the_record() -> None:
+    """A row of `list` says the same as `read`, shorter."""
+    summary = summary_of(RECORD, live=False, active=False)
+    view = view_of(RECORD, live=False, active=False)
+    for name in attrs.fields_dict(type(summary)).keys() - {"total_tokens"}:
+        assert getattr(summary, name) == getattr(view.state, name), name
+    assert summary.total_tokens == view.billing.total_tokens
+
+
+SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
+    (RetryPolicy, "max_attempts", [1], [0, -1, "3", []]),
+    (RetryPolicy, "initial_delay", [0, 0.5], [-0.1, "1", math.nan]),
+    (RetryPolicy, "factor", [0.5], [0]),
+    (RetryPolicy, "jitter", [0], [-1]),
+    (RetryPolicy, "max_delay", [0], [-1]),
+    (RetryPolicy, "max_retry_after", [0], [-1]),
+    (Limits, "max_sessions", [1], [0, True]),
+    (Limits, "mailbox", [1], [0]),
+    (Limits, "tool_timeout", [0.1], [0, "60"]),
+    (Limits, "tool_threads", [1], [0]),
+    (Limits, "subscription", [1], [0]),
+    (Limits, "event_log", [1], [0]),
+    (Limits, "interrupt_grace", [0], [-1]),
+    (Limits, "drain", [0], [-1]),
+    (Intensity, "restarts", [0], [-1]),
+    (Intensity, "seconds", [0.5], [0]),
+    (StoreConfig, "busy_timeout", [0], [-1]),
+    (StoreConfig, "readers", [1], [0]),
+]
+
+
+@pytest.mark.parametrize(("cls", "field", "good", "bad"), SETTINGS, ids=lambda value: getattr(value, "__name__", None))
+def test_settings_are_checked(cls: type, field: str, good: list[Any], bad: list[Any]) -> None:
+    """A setting out of range is refused where it is made, by name; the bound itself is as it says."""
+    others = {"path": "x"} if cls is StoreConfig else {}
+    for value in good:
+        assert getattr(cls(**others, **{field: value}), field) == value
+    for value in bad:
+        with pytest.raises(FieldValueError, match=rf"^{field} must be (above 0|0 or above)$") as caught:
+            cls(**others, **{field: value})
+        assert (caught.value.field, f"{field} {caught.value.problem}") == (field, str(caught.value))
+
+
+def test_every_bound_is_checked() -> None:
+    """No number among the settings is left without a check."""
+    checked = {(cls, field) for cls, field, _, _ in SETTINGS}
+    for cls in (RetryPolicy, Limits, Intensity, StoreConfig):
+        numeric = {field.name for field in attrs.fields(cls) if field.type in (int, float)}
+        assert {(cls, name) for name in numeric} <= checked
+
+
+def test_a_store_in_a_folder_given_as_text() -> None:
+    """A path may be given as text."""
+    assert StoreConfig("x").path == Path("x")
+
+
+def test_the_defaults_of_a_runtime() -> None:
+    """Nothing is set: everything in memory, the offline model, a bound on steps."""
+    config = Config()
+    assert (config.store, config.model, config.provider, config.limits.turn.max_steps) == (None, "echo", None, 100)

@@ -1,0 +1,127 @@
+"""The reply slot: settled once, awaited by one, harmless when nobody waits."""
+
+import pytest
+import trio
+from trio.testing import assert_checkpoints, wait_all_tasks_blocked
+
+from tests.mailbox.letters import Question
+from warren.errors import SessionBusyError
+from warren.mailbox import Mail, Message, Reply
+
+
+async def test_an_answer_that_is_there_already() -> None:
+    """A reply that was settled first is returned at once, through a checkpoint."""
+    reply: Reply[int] = Reply()
+    reply.answer(5)
+    assert reply.settled
+    with assert_checkpoints():
+        assert await reply.wait() == 5
+
+
+async def test_an_answer_that_comes_later() -> None:
+    """A waiting task gets the answer when it comes, whatever it is, also None."""
+    got: list[object] = []
+
+    async def wait(reply: Reply[object]) -> None:
+        got.append(await reply.wait())
+
+    async with trio.open_nursery() as nursery:
+        assert not Reply().settled
+        for answer in (5, None, ValueError("as a value")):
+            reply: Reply[object] = Reply()
+            nursery.start_soon(wait, reply)
+            await wait_all_tasks_blocked()
+            reply.answer(answer)
+            assert reply.settled
+    assert [got[0], got[1], str(got[2])] == [5, None, "as a value"]
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_an_error_is_raised_in_the_caller(early: bool) -> None:  # noqa: FBT001 - a table
+    """An error reaches the one who asked, itself, whether it came before or after the wait began."""
+    reply: Reply[int] = Reply()
+    error = SessionBusyError("busy")
+
+    async def fail() -> None:
+        await wait_all_tasks_blocked()
+        reply.refuse(error)
+
+    async with trio.open_nursery() as nursery:
+        if early:
+            reply.refuse(error)
+        else:
+            nursery.start_soon(fail)
+        with pytest.raises(SessionBusyError) as caught:
+            await reply.wait()
+    assert caught.value is error
+
+
+async def test_the_first_answer_counts() -> None:
+    """A second answer, value or error, is passed over: also one that comes before the caller has run."""
+    reply: Reply[int] = Reply()
+    got: list[int] = []
+
+    async def wait() -> None:
+        got.append(await reply.wait())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        reply.answer(1)
+        reply.answer(2)
+        reply.refuse(ValueError("late"))
+    assert got == [1]
+
+
+async def test_settling_late_is_fine() -> None:
+    """When the caller was cancelled, the answer falls into the slot without harm, and can still be fetched."""
+    reply: Reply[int] = Reply()
+    with trio.move_on_after(0) as scope:
+        await reply.wait()
+    assert scope.cancelled_caught
+    reply.answer(5)
+    assert await reply.wait() == 5
+
+
+async def test_an_answer_beats_a_cancellation_that_comes_after() -> None:
+    """An answer that was given before the caller was cancelled is not lost, even if the caller had not run yet."""
+    reply: Reply[int] = Reply()
+    got: list[int] = []
+    scope = trio.CancelScope()
+
+    async def wait() -> None:
+        with scope:
+            got.append(await reply.wait())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        reply.answer(5)
+        scope.cancel()
+    assert got == [5]
+
+
+def test_mail_that_wants_no_reply() -> None:
+    """Answering what was only told is nothing, so that an actor need not ask which it was."""
+    mail = Mail(Question())
+    mail.answer("x")
+    mail.refuse(ValueError("x"))
+    assert mail.reply is None
+
+
+async def test_mail_that_wants_a_reply() -> None:
+    """Answering and refusing mail settles its slot."""
+    answered, refused = Mail(Question(), Reply()), Mail(Question(), Reply())
+    answered.answer("x")
+    refused.refuse(SessionBusyError("busy"))
+    assert answered.reply is not None
+    assert await answered.reply.wait() == "x"
+    assert refused.reply is not None
+    with pytest.raises(SessionBusyError):
+        await refused.reply.wait()
+
+
+def test_messages_carry_no_signal_of_themselves() -> None:
+    """Unless its class says so, a message is no move of the lifecycle."""
+    assert Message.signal is None
+    assert Question().signal is None

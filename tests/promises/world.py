@@ -1,0 +1,366 @@
+"""A whole runtime under a script: what is done to it, what everybody saw of it, and what has to hold afterwards."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import apsw
+import trio
+import trio.testing
+
+from tests.support.asking import Asked, ask
+from tests.support.checks import assert_valid_stream, assert_valid_transcript, name, numbers
+from tests.support.crashing import crash
+from tests.support.faulty_store import Faults
+from tests.support.models import Emit, FunctionModel, reply
+from tests.support.runtime import Recorder, open_runtime, replay, transcript
+from warren.actors.service import Service
+from warren.config import Config, Intensity, Limits, RetryPolicy
+from warren.errors import PersistenceDisabledError, ProviderError, SessionNotFoundError, WarrenError
+from warren.events import DELTAS, TERMINAL, Envelope, RunFailed
+from warren.messages import ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.tools import tool
+from warren.views import TurnResult
+
+Verb = Literal[
+    "create", "start", "interrupt", "read", "list", "history", "resume", "subscribe", "give up", "archive", "delete",
+    "crash", "crash storage", "crash storage after", "crash load", "refuse", "accept", "slow", "fast", "restart", "wait",
+]  # fmt: skip
+PATIENCE = 500.0
+CONFIG = Config(
+    retry=RetryPolicy(max_attempts=3, jitter=0),
+    intensity=Intensity(restarts=1000),
+    limits=Limits(interrupt_grace=30, drain=30),
+)
+
+
+@attrs.frozen
+class Step:
+    """One line of a script: a verb, the session it is about, and how."""
+
+    verb: Verb
+    session: int = 0
+    how: Any = None
+
+    def __repr__(self) -> str:
+        """Show only what matters: scripts are read when they fail."""
+        rest = [str(each) for each in (self.session, self.how) if each is not None]
+        return f"<{self.verb} {' '.join(rest)}>"
+
+
+@tool
+async def nap(seconds: float) -> str:
+    """Sleep."""
+    await trio.sleep(seconds)
+    return "rested"
+
+
+async def play(request: ModelRequest, emit: Emit) -> ModelReply:
+    """Answer by the first word of the prompt."""
+    last = request.messages[-1]
+    if isinstance(last, ToolResultsMessage):
+        emit(TextPiece("after tools"))
+        return reply("after tools")
+    assert isinstance(last, UserMessage)
+    await trio.lowlevel.checkpoint()
+    emit(TextPiece("I say: "))
+    match last.content.split()[0]:
+        case "slow":
+            await trio.sleep(20)
+        case "tool":
+            calls = [ToolUseBlock(f"{last.content} {n}", "nap", {"seconds": n * 20}) for n in range(3)]
+            return reply("I say: ", *calls)
+        case "fail":
+            raise ProviderError("it broke", retryable=False)
+        case "retry":
+            raise ProviderError("overloaded", retryable=True)
+    emit(TextPiece(last.content))
+    return reply(f"I say: {last.content}")
+
+
+@attrs.define(eq=False)
+class Turn:
+    """A turn that was asked for."""
+
+    prompt: str
+    asked: Asked[TurnResult]
+    recorder: Recorder
+
+    @property
+    def stored(self) -> bool | None:
+        """Whether it has to be in the store; None where nobody can know."""
+        if not self.recorder.envelopes:
+            return False
+        last = self.recorder.events[-1]
+        if not isinstance(last, RunFailed) or last.cause not in ("store_error", "crash"):
+            return True
+        return None
+
+
+@attrs.define(eq=False)
+class Follower:
+    """A subscriber that reads on at once."""
+
+    after_seq: int
+    found: list[Envelope] = attrs.field(factory=list)
+    failed: bool = False
+
+    async def run(self, service: Service, session_id: str) -> None:
+        """Follow until the stream ends."""
+        try:
+            async with service.subscribe(session_id, after_seq=self.after_seq) as events:
+                async for envelope in events:
+                    self.found.append(envelope)
+        except WarrenError:
+            self.failed = True
+
+
+@attrs.define(eq=False)
+class Session:
+    """A session of the script and all that was seen of it."""
+
+    session_id: str | None = None
+    turns: list[Turn] = attrs.field(factory=list)
+    followers: list[Follower] = attrs.field(factory=list)
+    endings: list[Asked[None]] = attrs.field(factory=list)
+    lost: bool = False
+
+    def seen(self) -> dict[int, Envelope]:
+        """Return every event that any turn's caller was handed, by number; no number stands for two."""
+        found: dict[int, Envelope] = {}
+        for turn in self.turns:
+            for envelope in turn.recorder.envelopes:
+                assert envelope.seq not in found, f"number {envelope.seq} twice"
+                found[envelope.seq] = envelope
+        return found
+
+
+@attrs.define(eq=False)
+class World:
+    """Carries out scripts."""
+
+    store: Path | None
+    faults: Faults = attrs.field(factory=Faults)
+    sessions: list[Session] = attrs.field(factory=lambda: [Session(), Session()])
+    asks: list[Asked[Any]] = attrs.field(factory=list)
+    numbers: int = 0
+
+    async def run(self, script: Sequence[Step]) -> None:
+        """Carry out a script, then check everything."""
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        rest = list(script)
+        while True:
+            cut = next((at for at, step in enumerate(rest) if step.verb == "restart"), len(rest))
+            await self._live(rest[:cut])
+            if cut == len(rest):
+                break
+            rest = rest[cut + 1 :]
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        if self.store is not None:
+            await self._check_what_is_stored()
+
+    # -- doing
+
+    async def _live(self, script: Sequence[Step]) -> None:
+        """Live one life of the runtime: open it, do what the script says, close it."""
+        with trio.fail_after(PATIENCE * (1 + len(script))):
+            async with trio.open_nursery() as nursery:
+                async with open_runtime(
+                    FunctionModel(play), store=self.store, tools=[nap], config=CONFIG, faults=self.faults
+                ) as service:
+                    for session in self.sessions:
+                        self._forget_ephemeral(session)
+                        if session.session_id is not None:
+                            self._follow(nursery, service, session, 0)
+                    for step in script:
+                        await self._do(nursery, service, step)
+                    await self._settle(service)
+                await self._end()
+
+    def _forget_ephemeral(self, session: Session) -> None:
+        if self.store is None:
+            session.__init__()  # type: ignore[misc]
+
+    async def _do(self, nursery: trio.Nursery, service: Service, step: Step) -> None:
+        session = self.sessions[step.session]
+        if session.session_id is None and step.verb not in ("wait", "refuse", "accept", "slow", "fast"):
+            self._calm()
+            session.session_id = (await service.create_session(None)).session_id
+            self._follow(nursery, service, session, 0)
+        action = getattr(self, "_" + step.verb.replace(" ", "_"), None)
+        if action is not None:
+            await action(nursery, service, session, step.how)
+        else:
+            self._ask(nursery, partial(getattr(service, step.verb), session.session_id))
+
+    def _ask(self, nursery: trio.Nursery, call: Callable[[], Awaitable[Any]]) -> Asked[Any]:
+        asked = ask(nursery, call)
+        self.asks.append(asked)
+        return asked
+
+    async def _create(self, nursery: trio.Nursery, service: Service, session: Session, how: Any) -> None:
+        """Creation is what the first step about a session does anyway."""
+
+    async def _start(self, nursery: trio.Nursery, service: Service, session: Session, how: str) -> None:
+        self.numbers += 1
+        prompt, recorder = f"{how or 'quick'} {self.numbers}", Recorder()
+        asked = self._ask(nursery, partial(service.start_turn, session.session_id, prompt, on_event=recorder))
+        session.turns.append(Turn(prompt, asked, recorder))
+
+    async def _list(self, nursery: trio.Nursery, service: Service, _session: Session, _how: Any) -> None:
+        self._ask(nursery, service.list)
+
+    async def _archive(self, nursery: trio.Nursery, service: Service, session: Session, _how: Any) -> None:
+        session.endings.append(self._ask(nursery, partial(service.archive, session.session_id)))
+
+    async def _delete(self, nursery: trio.Nursery, service: Service, session: Session, _how: Any) -> None:
+        session.endings.append(self._ask(nursery, partial(service.delete, session.session_id)))
+
+    async def _subscribe(self, nursery: trio.Nursery, service: Service, session: Session, how: Any) -> None:
+        seen = sorted(session.seen())
+        self._follow(nursery, service, session, seen[(how or 0) % len(seen)] if seen else 0)
+
+    def _follow(self, nursery: trio.Nursery, service: Service, session: Session, after_seq: int) -> None:
+        assert session.session_id is not None
+        follower = Follower(after_seq)
+        session.followers.append(follower)
+        nursery.start_soon(follower.run, service, session.session_id)
+
+    async def _give_up(self, *_: Any) -> None:
+        for asked in reversed(self.asks):
+            if not asked.ended.is_set():
+                asked.scope.cancel()
+                return
+
+    async def _crash(self, _nursery: trio.Nursery, service: Service, session: Session, _how: Any) -> None:
+        assert session.session_id is not None
+        if crash(service, session.session_id) and self.store is None:
+            session.lost = True
+
+    async def _crash_storage(self, *_: Any) -> None:
+        self.faults.crash_before += 1
+
+    async def _crash_storage_after(self, *_: Any) -> None:
+        self.faults.crash_after += 1
+
+    async def _crash_load(self, *_: Any) -> None:
+        self.faults.crash_load += 1
+
+    async def _refuse(self, *_: Any) -> None:
+        self.faults.refuse = apsw.FullError("the disk is full")
+
+    async def _accept(self, *_: Any) -> None:
+        self.faults.refuse = None
+
+    async def _slow(self, *_: Any) -> None:
+        self.faults.delay = 3.0
+
+    async def _fast(self, *_: Any) -> None:
+        self.faults.delay = 0.0
+
+    async def _wait(self, _nursery: trio.Nursery, _service: Service, _session: Session, how: Any) -> None:
+        await trio.sleep(how or 0)
+
+    def _calm(self) -> None:
+        self.faults.refuse, self.faults.delay = None, 0.0
+        self.faults.crash_before = self.faults.crash_after = self.faults.crash_load = 0
+
+    async def _settle(self, service: Service) -> None:
+        """Wait for an end of everything half of the time; else the shutdown has to cope."""
+        if self.numbers % 2:
+            return
+        await trio.sleep(PATIENCE)
+        for asked in self.asks:
+            assert asked.ended.is_set(), f"{asked.what} never ended"
+        assert service.health().running_turns == 0
+
+    async def _end(self) -> None:
+        """Nobody waits once the runtime has ended."""
+        await trio.testing.wait_all_tasks_blocked()
+        for asked in self.asks:
+            assert asked.ended.is_set(), f"{asked.what} outlived the runtime"
+        for session in self.sessions:
+            self._check_streams(session)
+
+    # -- checking
+
+    def _check_streams(self, session: Session) -> None:
+        seen = session.seen()
+        for turn in session.turns:
+            self._check_turn(turn)
+        for follower in session.followers:
+            assert_same_events(follower.found, seen)
+            if not follower.failed and not session.endings and not session.lost:
+                missing = [seq for seq in seen if seq > follower.after_seq and seq not in numbers(follower.found)]
+                assert not missing, f"a subscriber from {follower.after_seq} on missed {missing}"
+        session.followers.clear()
+
+    def _check_turn(self, turn: Turn) -> None:
+        assert_valid_stream(turn.recorder.envelopes)
+        last = turn.recorder.events[-1:]
+        if turn.asked.result is not None:
+            assert [name(event) for event in last] == ["run_completed"], f"{turn.prompt}: {last}"
+        elif turn.asked.error is not None:
+            assert not last or isinstance(last[0], RunFailed), f"{turn.prompt}: {turn.asked.error!r}, {last}"
+
+    async def _check_what_is_stored(self) -> None:
+        """Open the store once more, with nothing going wrong: what was acknowledged is there."""
+        self._calm()
+        async with open_runtime(FunctionModel(play), store=self.store, tools=[nap], faults=self.faults) as service:
+            for session in self.sessions:
+                if session.session_id is not None:
+                    await self._check_stored(service, session)
+
+    async def _check_stored(self, service: Service, session: Session) -> None:
+        assert session.session_id is not None
+        try:
+            messages = await transcript(service, session.session_id)
+        except SessionNotFoundError:
+            assert session.endings, "a session is gone that nobody ended"
+            return
+        assert_valid_transcript(messages)
+        prompts = [message.content for message in messages if isinstance(message, UserMessage)]
+        view = await service.read(session.session_id)
+        assert view.state.message_count == len(messages)
+        log = await replay(service, session.session_id)
+        assert_valid_stream(log)
+        seen = session.seen()
+        assert_same_events(log, seen)
+        there = set(numbers(log))
+        for turn in session.turns:
+            assert prompts.count(turn.prompt) <= 1
+            if turn.stored is not None:
+                assert (turn.prompt in prompts) is turn.stored, f"{turn.prompt} of {prompts}"
+            if turn.prompt in prompts:
+                missing = {envelope.seq for envelope in turn.recorder.envelopes} - there
+                assert not missing, f"{turn.prompt}: {missing} are not in the log"
+        await self._check_that_it_goes_on(service, session, view.state.lifecycle, log)
+
+    async def _check_that_it_goes_on(
+        self, service: Service, session: Session, lifecycle: str, log: Sequence[Envelope]
+    ) -> None:
+        assert session.session_id is not None
+        if lifecycle == "archived":
+            return
+        recorder = Recorder()
+        await service.start_turn(session.session_id, "quick and last", on_event=recorder)
+        first = recorder.envelopes[0].seq
+        assert first > max([0, *session.seen(), *(each.seq for each in log)]), "a number was given out twice"
+
+
+def assert_same_events(found: Sequence[Envelope], seen: dict[int, Envelope]) -> None:
+    """Fail where a stream or a log has an event that the turn's caller was not handed, or another one."""
+    last = 0
+    for each in found:
+        first = each.first_seq or each.seq
+        assert first > last, f"{first} follows {last}"
+        last = each.seq
+        originals = [seen[seq].event for seq in range(first, each.seq + 1)]
+        if isinstance(each.event, DELTAS):
+            assert each.event.delta == "".join(event.delta for event in originals if isinstance(event, DELTAS))
+        else:
+            assert [each.event] == originals

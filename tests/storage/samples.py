@@ -1,0 +1,75 @@
+"""Turns to store, and a store to put them in."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from warren import codec
+from warren.config import StoreConfig
+from warren.errors import WarrenError
+from warren.messages import AssistantMessage, TextBlock, UserMessage
+from warren.records import EventRow, MessageRow, SessionRecord
+from warren.storage import Commit, Operation, Runner, Store, inline_runner
+
+NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+EVENTS: Final = 3
+
+
+def turn(session_id: str, number: int = 0, *, text: str = "hello", labels: Mapping[str, str] | None = None) -> Commit:
+    """Return the end of a session's turn `number`, from 0: two messages, three events, a minute after the last."""
+    at = NOW + timedelta(minutes=number)
+    bodies = (UserMessage("hi"), AssistantMessage((TextBlock(text),)))
+    first = EVENTS * number + 1
+    record = SessionRecord(
+        session_id,
+        NOW,
+        at,
+        "echo",
+        labels=labels or {},
+        turns=number + 1,
+        steps=number + 1,
+        message_count=2 * number + 2,
+        last_seq=first + EVENTS - 1,
+        last_assistant_text=text,
+    )
+    messages = tuple(MessageRow(2 * number + n, at, codec.encode(body)) for n, body in enumerate(bodies))
+    events = tuple(
+        EventRow(seq, seq, at, b'{"type":"turn_started","turn_number":0}') for seq in range(first, first + 3)
+    )
+    return Commit(record, messages, events)
+
+
+def updated(commit: Commit, **changes: Any) -> Commit:
+    """Return a commit of another record."""
+    return attrs.evolve(commit, record=attrs.evolve(commit.record, **changes))
+
+
+@asynccontextmanager
+async def opened(
+    path: Path,
+    *,
+    runner: Runner = inline_runner,
+    **config: Any,
+) -> AsyncIterator[Store]:
+    """Open the store in a folder `store` below `path`, and close it in the end."""
+    store = await Store.open(StoreConfig(path / "store", **config), runner=runner)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+async def written(store: Store, *operations: Operation[Any]) -> list[Any]:
+    """Write the operations as one group; each must succeed."""
+    outcomes = await store.write(operations)
+    assert not [outcome for outcome in outcomes if isinstance(outcome, WarrenError)], outcomes
+    return outcomes
+
+
+def causes(outcomes: list[Any]) -> list[str | None]:
+    """Return each outcome's `cause`, "ok" for one that is no error."""
+    return [outcome.cause if isinstance(outcome, WarrenError) else "ok" for outcome in outcomes]

@@ -1,0 +1,182 @@
+"""The file: whose it is, what it refuses to be, and what others can read of it."""
+
+import json
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import apsw
+import pytest
+import trio
+
+from tests.storage.samples import opened, turn, written
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.storage import Delete, Store, inline_runner
+from warren.storage.file import FILE_NAME, open_writer
+
+
+def mode(path: Path) -> int:
+    """Return a file's permissions."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def refused(path: Path) -> StoreError:
+    """Return the error that opening the store in a folder raises."""
+    with pytest.raises(StoreError) as raised:
+        await Store.open(StoreConfig(path), runner=inline_runner)
+    return raised.value
+
+
+async def test_only_the_owner_can_read_what_is_created(tmp_path: Path) -> None:
+    """Folder and files are made for their owner alone, whatever the umask, the side files included."""
+    before = os.umask(0)
+    try:
+        async with opened(tmp_path / "deep") as store:
+            await written(store, turn("a"))
+            folder = tmp_path / "deep" / "store"
+            assert mode(folder) == 0o700
+            files = sorted(folder.iterdir())
+            assert [path.name for path in files] == [FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal"]
+            assert [mode(path) for path in files] == [0o600] * 3
+    finally:
+        os.umask(before)
+
+
+async def test_modes_of_what_exists_are_left_alone(tmp_path: Path) -> None:
+    """A folder that is there keeps its mode."""
+    (tmp_path / "store").mkdir(mode=0o755)
+    (tmp_path / "store").chmod(0o755)
+    async with opened(tmp_path):
+        assert mode(tmp_path / "store") == 0o755
+
+
+async def test_closing_leaves_one_file(tmp_path: Path) -> None:
+    """After a close everything is in the one file, which can be copied away."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [FILE_NAME]
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").rename(tmp_path / "store")
+    async with opened(tmp_path) as store:
+        assert await store.record("a") == turn("a").record
+
+
+@pytest.mark.parametrize(("synchronous", "number"), [("FULL", 2), ("NORMAL", 1)])
+async def test_the_journal_is_as_configured(tmp_path: Path, synchronous: str, number: int) -> None:
+    """The file is in WAL mode and the writer flushes as the config says."""
+    db = open_writer(StoreConfig(tmp_path, synchronous=synchronous))  # type: ignore[arg-type]
+    assert db.pragma("journal_mode") == "wal"
+    assert db.pragma("synchronous") == number
+    db.close()
+
+
+async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    """A file of a later version is not touched, and the message says what to do."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+    path = tmp_path / "store" / FILE_NAME
+    db = apsw.Connection(str(path))
+    db.pragma("user_version", 7)
+    db.close()
+    before = path.read_bytes()
+    error = await refused(tmp_path / "store")
+    assert (error.cause, error.retryable) == ("newer_schema", False)
+    assert "version 7" in error.message
+    assert str(path) in error.message
+    assert path.read_bytes() == before
+
+
+async def test_a_foreign_database_is_refused(tmp_path: Path) -> None:
+    """Another program's SQLite file is not migrated over."""
+    path = tmp_path / FILE_NAME
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE mine (x)")
+    db.close()
+    before = path.read_bytes()
+    assert (await refused(tmp_path)).cause == "not_a_store"
+    assert path.read_bytes() == before
+
+
+async def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    """A file that is no database is named and left alone."""
+    path = tmp_path / FILE_NAME
+    path.write_bytes(b"dear diary, " * 100)
+    error = await refused(tmp_path)
+    assert (error.cause, error.retryable) == ("not_a_database", False)
+    assert str(path) in error.message
+    assert path.read_bytes() == b"dear diary, " * 100
+
+
+async def test_a_truncated_file_is_reported_as_damaged(tmp_path: Path) -> None:
+    """Opening or reading a file that lost its end is StoreError(cause="corrupt"), never a wrong answer."""
+    async with opened(tmp_path) as store:
+        await written(store, *(turn(f"s{n}", text="x" * 3000) for n in range(50)))
+    path = tmp_path / "store" / FILE_NAME
+    os.truncate(path, path.stat().st_size // 2)
+
+    async def read_all() -> None:
+        async with opened(tmp_path) as store:
+            for n in range(50):
+                await store.load(f"s{n}")
+
+    with pytest.raises(StoreError) as raised:
+        await read_all()
+    assert (raised.value.cause, raised.value.retryable) == ("corrupt", False)
+
+
+async def test_a_place_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    """A store below a plain file, or whose file is a folder, says that it cannot be opened."""
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert (await refused(path)).cause == "cannot_open"
+    (tmp_path / "folder" / FILE_NAME).mkdir(parents=True)
+    assert (await refused(tmp_path / "folder")).cause == "cannot_open"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
+async def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """Where the user may not write, the store says that it may not be opened."""
+    await trio.Path(tmp_path).chmod(0o500)
+    assert (await refused(tmp_path / "store")).cause == "permission"
+
+
+async def test_an_open_that_fails_can_be_repeated(tmp_path: Path) -> None:
+    """What hindered an open is gone, so is the error: nothing was left locked."""
+    path = tmp_path / "store" / FILE_NAME
+    path.parent.mkdir()
+    path.write_bytes(b"x" * 1000)
+    await refused(tmp_path / "store")
+    path.unlink()
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+
+
+async def test_the_file_can_be_read_without_us(tmp_path: Path) -> None:
+    """Any SQLite shell sees text it can query as JSON, and times it can format."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a", text="grüße", labels={"team": "red"}))
+    db = sqlite3.connect(tmp_path / "store" / FILE_NAME)
+    ((session_id, at, details),) = db.execute(
+        "SELECT session_id, datetime(updated_at / 1000000, 'unixepoch'), details FROM sessions"
+    )
+    assert (session_id, at) == ("a", "2026-03-01 12:00:00")
+    assert json.loads(details)["last_assistant_text"] == "grüße"
+    bodies = [json.loads(body) for (body,) in db.execute("SELECT body FROM messages ORDER BY position")]
+    assert [body["role"] for body in bodies] == ["user", "assistant"]
+    assert db.execute("SELECT name, value FROM labels").fetchall() == [("team", "red")]
+    assert db.execute("SELECT DISTINCT typeof(body) FROM events").fetchall() == [("text",)]
+    db.close()
+
+
+async def test_what_is_deleted_is_gone_from_every_table(tmp_path: Path) -> None:
+    """After a delete only the tombstone's id is left of a session."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a", labels={"team": "red"}), Delete("a"))
+    db = sqlite3.connect(tmp_path / "store" / FILE_NAME)
+    for table in ("messages", "events", "labels"):
+        assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]  # noqa: S608 - our own names
+    ((state, rest),) = db.execute("SELECT state, model || labels || details FROM sessions")
+    assert (state, rest) == (2, "{}{}")
+    db.close()

@@ -1,0 +1,163 @@
+"""A group is one transaction, and a member that fails does not spoil the others."""
+
+from datetime import datetime
+from pathlib import Path
+
+import apsw
+import attrs
+import pytest
+import trio
+
+from tests.faults import faulty_disk
+from tests.storage.samples import causes, opened, turn, updated, written
+from warren.errors import SessionNotFoundError, StoreError
+from warren.records import EventRow
+from warren.storage import Archive, Commit, Delete, Runner, Store, inline_runner, thread_runner
+from warren.storage.file import FILE_NAME
+
+RUNNERS = [inline_runner, thread_runner]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_a_group_is_flushed_once(tmp_path: Path, runner: Runner) -> None:
+    """A hundred turns in one group cost one flush of the disk."""
+    with faulty_disk() as disk:
+        async with opened(tmp_path, runner=runner) as store:
+            await written(store, turn("first"))
+            before = disk.syncs
+            await written(store, *(turn(f"s{n}") for n in range(100)))
+            assert disk.syncs == before + 1
+            assert len(await store.list(limit=1000)) == 101
+
+
+async def test_an_empty_group_is_nothing(tmp_path: Path) -> None:
+    """Writing no operations gives no outcomes."""
+    async with opened(tmp_path) as store:
+        assert await store.write([]) == []
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_one_that_fails_does_not_spoil_the_others(tmp_path: Path, runner: Runner) -> None:
+    """Of a group with a conflict, a deleted and an unknown session, only these three fail."""
+    async with opened(tmp_path, runner=runner) as store:
+        await written(store, turn("taken"), turn("gone"), Delete("gone"))
+        group = [turn("a"), turn("taken"), turn("gone", 1), turn("b"), Archive("unknown"), turn("a", 1)]
+        outcomes = await store.write(group)
+        assert [type(outcome) for outcome in outcomes] == [
+            type(None),
+            StoreError,
+            SessionNotFoundError,
+            type(None),
+            SessionNotFoundError,
+            type(None),
+        ]
+        assert [record.turns for record in await store.list()] == [2, 1, 1]
+
+
+UNSTORABLE = [
+    pytest.param(updated(turn("bad"), last_assistant_text="lone \ud800"), id="lone surrogate"),
+    pytest.param(updated(turn("bad"), turns=2**63), id="too large a number"),
+    pytest.param(updated(turn("bad"), updated_at=datetime(2026, 1, 1)), id="time without a zone"),  # noqa: DTZ001
+    pytest.param(
+        Commit(turn("bad").record, events=(EventRow(1, 1, turn("x").record.created_at, b"\xff"),)), id="bytes"
+    ),
+]
+
+
+@pytest.mark.parametrize("bad", UNSTORABLE)
+async def test_a_value_that_cannot_be_stored_fails_alone(tmp_path: Path, bad: Commit) -> None:
+    """A value that is no text, no 64-bit number or no time is that operation's error and nobody else's."""
+    async with opened(tmp_path) as store:
+        outcomes = await store.write([turn("a"), bad, turn("b")])
+        assert causes(outcomes) == ["ok", "unstorable", "ok"]
+        assert not outcomes[1].retryable
+        assert outcomes[1].session_id == "bad"
+        assert await store.record("bad") is None
+        assert len(await store.list()) == 2
+
+
+async def test_a_group_for_a_locked_file_fails_after_one_wait(tmp_path: Path) -> None:
+    """Behind another process's lock every member fails as locked, after one waiting time and not one each."""
+    async with opened(tmp_path, busy_timeout=0.5, runner=thread_runner) as store:
+        other = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
+        other.execute("BEGIN IMMEDIATE")
+        begun = trio.current_time()
+        outcomes = await store.write([turn(f"s{n}") for n in range(20)])
+        assert trio.current_time() - begun < 0.9
+        assert causes(outcomes) == ["locked"] * 20
+        assert all(outcome.retryable for outcome in outcomes)
+        assert [outcome.session_id for outcome in outcomes] == [f"s{n}" for n in range(20)]
+        other.execute("ROLLBACK")
+        await written(store, turn("s0"))
+        other.close()
+
+
+async def test_a_lock_met_while_a_poisoned_group_is_taken_apart_is_waited_for_once(tmp_path: Path) -> None:
+    """Where the lock is lost between the members of a group, the rest fail together."""
+    with faulty_disk() as disk:
+        async with opened(tmp_path) as store:
+            await written(store, turn("taken"))
+            disk.write = apsw.BusyError
+            outcomes = await store.write([turn("taken"), turn("b"), turn("c")])
+            disk.heal()
+            assert causes(outcomes) == ["conflict", "locked", "locked"]
+            assert disk.faults == 1
+            await written(store, turn("b"), turn("c"))
+
+
+async def test_a_cancelled_write_is_done_all_the_same(tmp_path: Path) -> None:
+    """Cancelling the caller neither stops nor halves its group."""
+    async with opened(tmp_path, runner=thread_runner) as store:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            outcomes = await store.write([turn("a"), turn("b")])
+            assert outcomes == [None, None]
+            await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+        assert len(await store.list()) == 2
+
+
+async def test_writes_from_many_tasks_take_turns(tmp_path: Path) -> None:
+    """Groups written at the same time are all stored, one after the other."""
+    async with opened(tmp_path, runner=thread_runner) as store:
+
+        async def write(session_id: str) -> None:
+            for number in range(5):
+                await written(store, turn(session_id, number))
+
+        async with trio.open_nursery() as nursery:
+            for n in range(8):
+                nursery.start_soon(write, f"s{n}")
+        assert [record.turns for record in await store.list()] == [5] * 8
+
+
+async def test_after_closing_every_call_says_so(tmp_path: Path) -> None:
+    """Closing twice is fine; later writes come to, and later reads raise, StoreError(cause="closed")."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.aclose)
+            nursery.start_soon(store.aclose)
+        await store.aclose()
+        assert causes(await store.write([turn("b"), turn("c")])) == ["closed", "closed"]
+        for read in (store.load("a"), store.record("a"), store.list(), store.messages("a"), store.events("a")):
+            with pytest.raises(StoreError) as raised:
+                await read
+            assert raised.value.cause == "closed"
+
+
+@attrs.frozen
+class _Interrupted(Archive):
+    def apply(self, db: apsw.Connection, generation: int) -> None:  # type: ignore[override]
+        turn("half").apply(db, generation)
+        raise KeyboardInterrupt
+
+
+async def test_what_is_no_exception_rolls_back_too(tmp_path: Path) -> None:
+    """An interrupt inside a transaction leaves nothing of it, and the store goes on."""
+    store: Store
+    async with opened(tmp_path) as store:
+        with pytest.raises(KeyboardInterrupt):
+            await store.write([turn("a"), _Interrupted("x")])
+        assert await store.list() == []
+        await written(store, turn("a"))

@@ -1,0 +1,180 @@
+"""What each operation changes, and what it refuses."""
+
+from pathlib import Path
+
+import attrs
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.storage.samples import NOW, causes, opened, turn, updated, written
+from warren.budget import Budget, Spent
+from warren.errors import SessionNotFoundError
+from warren.records import SessionRecord
+from warren.storage import Archive, Commit, Delete
+from warren.storage.rows import record_to_row, row_to_record
+from warren.usage import Usage
+
+SID = "0190-a"
+
+
+async def test_a_commit_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    """Record, messages and events of a turn come back equal, byte for byte."""
+    commit = turn(SID, text="grüße, 世界 \N{BEETLE}", labels={"team": "red"})
+    async with opened(tmp_path) as store:
+        await written(store, commit)
+        stored = await store.load(SID)
+        assert stored is not None
+        assert stored.record == commit.record
+        assert await store.bodies(SID, 2) == [message.body for message in commit.messages]
+        assert stored.seq_floor == commit.record.last_seq
+        assert await store.messages(SID) == (list(commit.messages), 2)
+        assert await store.events(SID) == list(commit.events)
+
+
+async def test_a_second_turn_adds_to_the_first(tmp_path: Path) -> None:
+    """A commit replaces the record and appends its rows."""
+    async with opened(tmp_path) as store:
+        await written(store, turn(SID, 0))
+        await written(store, turn(SID, 1, text="again"))
+        stored = await store.load(SID)
+        bodies = await store.bodies(SID, 4)
+    assert stored is not None
+    assert stored.record == turn(SID, 1, text="again").record
+    rows = turn(SID, 0).messages + turn(SID, 1, text="again").messages
+    assert bodies == [row.body for row in rows]
+
+
+async def test_a_turn_stored_twice_is_refused_whole(tmp_path: Path) -> None:
+    """Rows of numbers that are taken are a conflict, and the record stays as it was."""
+    async with opened(tmp_path) as store:
+        await written(store, turn(SID, 0, text="first"))
+        outcomes = await store.write([turn(SID, 0, text="second")])
+        assert causes(outcomes) == ["conflict"]
+        assert not outcomes[0].retryable
+        assert outcomes[0].session_id == SID
+        only_events = attrs.evolve(turn(SID, 1, text="third"), events=turn(SID, 0).events)
+        assert causes(await store.write([only_events])) == ["conflict"]
+        assert await store.record(SID) == turn(SID, 0, text="first").record
+        assert (await store.messages(SID))[1] == 2
+
+
+async def test_creation_time_stays(tmp_path: Path) -> None:
+    """A later commit does not move a session's creation."""
+    async with opened(tmp_path) as store:
+        await written(store, turn(SID, 0), updated(turn(SID, 1), created_at=NOW.replace(year=2030)))
+        record = await store.record(SID)
+    assert record is not None
+    assert record.created_at == NOW
+
+
+async def test_archive_hides_and_keeps(tmp_path: Path) -> None:
+    """An archived session is readable, out of the list, and archiving again changes nothing."""
+    async with opened(tmp_path) as store:
+        await written(store, turn(SID))
+        for _ in range(2):
+            (record,) = await written(store, Archive(SID))
+            assert record == attrs.evolve(turn(SID).record, archived=True)
+        assert await store.record(SID) == record
+        assert (await store.messages(SID))[1] == 2
+        assert await store.list() == []
+        assert await store.list(include_archived=True) == [record]
+
+
+async def test_a_late_commit_does_not_unarchive(tmp_path: Path) -> None:
+    """A commit that does not know of the archiving is stored; the session stays archived."""
+    async with opened(tmp_path) as store:
+        await written(store, turn(SID, 0), Archive(SID), turn(SID, 1))
+        record = await store.record(SID)
+    assert record == attrs.evolve(turn(SID, 1).record, archived=True)
+
+
+async def test_delete_leaves_nothing_but_the_tombstone(tmp_path: Path) -> None:
+    """A deleted session cannot be read, listed or brought back; deleting it again is fine."""
+    async with opened(tmp_path) as store:
+        await written(store, turn(SID, labels={"a": "b"}), turn("other", labels={"a": "b"}))
+        await written(store, Delete(SID), Delete(SID))
+        assert await store.load(SID) is None
+        assert await store.record(SID) is None
+        assert await store.messages(SID) == ([], 0)
+        assert await store.events(SID) == []
+        assert [record.session_id for record in await store.list(labels={"a": "b"}, include_archived=True)] == ["other"]
+        for operation in (turn(SID, 1), Archive(SID)):
+            (outcome,) = await store.write([operation])
+            assert isinstance(outcome, SessionNotFoundError)
+            assert outcome.session_id == SID
+        assert await store.load(SID) is None
+        assert (await store.messages("other"))[1] == 2
+
+
+async def test_unknown_sessions_are_not_found(tmp_path: Path) -> None:
+    """What was never here is None to a reader and SessionNotFoundError to an operation."""
+    async with opened(tmp_path) as store:
+        outcomes = await store.write([Archive("nobody"), Delete("nobody")])
+        assert [type(outcome) for outcome in outcomes] == [SessionNotFoundError] * 2
+        assert await store.load("nobody") is None
+        assert await store.record("nobody") is None
+
+
+async def test_changed_labels_are_found(tmp_path: Path) -> None:
+    """A commit with other labels is listed under these and no longer under the old ones."""
+    async with opened(tmp_path) as store:
+        await written(store, turn(SID, 0, labels={"team": "red", "old": "1"}))
+        await written(store, turn(SID, 1, labels={"team": "blue"}))
+        assert await store.list(labels={"team": "red"}) == []
+        assert await store.list(labels={"old": "1"}) == []
+        assert await store.list(labels={"team": "blue"}) == [turn(SID, 1, labels={"team": "blue"}).record]
+
+
+async def test_a_commit_without_rows_stores_the_record(tmp_path: Path) -> None:
+    """A session can be created before its first turn."""
+    commit = Commit(SessionRecord(SID, NOW, NOW, "echo", provider="scripted", tools=("clock",), max_tokens=7))
+    async with opened(tmp_path) as store:
+        await written(store, commit)
+        stored = await store.load(SID)
+    assert stored is not None
+    assert (stored.record, stored.seq_floor) == (commit.record, 0)
+
+
+counts = st.integers(0, 2**62)
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+records = st.builds(
+    SessionRecord,
+    session_id=texts,
+    created_at=st.datetimes(timezones=st.just(NOW.tzinfo)),
+    updated_at=st.datetimes(timezones=st.just(NOW.tzinfo)),
+    model=texts,
+    provider=st.none() | texts,
+    max_tokens=st.none() | counts,
+    tools=st.none() | st.lists(texts, max_size=3).map(tuple),
+    labels=st.dictionaries(texts, texts, max_size=3),
+    budget=st.builds(
+        Budget, max_tokens=st.none() | st.integers(1, 2**62), max_seconds=st.none() | st.floats(0.001, 1e9)
+    ),
+    spent=st.builds(Spent, tokens=counts, seconds=st.floats(0, 1e9)),
+    usage=st.builds(Usage, input_tokens=counts, output_tokens=counts, estimated=st.booleans()),
+    turns=counts,
+    steps=counts,
+    message_count=counts,
+    last_seq=counts,
+    last_assistant_text=st.none() | texts,
+    archived=st.booleans(),
+)
+
+
+@given(records)
+def test_every_record_survives_its_row(record: SessionRecord) -> None:
+    """Any record comes back from its row equal, times to the microsecond."""
+    assert row_to_record(record_to_row(record)) == record
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example({"nul\0name": "nul\0value", '"': "'"})
+@given(st.dictionaries(texts, texts, max_size=4))
+async def test_any_label_can_be_listed(tmp_path: Path, labels: dict[str, str]) -> None:
+    """Labels of any text (quotes, NUL, other scripts, empty) are found again."""
+    async with opened(tmp_path) as store:
+        session_id = f"session {len(await store.list(limit=10_000))}"
+        commit = turn(session_id, labels=labels)
+        await written(store, commit)
+        assert commit.record in await store.list(labels=labels, limit=10_000)
+        assert await store.list(labels={**labels, "no": "such"}) == []

@@ -1,0 +1,212 @@
+"""Reading: pages, order, labels, replay, and that no read waits for a write."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import apsw
+import attrs
+import pytest
+import trio
+
+from tests.storage.samples import NOW, opened, turn, updated, written
+from warren import codec
+from warren.errors import StoreError
+from warren.events import TextDelta
+from warren.journal import envelopes
+from warren.records import EventRow, SessionRecord
+from warren.storage import Archive, Commit, queries, thread_runner
+from warren.storage.file import FILE_NAME
+
+
+def ids(records: Sequence[SessionRecord]) -> list[str]:
+    """Return the records' ids, in order."""
+    return [record.session_id for record in records]
+
+
+def at(session_id: str, minute: int, **labels: str) -> Commit:
+    """Return a first turn that ended in that minute."""
+    return updated(turn(session_id, labels=labels), updated_at=NOW + timedelta(minutes=minute))
+
+
+async def test_list_is_newest_first_then_by_id(tmp_path: Path) -> None:
+    """Sessions come by the end of their last turn, the newest first, and by id where that is the same."""
+    async with opened(tmp_path) as store:
+        await written(store, at("c", 5), at("a", 5), at("old", 1), at("b", 5), at("new", 9))
+        assert ids(await store.list()) == ["new", "a", "b", "c", "old"]
+        await written(store, turn("old", 30))
+        assert ids(await store.list())[0] == "old"
+
+
+async def test_list_pages_meet(tmp_path: Path) -> None:
+    """Pages of any size put together are the whole list, archived ones merged where they belong."""
+    async with opened(tmp_path) as store:
+        commits = [at(f"s{n:02}", n % 7) for n in range(23)]
+        await written(store, *commits, *(Archive(f"s{n:02}") for n in range(0, 23, 3)))
+        for archived, count in ((False, 15), (True, 23)):
+            whole = ids(await store.list(include_archived=archived))
+            assert len(whole) == count
+            for size in (1, 4, 23):
+                pages = [
+                    await store.list(offset=offset, limit=size, include_archived=archived)
+                    for offset in range(0, count, size)
+                ]
+                assert [name for page in pages for name in ids(page)] == whole
+        by_hand = sorted(commits, key=lambda commit: (-commit.record.updated_at.timestamp(), commit.session_id))
+        assert whole == [commit.session_id for commit in by_hand]
+
+
+async def test_list_finds_sessions_that_carry_all_labels(tmp_path: Path) -> None:
+    """A session is listed when it has every label asked for, whatever others it has."""
+    async with opened(tmp_path) as store:
+        await written(
+            store, at("a", 1, team="red", app="x"), at("b", 2, team="red"), at("c", 3, team="blue", app="x"), at("d", 4)
+        )
+        assert ids(await store.list(labels={"team": "red"})) == ["b", "a"]
+        assert ids(await store.list(labels={"app": "x", "team": "red"})) == ["a"]
+        assert ids(await store.list(labels={"app": "red"})) == []
+        await written(store, Archive("b"))
+        assert ids(await store.list(labels={"team": "red"})) == ["a"]
+        assert ids(await store.list(labels={"team": "red"}, include_archived=True)) == ["b", "a"]
+        assert ids(await store.list(labels={"team": "red"}, include_archived=True, limit=1, offset=1)) == ["a"]
+
+
+async def test_list_costs_the_same_however_long_the_histories(tmp_path: Path) -> None:
+    """A page of the list takes SQLite the same steps beside sessions of 1 turn and of 200."""
+    steps = []
+    for turns in (1, 200):
+        async with opened(tmp_path / str(turns)) as store:
+            for number in range(turns):
+                await written(store, *(turn(f"s{n}", number, text="x" * 500) for n in range(20)))
+            reader = apsw.Connection(str(tmp_path / str(turns) / "store" / FILE_NAME))
+            steps.append(_steps_of_a_page(reader))
+            reader.close()
+    assert steps[1] <= 1.05 * steps[0]
+
+
+def _steps_of_a_page(db: apsw.Connection) -> int:
+    count = 0
+
+    def tick() -> bool:
+        nonlocal count
+        count += 1
+        return False
+
+    db.set_progress_handler(tick, 1)
+    queries.listing(db, 0, 10, {}, include_archived=True)
+    return count
+
+
+async def test_messages_are_paged_by_position(tmp_path: Path) -> None:
+    """A page begins at its offset, ends at its limit or at the end, and tells the total."""
+    commits = [turn("a", number, text=f"answer {number}") for number in range(4)]
+    rows = [row for commit in commits for row in commit.messages]
+    async with opened(tmp_path) as store:
+        await written(store, *commits, turn("b"))
+        assert await store.messages("a") == (rows, 8)
+        assert await store.messages("a", offset=3, limit=2) == (rows[3:5], 8)
+        assert await store.messages("a", offset=7, limit=5) == (rows[7:], 8)
+        assert await store.messages("a", offset=8) == ([], 8)
+
+
+async def test_events_after_a_number(tmp_path: Path) -> None:
+    """Replay gives what ends above the number, in order, at most as many rows as asked for."""
+    commits = [turn("a", number) for number in range(3)]
+    rows = [row for commit in commits for row in commit.events]
+    async with opened(tmp_path) as store:
+        await written(store, *commits, turn("b"))
+        assert await store.events("a") == rows
+        assert await store.events("a", after_seq=4, limit=3) == rows[4:7]
+        assert await store.events("a", after_seq=9) == []
+
+
+async def test_a_merged_row_is_cut_where_the_reader_stands(tmp_path: Path) -> None:
+    """A row of deltas that lies across the number is given, and the journal cuts it to the rest."""
+    merged = EventRow(2, 4, NOW, codec.encode(TextDelta("onetwothree")), b"[3,3,5]")
+    commit = attrs.evolve(turn("a"), events=(EventRow(1, 1, NOW, b'{"type":"turn_started","turn_number":0}'), merged))
+    async with opened(tmp_path) as store:
+        await written(store, commit)
+        assert await store.events("a", after_seq=1) == [merged]
+        rows = await store.events("a", after_seq=2)
+        assert rows == [merged]
+        (envelope,) = envelopes("a", rows, 2)
+        assert envelope.event == TextDelta("twothree")
+        assert await store.events("a", after_seq=4) == []
+
+
+async def test_reads_do_not_wait_for_a_writer(tmp_path: Path) -> None:
+    """While another connection holds the write lock, every read answers from the state before it."""
+    async with opened(tmp_path, runner=thread_runner, busy_timeout=30) as store:
+        await written(store, turn("a"))
+        other = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
+        other.execute("BEGIN IMMEDIATE; DELETE FROM messages; DELETE FROM events; UPDATE sessions SET turns = 99")
+        with trio.fail_after(5):
+            stored = await store.load("a")
+            assert stored is not None
+            assert len(await store.bodies("a", 2)) == 2
+            assert await store.record("a") == turn("a").record
+            assert await store.list() == [turn("a").record]
+            assert (await store.messages("a"))[1] == 2
+            assert len(await store.events("a")) == 3
+        other.execute("ROLLBACK")
+        other.close()
+
+
+@attrs.frozen
+class _Slow(Archive):
+    """Stays in its transaction until it is let go."""
+
+    begun: trio.Event
+    token: trio.lowlevel.TrioToken
+    release: trio.Event
+
+    def apply(self, db: apsw.Connection, generation: int) -> SessionRecord:
+        result = super().apply(db, generation)
+        trio.from_thread.run_sync(self.begun.set, trio_token=self.token)
+        trio.from_thread.run(self.release.wait, trio_token=self.token)
+        return result
+
+
+async def test_reads_do_not_wait_for_a_long_group(tmp_path: Path) -> None:
+    """While the store itself is in the middle of a group, reads are answered and see nothing of it."""
+    async with opened(tmp_path, runner=thread_runner) as store:
+        await written(store, turn("a"))
+        slow = _Slow("a", trio.Event(), trio.lowlevel.current_trio_token(), trio.Event())
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(written, store, turn("b"), slow)
+                await slow.begun.wait()
+                assert await store.list(include_archived=True) == [turn("a").record]
+                assert await store.load("b") is None
+                slow.release.set()
+        assert ids(await store.list(include_archived=True)) == ["a", "b"]
+
+
+async def test_more_readers_than_connections_take_turns(tmp_path: Path) -> None:
+    """Many reads at once on one connection are all answered; one that is cancelled in the queue harms nobody."""
+    async with opened(tmp_path, runner=thread_runner, readers=1) as store:
+        await written(store, turn("a"))
+        answers = []
+
+        async def read() -> None:
+            answers.append(await store.record("a"))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(read)
+            with trio.move_on_after(0):
+                await read()
+        assert answers == [turn("a").record] * 20
+
+
+async def test_a_damaged_row_names_its_session(tmp_path: Path) -> None:
+    """A record that cannot be decoded is StoreError(cause="corrupt") with the session's id; others stay readable."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"), turn("b"))
+        other = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
+        other.execute("UPDATE sessions SET details = '{\"usage\": 3}' WHERE session_id = 'a'")
+        other.close()
+        with pytest.raises(StoreError, match=r"session a is damaged.*usage") as raised:
+            await store.record("a")
+        assert (raised.value.cause, raised.value.session_id, raised.value.retryable) == ("corrupt", "a", False)
+        assert await store.record("b") == turn("b").record

@@ -1,0 +1,123 @@
+"""The real store, with a switch for everything that can go wrong in it."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import apsw
+import attrs
+import trio
+
+from warren.config import StoreConfig
+from warren.errors import WarrenError
+from warren.records import SessionRecord
+from warren.storage import Operation, Runner, Store, StoredSession
+
+
+class CrashError(Exception):
+    """What a bug in an actor would raise."""
+
+
+@attrs.define(eq=False)
+class Faults:
+    """What shall go wrong; a test changes it at any time.
+
+    Attributes:
+        refuse: what the database raises at the end of every write.
+        refuse_kinds: only these operations fail; empty means all.
+        crash_before: so many of the next groups raise in the storage actor, nothing written.
+        crash_after: so many of the next groups raise in the storage actor after their commit.
+        crash_load: so many of the next loads raise in the session's actor.
+        crash_open: so many of the next openings raise.
+        gate: writes wait until it is set.
+        gate_after: what was written is confirmed only once it is set.
+        delay: seconds that every write takes.
+        read_delay: seconds that every read of a session takes.
+        opened: how often the store was opened.
+        groups: how many operations each group had that arrived here.
+    """
+
+    refuse: Exception | None = None
+    refuse_kinds: tuple[type[Operation[Any]], ...] = ()
+    crash_before: int = 0
+    crash_after: int = 0
+    crash_load: int = 0
+    crash_open: int = 0
+    gate: trio.Event | None = None
+    gate_after: trio.Event | None = None
+    delay: float = 0.0
+    read_delay: float = 0.0
+    opened: int = 0
+    groups: list[int] = attrs.field(factory=list)
+
+    def take(self, name: str) -> bool:
+        """Use up one of the crashes of that name; return whether there was one."""
+        left: int = getattr(self, name)
+        setattr(self, name, max(0, left - 1))
+        return left > 0
+
+    def spoil(self, operation: Operation[Any]) -> Operation[Any]:
+        """Return the operation as it shall go."""
+        if self.refuse is None or not isinstance(operation, self.refuse_kinds or Operation):
+            return operation
+        return HalfDone(operation, self.refuse)
+
+
+@attrs.frozen
+class HalfDone(Operation[None]):
+    """An operation that the database refuses after it has written its rows."""
+
+    operation: Operation[Any]
+    error: Exception
+
+    @property
+    def session_id(self) -> str:
+        return self.operation.session_id
+
+    def apply(self, db: apsw.Connection, generation: int) -> None:
+        self.operation.apply(db, generation)
+        raise self.error
+
+
+class FaultyStore(Store):
+    """A store that fails as its `faults` say."""
+
+    faults: Faults
+
+    @classmethod
+    async def prepared(cls, config: StoreConfig, faults: Faults, runner: Runner) -> Self:
+        """Open the store."""
+        if faults.take("crash_open"):
+            raise CrashError("while opening")
+        store = await cls.open(config, runner=runner)
+        store.faults = faults
+        faults.opened += 1
+        return store
+
+    async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        faults = self.faults
+        faults.groups.append(len(operations))
+        if faults.take("crash_before"):
+            raise CrashError("before the commit")
+        await self._wait(faults.delay, faults.gate)
+        outcomes = await super().write([faults.spoil(operation) for operation in operations])
+        await self._wait(0, faults.gate_after)
+        if faults.take("crash_after"):
+            raise CrashError("after the commit")
+        return outcomes
+
+    async def load(self, session_id: str) -> StoredSession | None:
+        await self._wait(self.faults.read_delay, None)
+        if self.faults.take("crash_load"):
+            raise CrashError("while loading")
+        return await super().load(session_id)
+
+    async def record(self, session_id: str) -> SessionRecord | None:
+        await self._wait(self.faults.read_delay, None)
+        return await super().record(session_id)
+
+    async def _wait(self, seconds: float, gate: trio.Event | None) -> None:
+        with trio.CancelScope(shield=True):
+            if seconds:
+                await trio.sleep(seconds)
+            if gate is not None:
+                await gate.wait()

@@ -1,0 +1,91 @@
+"""Whole runtimes for tests: real actors and a real store; on a virtual clock the store works on the loop."""
+
+import functools
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+import trio
+
+from tests.support.faulty_store import Faults, FaultyStore
+from warren.actors.runtime import open_service
+from warren.actors.service import Service
+from warren.config import Config, StoreConfig
+from warren.events import Envelope, Event
+from warren.messages import Message
+from warren.model import Provider
+from warren.service import SessionService
+from warren.storage import Runner, inline_runner
+from warren.tools import Tool
+from warren.transport.providers import open_providers
+
+E = TypeVar("E", bound=Event)
+
+
+@asynccontextmanager
+async def open_runtime(
+    model: Provider | None = None,
+    *,
+    store: Path | None = None,
+    tools: Iterable[Tool] = (),
+    config: Config | None = None,
+    faults: Faults | None = None,
+    models: Mapping[str, Provider] | None = None,
+    runner: Runner = inline_runner,
+) -> AsyncIterator[Service]:
+    """Run the actors; `model` is what sessions that name none are answered by (else echo)."""
+    settings = config or Config()
+    if model is not None:
+        settings = attrs.evolve(settings, model="test")
+    extra = {**(models or {}), **({"test": model} if model is not None else {})}
+    opener = None
+    if store is not None:
+        where = StoreConfig(store, synchronous="NORMAL")
+        opener = functools.partial(FaultyStore.prepared, where, faults or Faults(), runner)
+    async with (
+        open_providers({}, extra=extra) as providers,
+        open_service(settings, providers, tools, open_store=opener) as service,
+    ):
+        yield service
+
+
+@attrs.define
+class Recorder:
+    """An `on_event` callback that keeps what it is given."""
+
+    envelopes: list[Envelope] = attrs.field(factory=list)
+
+    def __call__(self, envelope: Envelope) -> None:
+        self.envelopes.append(envelope)
+
+    @property
+    def events(self) -> list[Event]:
+        """The events without their envelopes."""
+        return [envelope.event for envelope in self.envelopes]
+
+    def only(self, kind: type[E]) -> list[E]:
+        """Return the events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+async def new_session(service: SessionService, **options: object) -> str:
+    """Create a session without a turn; return its id."""
+    return (await service.create_session(None, **options)).session_id  # type: ignore[arg-type]
+
+
+async def transcript(service: SessionService, session_id: str) -> list[Message]:
+    """Return the whole transcript, as the service shows it."""
+    page = await service.history(session_id, limit=1000)
+    return [entry.message for entry in page.messages]
+
+
+async def replay(service: SessionService, session_id: str, after_seq: int = 0) -> list[Envelope]:
+    """Return the session's log above a seq, up to the last event so far."""
+    found: list[Envelope] = []
+    with trio.move_on_after(0.001):
+        async with service.subscribe(session_id, after_seq=after_seq) as events:
+            async for envelope in events:
+                found.append(envelope)  # noqa: PERF401 - what was found stays when the time is over
+    return found

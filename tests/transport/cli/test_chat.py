@@ -1,0 +1,167 @@
+"""A chat over lines that the test gives."""
+
+import io
+import os
+import signal
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from tests.transport.cli.fakes import ID, FakeService
+from warren.errors import AgentError, BudgetExhaustedError, ProviderError
+from warren.transport.cli.chat import Chat
+from warren.transport.cli.lines import PipedLines
+from warren.transport.cli.options import Options
+from warren.transport.cli.screen import Screen
+from warren.transport.cli.streams import Streams
+
+
+@attrs.define
+class GivenLines:
+    """Lines in order; where they end, the end of the input or a user who types nothing."""
+
+    lines: list[bytes]
+    endless: bool = False
+
+    async def next(self) -> bytes | None:
+        await trio.lowlevel.checkpoint()
+        if self.lines:
+            return self.lines.pop(0)
+        if self.endless:
+            await trio.sleep_forever()
+        return None
+
+
+def a_chat(service: FakeService, session_id: str | None = None) -> tuple[Chat, io.StringIO, io.StringIO]:
+    """Return a chat, its stdout and its stderr."""
+    streams = Streams(out := io.StringIO(), err := io.StringIO())
+    screen = Screen.of(Options(), streams)
+    return Chat(service, Options(), screen, session_id), out, err
+
+
+async def test_each_line_is_a_turn_of_one_session() -> None:
+    """The first line makes the session, the others go on with it; empty lines are passed over."""
+    service = FakeService()
+    chat, out, _ = a_chat(service)
+    await chat.follow(GivenLines([b"one", b"", b"  ", b"two\r", b"/etc/hosts: what is it?"]))
+    assert service.called("create_session") == ["one"]
+    assert service.called("start_turn") == [(ID, "two"), (ID, "/etc/hosts: what is it?")]
+    assert out.getvalue() == "answer\n" * 3
+    assert chat.exit_code == 0
+
+
+async def test_a_chat_goes_on_with_a_session() -> None:
+    """With a session given, even the first line is a further turn."""
+    service = FakeService()
+    chat, _, _ = a_chat(service, ID)
+    await chat.follow(GivenLines([b"one"]))
+    assert service.called("start_turn") == [(ID, "one")]
+
+
+@pytest.mark.parametrize("command", [b"/quit", b"/exit", b" /quit "])
+async def test_quit_leaves(command: bytes) -> None:
+    """What follows /quit is not said."""
+    service = FakeService()
+    chat, _, _ = a_chat(service)
+    await chat.follow(GivenLines([command, b"never"]))
+    assert service.calls == []
+    assert chat.exit_code == 0
+
+
+async def test_help_names_every_command() -> None:
+    """/help is on stderr and costs no turn."""
+    service = FakeService()
+    chat, out, err = a_chat(service)
+    await chat.follow(GivenLines([b"/help"]))
+    assert all(command in err.getvalue() for command in ("/help", "/session", "/quit"))
+    assert out.getvalue() == ""
+    assert service.calls == []
+
+
+async def test_session_shows_the_id() -> None:
+    """/session says which session it is, once there is one."""
+    chat, _, err = a_chat(FakeService())
+    await chat.follow(GivenLines([b"/session"]))
+    assert "no session yet" in err.getvalue()
+    await chat.follow(GivenLines([b"one", b"/session"]))
+    assert err.getvalue().endswith(f"{ID}\n")
+
+
+@pytest.mark.parametrize("line", [b"/hlep", b"caf\xe9"])
+async def test_a_line_that_cannot_be_said_is_refused(line: bytes) -> None:
+    """A mistyped command and bytes that are no text cost no turn and do not end the chat."""
+    service = FakeService()
+    chat, _, err = a_chat(service)
+    await chat.follow(GivenLines([line, b"one"]))
+    assert err.getvalue().startswith("Error: prompt: ")
+    assert service.called("create_session") == ["one"]
+    assert chat.exit_code == 2
+
+
+async def test_a_failed_turn_does_not_end_the_chat() -> None:
+    """The next line goes on with the session, also where its first turn failed; the first failure is the exit code."""
+    service = FakeService(ending=ProviderError("down", session_id=ID))
+    chat, _, err = a_chat(service)
+    await chat.follow(GivenLines([b"one"]))
+    service.ending = BudgetExhaustedError("used up", session_id=ID)
+    await chat.follow(GivenLines([b"two"]))
+    assert service.called("start_turn") == [(ID, "two")]
+    assert "down" in err.getvalue()
+    assert "used up" in err.getvalue()
+    assert chat.exit_code == 1
+
+
+async def test_ctrl_c_during_an_answer_returns_to_the_lines() -> None:
+    """The turn is interrupted, and the next line is said."""
+    service = FakeService(ending=None)
+    chat, _, err = a_chat(service)
+    lines = GivenLines([b"one", b"/session"])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(chat.follow, lines)
+        await wait_all_tasks_blocked()
+        signal.raise_signal(signal.SIGINT)
+    assert service.called("interrupt") == [ID]
+    assert "[AGENT_ERROR]" in err.getvalue()
+    assert err.getvalue().endswith(f"{ID}\n")
+    assert AgentError("", cause="cancelled").numbers.exit == chat.exit_code
+
+
+async def test_ctrl_c_between_turns_leaves() -> None:
+    """While a line is awaited, Ctrl-C ends the chat, and that is no failure."""
+    chat, _, _ = a_chat(FakeService())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(chat.follow, GivenLines([], endless=True))
+        await wait_all_tasks_blocked()
+        signal.raise_signal(signal.SIGINT)
+    assert chat.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([b"one\ntwo\n"], [b"one", b"two"]),
+        ([b"o", b"ne\nt", b"wo"], [b"one", b"two"]),
+        ([b"\n\nx"], [b"", b"", b"x"]),
+        ([], []),
+    ],
+)
+async def test_lines_of_a_pipe(chunks: list[bytes], lines: list[bytes]) -> None:
+    """Lines arrive as they were written, however the pipe cuts them, the last one with or without its end."""
+    reader, writer = os.pipe()
+    source = PipedLines(reader)
+
+    async def write() -> None:
+        for chunk in chunks:
+            os.write(writer, chunk)
+            await wait_all_tasks_blocked(0.01)
+        os.close(writer)
+
+    found = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        while (line := await source.next()) is not None:
+            found.append(line)
+    os.close(reader)
+    assert found == lines

@@ -1,0 +1,262 @@
+"""The commands as a user runs them: real processes, a real store."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.transport.cli.process import FOOTER, SLOW, WITHOUT, Cli, one_line
+from warren.config import Config, StoreConfig
+from warren.transport.embed import open_supervisor
+
+DISABLED = "Session persistence is disabled (build without 'session-store').\n"
+
+
+def test_run_prints_the_answer(cli: Cli) -> None:
+    """`run` writes the plain answer to stdout, the line about the session to stderr, and keeps the session."""
+    ended = cli.run("run", "hello there")
+    assert (ended.code, ended.out) == (0, "hello there\n")
+    assert re.fullmatch(FOOTER + "\n", ended.err)
+    assert (cli.folder / ".rkat" / "sessions.sqlite3").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("args", [["run"], ["run", "-"]])
+def test_run_reads_a_pipe(cli: Cli, args: list[str]) -> None:
+    """Without a prompt, or with -, the prompt is what the pipe brings."""
+    assert cli.run(*args, stdin="from a pipe: é\n".encode()).out == "from a pipe: é\n"
+
+
+def test_run_streams_when_asked(cli: Cli) -> None:
+    """With --stream a pipe gets text before the turn has ended."""
+    running = cli.start("run", "x", "--stream", "-m", cli.script(SLOW))
+    assert running.read_until("half ") == "half "
+
+
+def test_resume_goes_on(cli: Cli) -> None:
+    """A session is continued as `last`, by the end of its id and by its id; its transcript has every turn."""
+    session = cli.run("run", "one", "--output", "json").data["session_id"]
+    other = cli.run("run", "two", "--output", "json").data["session_id"]
+    assert cli.run("resume", "last", "three", "--output", "json").data["session_id"] == other
+    assert cli.run("resume", session[-8:], stdin=b"four").out == "four\n"
+    assert cli.run("resume", session, "five", "--output", "json").data["session_id"] == session
+    shown = cli.run("sessions", "show", session, "--output", "json").data
+    said = [entry["message"]["content"] for entry in shown["messages"] if entry["message"]["role"] == "user"]
+    assert said == ["one", "four", "five"]
+    assert shown["state"]["message_count"] == 6
+
+
+def test_run_with_options(cli: Cli) -> None:
+    """System prompt and labels are the session's from its first turn."""
+    cli.run("run", "x", "--system", "be brief", "--label", "team=a", "--label", "n=1")
+    shown = cli.run("sessions", "show", "last")
+    assert "labels:   n=1 team=a\n" in shown.out
+    assert "\nsystem:\nbe brief\n\nuser:\nx\n\nassistant:\nx\n" in shown.out
+
+
+def test_the_environment_sets_options(cli: Cli) -> None:
+    """WARREN_STORE, WARREN_MODEL and WARREN_OUTPUT do what the options do."""
+    model = cli.script({"text": "scripted answer"})
+    environ = {"WARREN_STORE": "kept here", "WARREN_MODEL": model, "WARREN_OUTPUT": "json"}
+    assert cli.run("run", "x", env=environ).data["text"] == "scripted answer"
+    assert (cli.folder / "kept here").is_dir()
+    assert not (cli.folder / ".rkat").exists()
+    assert len(cli.run("sessions", "list", env=environ).data["sessions"]) == 1
+
+
+def test_ephemeral_keeps_nothing(cli: Cli) -> None:
+    """With --ephemeral there is no folder, and the line under the answer says so."""
+    ended = cli.run("run", "x", "--ephemeral")
+    assert ended.out == "x\n"
+    assert ended.err.endswith(" · not stored\n")
+    assert list(cli.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["resume", "last", "x"],
+        ["chat", "--resume", "last"],
+        ["sessions", "list"],
+        ["sessions", "show", "last"],
+        ["sessions", "delete", "last"],
+        ["sessions", "archive", "last"],
+    ],
+)
+def test_what_needs_a_store_says_so(cli: Cli, args: list[str]) -> None:
+    """Without persistence these commands fail at once, with the canonical line and exit code 1."""
+    assert one_line(cli.run(*args, "--ephemeral"), 1) == DISABLED
+    assert list(cli.folder.iterdir()) == []
+
+
+def test_disabled_persistence_in_json(cli: Cli) -> None:
+    """A program gets the code, and the same words."""
+    ended = cli.run("sessions", "list", "--ephemeral", "--output", "json")
+    assert ended.error == {
+        "code": "SESSION_PERSISTENCE_DISABLED",
+        "message": DISABLED.strip(),
+        "retryable": False,
+    }
+
+
+def test_list(cli: Cli) -> None:
+    """Sessions are lines of fields between tabs, the last used first, archived ones hidden, labels chosen."""
+    first = cli.run("run", "one", "--label", "team=a", "--output", "json").data["session_id"]
+    second = cli.run("run", "two", "--output", "json").data["session_id"]
+    rows = [line.split("\t") for line in cli.run("sessions", "list").out.splitlines()]
+    assert [row[0] for row in rows] == [second, first]
+    assert rows[1][2:] == ["2", "2", "stored", "echo", "team=a"]
+    assert cli.run("sessions", "list", "--label", "team=a").out.startswith(first)
+    assert cli.run("sessions", "list", "--offset", "1", "--limit", "1").out.startswith(first)
+    assert cli.run("sessions", "archive", "last").out == f"archived {second}\n"
+    assert [row["session_id"] for row in cli.run("sessions", "list", "--output", "json").data["sessions"]] == [first]
+    assert second in cli.run("sessions", "list", "--all").out
+
+
+def test_an_archived_session_cannot_be_continued(cli: Cli) -> None:
+    """It stays readable and is not startable."""
+    session = cli.run("run", "x", "--output", "json").data["session_id"]
+    assert cli.run("sessions", "archive", session, "--output", "json").data == {"session_id": session, "archived": True}
+    assert "[SESSION_NOT_FOUND]" in one_line(cli.run("resume", session, "more"), 1)
+    assert "state:    archived\n" in cli.run("sessions", "show", session).out
+
+
+def test_delete(cli: Cli) -> None:
+    """A deleted session is gone; without a terminal nothing is asked."""
+    session = cli.run("run", "x", "--output", "json").data["session_id"]
+    assert cli.run("sessions", "delete", "last").out == f"deleted {session}\n"
+    assert "[SESSION_NOT_FOUND]" in one_line(cli.run("sessions", "show", session), 1)
+    assert cli.run("sessions", "list").out == ""
+
+
+def test_looking_makes_no_store(cli: Cli) -> None:
+    """Where there is no store, listing shows nothing, all else finds nothing, and none is made."""
+    ended = cli.run("sessions", "list")
+    assert (ended.code, ended.out, ended.err) == (0, "", "no sessions\n")
+    assert cli.run("sessions", "list", "--output", "json").data == {"sessions": []}
+    for args in (["resume", "last", "x"], ["sessions", "show", "last"], ["sessions", "delete", "last"]):
+        assert "there is no store at .rkat" in one_line(cli.run(*args), 1)
+    assert list(cli.folder.iterdir()) == []
+
+
+async def test_an_ambiguous_name_lists_the_candidates(cli: Cli) -> None:
+    """An end that several ids share is refused with those ids, and exit code 2."""
+    async with open_supervisor(Config(store=StoreConfig(cli.folder / ".rkat"))) as service:
+        sessions = {(await service.create_session(None)).session_id for _ in range(17)}
+    ends = [session[-1] for session in sessions]
+    shared = next(end for end in ends if ends.count(end) > 1)
+    line = one_line(cli.run("sessions", "show", shared), 2)
+    assert all(session in line for session in sessions if session.endswith(shared))
+
+
+ERROR = {"error": {"message": "the model is down"}}
+CALLS_A_TOOL = {"tool_calls": [{"name": "nothing"}]}
+
+
+@pytest.mark.parametrize(
+    ("args", "step", "code", "name"),
+    [
+        (["run", "x", "-m", "scripted:script.json"], ERROR, 1, "PROVIDER_ERROR"),
+        (["run", "x", "-m", "scripted:script.json", "--max-steps", "1"], CALLS_A_TOOL, 2, "BUDGET_EXHAUSTED"),
+        (["run", "x", "-m", "scripted:script.json", "--max-duration", "50ms"], SLOW, 2, "BUDGET_EXHAUSTED"),
+        (["run", "x", "-m", "scripted:absent.json"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", "x", "-m", "nonsense"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", "x", "-p", "nonsense"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", ""], ERROR, 2, "INVALID_PARAMS"),
+        (["run", "-"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", b"caf\xe9"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", "x", b"--label=caf\xe9=x"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", "x", b"--store=caf\xe9"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", "x", b"--caf\xe9"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", "x", "y"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", "x", "--max-tokens", "0"], ERROR, 2, "INVALID_PARAMS"),
+        (["run", "x", "--ephemeral", "--store", "s"], ERROR, 2, "INVALID_PARAMS"),
+        (["resume"], ERROR, 2, "INVALID_PARAMS"),
+        (["resume", "0198a000-0000-7000-8000-000000000000", "x", "--store", "."], ERROR, 1, "SESSION_NOT_FOUND"),
+    ],
+)
+def test_exit_codes(cli: Cli, args: list[str | bytes], step: dict[str, Any], code: int, name: str) -> None:
+    """Every failure has its code from the table, as text and as JSON, and never a traceback."""
+    cli.script(step)
+    both = cli.start(*args), cli.start(*args, "--output", "json")
+    text, json_ = (running.end(b"") for running in both)
+    assert (text.code, json_.code, json_.error["code"]) == (code, code, name)
+    assert "Error: " in text.err
+    assert "Traceback" not in text.err + json_.err
+    assert (text.out, json_.out) == ("", "")
+
+
+def test_a_failed_first_turn_is_a_session(cli: Cli) -> None:
+    """The error names the session, which can be continued."""
+    model = cli.script({"error": {"message": "down", "times": 1}}, {"text": "up again"})
+    session = cli.run("run", "x", "-m", model, "--output", "json").error["session_id"]
+    assert cli.run("resume", session, "y", "-m", "echo").out == "y\n"
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["run", "--help"], ["serve", "--help"]])
+def test_help_is_quick(cli: Cli, args: list[str]) -> None:
+    """Help loads neither the store nor the network nor the event loop."""
+    ended = cli.run(*args, python=("-X", "importtime", "-m", "warren"))
+    loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines()}
+    assert "click" in loaded
+    assert loaded.isdisjoint({"apsw", "httpx", "trio", "trio_websocket", "rich", "usearch"})
+    assert ended.code == 0
+
+
+def test_an_ordinary_command_leaves_the_network_alone(cli: Cli) -> None:
+    """A turn with the built-in model loads no HTTP client, and in a pipe no rich."""
+    ended = cli.run("run", "x", python=("-X", "importtime", "-m", "warren"))
+    loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines()}
+    assert "apsw" in loaded
+    assert loaded.isdisjoint({"httpx", "trio_websocket", "rich", "usearch"})
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_its_extra(cli: Cli, package: str) -> None:
+    """The command says how to install what it needs."""
+    line = one_line(cli.run("run", "x", python=("-c", WITHOUT, package)), 1)
+    assert "pip install 'warren[cli]'" in line
+
+
+def test_without_the_extra_of_the_store(cli: Cli) -> None:
+    """Turns work and say that nothing is kept; a named store, and all that needs one, is refused."""
+    without = ("-c", WITHOUT, "apsw")
+    ended = cli.run("run", "x", python=without)
+    assert ended.out == "x\n"
+    assert ended.err.endswith(" · not stored\n")
+    for args in (["run", "x", "--store", "s"], ["sessions", "list"], ["resume", "last", "x"], ["serve"]):
+        assert one_line(cli.run(*args, python=without), 1) == DISABLED
+
+
+def test_verbose_shows_events(cli: Cli) -> None:
+    """-v writes one line an event to stderr; stdout has the answer alone."""
+    ended = cli.run("run", "hello", "-v")
+    assert ended.out == "hello\n"
+    names = [line.split()[2] for line in ended.err.splitlines()[:-1]]
+    assert names[0] == "run_started"
+    assert names[-1] == "run_completed"
+    assert "text_delta" in names
+
+
+def test_models(cli: Cli) -> None:
+    """The kinds of models are listed with what is missing, and a key is never shown."""
+    environ = {"ANTHROPIC_API_KEY": "sk-secret"}
+    ended = cli.run("models", env=environ)
+    rows = {row[0]: row[2] for row in (line.split("\t") for line in ended.out.splitlines())}
+    assert rows["echo"] == rows["claude-*"] == "yes"
+    assert any(row.startswith("no: OPENAI_API_KEY") for row in rows.values())
+    data = cli.run("models", "--output", "json", env=environ)
+    assert data.data["default"].startswith("claude-")
+    assert "secret" not in ended.out + ended.err + data.out
+
+
+def test_chat_through_a_pipe(cli: Cli) -> None:
+    """Each line is a turn of one session; the exit code is that of the first turn that failed."""
+    model = cli.script({"text": "first"}, {"error": {"message": "down"}}, {"text": "never"})
+    ended = cli.run("chat", "-m", model, stdin=b"one\ntwo\n")
+    assert (ended.code, ended.out) == (1, "first\n")
+    assert "down" in ended.err
+    ended = cli.run("chat", "--resume", "last", "-m", "echo", "--output", "json", stdin=b"three\n/quit\nfour\n")
+    assert (ended.code, ended.data["text"]) == (0, "three")
+    said = cli.run("sessions", "show", "last").out
+    assert [line for line in said.splitlines() if line in ("one", "two", "three", "four")][:2] == ["one", "two"]
+    assert "four" not in said

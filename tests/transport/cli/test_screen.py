@@ -1,0 +1,198 @@
+"""What a turn looks like."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.transport.cli.fakes import ID, FakeTerminal, envelope
+from warren import codec
+from warren.errors import AgentError, BudgetExhaustedError, StoreError
+from warren.events import (
+    BudgetWarning,
+    Event,
+    ReasoningDelta,
+    Retrying,
+    RunStarted,
+    TextComplete,
+    TextDelta,
+    ToolCallRequested,
+    ToolExecutionCompleted,
+    TurnStarted,
+)
+from warren.transport.cli.options import Mode, Options
+from warren.transport.cli.screen import Answer, Screen, footer, remark_of, trace
+from warren.transport.cli.streams import Streams
+from warren.usage import Usage
+from warren.views import TurnResult
+
+RESULT = TurnResult(ID, "the answer", turns=2, usage=Usage(12, 34))
+
+
+def screen_on(out: io.StringIO, *, stream: bool | None = None, mode: Mode | None = None) -> tuple[Screen, io.StringIO]:
+    """Return a screen and its stderr."""
+    err = io.StringIO()
+    return Screen.of(Options(stream=stream, mode=mode or Mode()), Streams(out, err)), err
+
+
+def text_of(events: list[Event]) -> str:
+    """Return the text that events put on the screen."""
+    answer = Answer()
+    return "".join(answer.text_of(event) for event in events)
+
+
+@given(st.lists(st.text(max_size=5)), st.text(max_size=5))
+def test_an_answer_is_shown_once_however_it_is_cut(pieces: list[str], lost: str) -> None:
+    """Deltas and the whole text of a step give that text, also where the last deltas are missing."""
+    whole = "".join(pieces) + lost
+    events: list[Event] = [RunStarted(ID, "p"), TurnStarted(0), *map(TextDelta, pieces), TextComplete(whole)]
+    assert text_of(events) == whole
+
+
+def test_an_answer_that_turned_out_differently_is_shown_whole() -> None:
+    """Where a retried call says something else, the text that counts follows on lines of its own."""
+    assert text_of([TextDelta("Hel"), TextComplete("Good day")]) == "Hel\n\nGood day"
+
+
+def test_the_texts_of_steps_are_kept_apart() -> None:
+    """A step's text begins below that of the step before; a step without text leaves no gap."""
+    events: list[Event] = [TurnStarted(0), TextDelta("one"), TextComplete("one"), TurnStarted(1), TurnStarted(2)]
+    assert text_of([*events, TextDelta("two")]) == "one\n\ntwo"
+
+
+def test_a_new_turn_begins_afresh() -> None:
+    """What an earlier turn said is not taken for the beginning of the next one."""
+    first: list[Event] = [RunStarted(ID, "p"), TurnStarted(0), TextComplete("a")]
+    assert text_of(first * 2) == "aa"
+
+
+def test_reasoning_is_no_answer() -> None:
+    """What the model thinks stays off stdout."""
+    assert text_of([ReasoningDelta("hm"), TextDelta("yes")]) == "yes"
+
+
+def test_a_pipe_gets_the_final_answer_alone() -> None:
+    """Piped, stdout has the answer and one newline; the line about the session is on stderr."""
+    screen, err = screen_on(out := io.StringIO())
+    screen.show([envelope(TextDelta("thinking aloud")), envelope(TurnStarted(1)), envelope(TextDelta("the "))])
+    assert out.getvalue() == ""
+    screen.finish(RESULT)
+    assert out.getvalue() == "the answer\n"
+    assert err.getvalue() == f"session {ID} · 2 steps · tokens 12 in/34 out\n"
+
+
+@pytest.mark.parametrize("text", ["ends\n", "ends"])
+def test_an_answer_ends_with_one_newline(text: str) -> None:
+    """A newline is added where the model wrote none."""
+    screen, _ = screen_on(out := io.StringIO())
+    screen.finish(TurnResult(ID, text))
+    assert out.getvalue() == "ends\n"
+
+
+def test_a_terminal_gets_the_answer_as_it_comes() -> None:
+    """On a terminal text is there before the turn has ended, and not again at its end."""
+    screen, _ = screen_on(out := FakeTerminal())
+    screen.show([envelope(TextDelta("the "))])
+    assert out.getvalue() == "the "
+    screen.show([envelope(TextDelta("answer")), envelope(TextComplete("the answer"))])
+    screen.finish(RESULT)
+    assert out.getvalue() == "the answer\n"
+
+
+def test_a_terminal_is_not_steered_by_the_model() -> None:
+    """Control characters reach a pipe as they are and a terminal made harmless."""
+    for out, shown in ((FakeTerminal(), "a\ufffd[2Jb\n\tc"), (io.StringIO(), "a\x1b[2Jb\n\tc")):
+        screen, _ = screen_on(out, stream=True)
+        screen.show([envelope(TextDelta("a\x1b[2Jb\n\tc"))])
+        assert out.getvalue() == shown
+
+
+def test_a_remark_on_a_terminal_begins_its_own_line() -> None:
+    """A remark ends an open line of the answer on a terminal, but adds nothing to an answer in a pipe."""
+    for out, shown in ((FakeTerminal(), "half\n"), (io.StringIO(), "half")):
+        screen, err = screen_on(out, stream=True)
+        screen.show([envelope(TextDelta("half")), envelope(Retrying(2, 3, "overloaded", 500))])
+        assert out.getvalue() == shown
+        assert err.getvalue() == "overloaded; trying again in 0.5 s (2 of 3)\n"
+
+
+def test_json_is_one_object_on_stdout() -> None:
+    """With --output json stdout has the result alone and stderr nothing."""
+    screen, err = screen_on(out := io.StringIO(), stream=True, mode=Mode(json=True))
+    screen.show([envelope(TextDelta("the ")), envelope(Retrying(2, 3, "overloaded", 500)), "a remark"])
+    screen.finish(RESULT)
+    assert codec.from_data(TurnResult, codec.parse(out.getvalue())) == RESULT
+    assert out.getvalue().count("\n") == 1
+    assert err.getvalue() == ""
+
+
+def test_verbose_json_has_an_object_a_line_on_stderr() -> None:
+    """Events and the error come as JSON, one a line."""
+    screen, err = screen_on(io.StringIO(), mode=Mode(json=True, verbose=True))
+    screen.show([envelope(TextDelta("x"), seq=7)])
+    screen.fail(AgentError("it was interrupted", session_id=ID, cause="cancelled"))
+    event, error = map(codec.parse, err.getvalue().splitlines())
+    assert event["event"] == {"type": "text_delta", "delta": "x"}
+    assert event["seq"] == 7
+    assert error == AgentError("it was interrupted", session_id=ID, cause="cancelled").body()
+
+
+def test_verbose_does_not_stream_into_its_own_events() -> None:
+    """On a terminal that shows events the answer comes whole, unless streaming was asked for."""
+    verbose = Mode(verbose=True)
+    assert not screen_on(FakeTerminal(), mode=verbose)[0].streaming
+    assert screen_on(FakeTerminal(), stream=True, mode=verbose)[0].streaming
+
+
+def test_a_trace_names_the_event_and_cuts_long_values() -> None:
+    """A line of --verbose has time, number, type and fields, and a bounded length."""
+    line = trace(envelope(ToolCallRequested("c1", "look", {"text": "x" * 5000}), seq=42))
+    assert line.startswith('03:04:05.678901 42 tool_call_requested id="c1" name="look" args={"text":"xxx')
+    assert line.endswith("…")
+    assert len(line) < 500
+
+
+def test_the_answer_of_a_failed_turn_is_not_lost() -> None:
+    """Text that an error carries goes to stdout, once: what was streamed already is not repeated."""
+    error = StoreError("disk full", session_id=ID, details={"text": "precious"})
+    screen, err = screen_on(out := io.StringIO())
+    screen.fail(error)
+    assert out.getvalue() == "precious\n"
+    assert err.getvalue() == f"Error: disk full (session {ID}) [SESSION_STORE_ERROR]\n"
+    screen, _ = screen_on(out := FakeTerminal())
+    screen.show([envelope(TextDelta("precious"))])
+    screen.fail(error)
+    assert out.getvalue() == "precious\n"
+
+
+def test_a_screen_shows_one_turn_after_another() -> None:
+    """After a failed streamed turn, the next answer of a chat is shown even if it comes without deltas."""
+    screen, _ = screen_on(out := FakeTerminal())
+    screen.show([envelope(TextDelta("half"))])
+    screen.fail(BudgetExhaustedError("used up", details={"text": ""}))
+    screen.finish(TurnResult(ID, "whole"))
+    screen.finish(TurnResult(ID, "again"))
+    assert out.getvalue() == "half\nwhole\nagain\n"
+
+
+@pytest.mark.parametrize(
+    ("event", "remark"),
+    [
+        (ToolCallRequested("c", "add", {"a": 1}), 'tool add {"a":1}'),
+        (ToolExecutionCompleted("c", "add", "no", is_error=True, duration_ms=3), 'tool add failed: "no"'),
+        (ToolExecutionCompleted("c", "add", "3", is_error=False, duration_ms=3), None),
+        (BudgetWarning("tool_calls", 8, 10, 80.0), "80 % of the tool calls budget is used"),
+        (TextDelta("x"), None),
+    ],
+)
+def test_remarks(event: Event, remark: str | None) -> None:
+    """A user is told of tools, retries and budgets, and of nothing else."""
+    assert remark_of(event) == remark
+
+
+def test_an_estimate_is_marked_in_the_footer() -> None:
+    """Guessed token counts are not shown as exact."""
+    assert footer(TurnResult(ID, "x", 1, usage=Usage(1, 2, estimated=True))).endswith(
+        "1 step · tokens about 1 in/2 out"
+    )

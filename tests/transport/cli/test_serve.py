@@ -1,0 +1,196 @@
+"""`warren serve` as a process, with clients over real sockets."""
+
+import json
+import signal
+import socket
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, wrap_client_stream
+
+from tests.transport.cli.process import SLOW, WITHOUT, Cli, Running, one_line
+
+LISTENING = "listening on http://127.0.0.1:"
+
+
+@attrs.define
+class Client:
+    """A client of the gateway; keeps the notifications it meets on the way."""
+
+    socket: WebSocketConnection
+    events: list[Any] = attrs.field(factory=list)
+    _last: int = 0
+
+    async def send(self, method: str, **params: Any) -> int:
+        self._last += 1
+        request = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": params}
+        await self.socket.send_message(json.dumps(request))
+        return self._last
+
+    async def call(self, method: str, **params: Any) -> Any:
+        number = await self.send(method, **params)
+        while (message := await self.receive()).get("id") != number:
+            pass
+        return message["result"]
+
+    async def receive(self) -> Any:
+        message = json.loads(await self.socket.get_message())
+        if "id" not in message:
+            self.events.append(message["params"])
+        return message
+
+    async def event(self, kind: str) -> None:
+        while not any(found["event"]["type"] == kind for found in self.events):
+            await self.receive()
+
+
+def serve(cli: Cli, *args: str) -> tuple[Running, str]:
+    """Start a server on a port of its choice; return it and where it listens."""
+    running = cli.start("serve", "--port", "0", *args)
+    first = running.read_until("\n")
+    assert first.startswith(LISTENING)
+    return running, first.removeprefix("listening on ").strip().replace("http", "ws") + "/ws"
+
+
+@asynccontextmanager
+async def connected(url: str, **headers: str) -> AsyncIterator[Client]:
+    """Connect a client."""
+    extra = [(name.encode(), value.encode()) for name, value in headers.items()]
+    address, _, path = url.removeprefix("ws://").partition("/")
+    host, _, port = address.partition(":")
+    async with await trio.open_tcp_stream(host, int(port)) as stream, trio.open_nursery() as nursery:
+        yield Client(await wrap_client_stream(nursery, stream, address, f"/{path}", extra_headers=extra))
+        nursery.cancel_scope.cancel()
+
+
+def last_said(cli: Cli) -> str:
+    """Return what the last session's transcript shows."""
+    return cli.run("sessions", "show", "last").out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_server_serves_until_a_signal(cli: Cli, number: signal.Signals) -> None:
+    """It says where it listens, answers clients, shares its store with other commands, and ends with 0."""
+    running, url = serve(cli)
+    async with connected(url) as client:
+        result = await client.call("session/create", prompt="hello")
+        assert result["text"] == "hello"
+        assert result["session_id"] in cli.run("sessions", "list").out
+    running.signal(number)
+    ended = running.end()
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    assert cli.run("resume", "last", "again").out == "again\n"
+
+
+async def test_a_running_turn_is_interrupted_and_stored(cli: Cli) -> None:
+    """SIGTERM ends a turn in its middle; what it had said is in the store."""
+    running, url = serve(cli, "-m", cli.script(SLOW))
+    async with connected(url) as client:
+        await client.send("session/create", prompt="go")
+        await client.event("text_delta")
+        running.signal(signal.SIGTERM)
+        assert (await trio.to_thread.run_sync(running.end)).code == 0  # the client takes its leave meanwhile
+    assert "\nassistant (cancelled):\nhalf \n" in last_said(cli)
+
+
+async def test_a_killed_server_loses_the_turn_in_flight_alone(cli: Cli) -> None:
+    """After SIGKILL in mid-turn, the command line goes on with the session from its last finished turn."""
+    running, url = serve(cli, "-m", cli.script({"text": "done"}, SLOW))
+    async with connected(url) as client:
+        session = (await client.call("session/create", prompt="one"))["session_id"]
+        client.events.clear()
+        await client.send("turn/start", session_id=session, prompt="two")
+        await client.event("text_delta")
+        running.process.kill()
+        running.end()
+    assert cli.run("resume", session[-12:], "three", "-m", "echo").out == "three\n"
+    said = last_said(cli)
+    assert "\nuser:\none\n\nassistant:\ndone\n\nuser:\nthree\n" in said
+
+
+async def test_a_second_signal_ends_it_at_once(cli: Cli) -> None:
+    """While the end in order waits for a locked store, another signal ends the process by that signal."""
+    running, url = serve(cli, "-m", cli.script(SLOW))
+    async with connected(url) as client:
+        await client.send("session/create", prompt="go")
+        await client.event("text_delta")
+        lock = sqlite3.connect(cli.folder / ".rkat" / "sessions.sqlite3")
+        lock.execute("BEGIN IMMEDIATE")
+        running.signal(signal.SIGTERM)
+        with pytest.raises(ConnectionClosed):
+            await client.receive()  # the gateway said goodbye, the turn is to be stored
+        running.signal(signal.SIGTERM)
+        assert running.process.wait(2) == -signal.SIGTERM
+        lock.close()
+
+
+async def test_the_defaults_of_its_sessions(cli: Cli) -> None:
+    """Model, system prompt and store of the command line are those of sessions that name none."""
+    model = cli.script({"text": "as scripted"})
+    running, url = serve(cli, "--model", model, "--system", "be brief", "--store", "elsewhere")
+    async with connected(url) as client:
+        assert (await client.call("session/create", prompt="x"))["text"] == "as scripted"
+    running.signal(signal.SIGTERM)
+    running.end()
+    assert "\nsystem:\nbe brief\n" in cli.run("sessions", "show", "last", "--store", "elsewhere").out
+
+
+async def test_an_ephemeral_server(cli: Cli) -> None:
+    """With --ephemeral there is no store."""
+    running, url = serve(cli, "--ephemeral")
+    async with connected(url) as client:
+        assert (await client.call("session/create", prompt="x"))["text"] == "x"
+        assert (await client.call("capabilities/get"))["session_store"] is False
+    running.signal(signal.SIGTERM)
+    assert running.end().code == 0
+    assert list(cli.folder.iterdir()) == []
+
+
+async def test_a_token_and_an_origin(cli: Cli) -> None:
+    """Clients have to know the token; a web page has to be on the list."""
+    (cli.folder / "token").write_text("secret\n")
+    _, url = serve(cli, "--token-file", "token", "--origin", "https://example.org")
+    for headers in ({}, {"Authorization": "Bearer secret", "Origin": "https://example.net"}):
+        with pytest.RaisesGroup(ConnectionRejected):
+            async with connected(url, **headers):
+                pass
+    async with connected(url, Authorization="Bearer secret", Origin="https://example.org") as client:
+        assert (await client.call("health"))["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "text"),
+    [
+        (["--host", "0.0.0.0"], 2, "token"),  # noqa: S104 - it has to be refused
+        (["--token-file", "absent"], 2, "absent"),
+        (["--token-file", "empty"], 2, "empty"),
+        (["--origin", "nonsense"], 2, "origins"),
+        (["--host", "no.such.host.invalid"], 2, "token"),
+        (["--host", ""], 2, "host"),
+    ],
+)
+def test_what_may_not_be_served(cli: Cli, args: list[str], code: int, text: str) -> None:
+    """Bad settings are one line that names them, before a store is made."""
+    (cli.folder / "empty").write_text("\n")
+    line = one_line(cli.run("serve", "--port", "0", *args), code)
+    assert text in line
+    assert not (cli.folder / ".rkat").exists()
+
+
+def test_a_port_in_use(cli: Cli) -> None:
+    """An address that somebody else has is a line that names it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = one_line(cli.run("serve", "--port", str(port)), 1)
+    assert line == f"Error: cannot listen on http://127.0.0.1:{port}: Address already in use\n"
+
+
+def test_without_the_extra_of_the_gateway(cli: Cli) -> None:
+    """The command says how to install what it needs."""
+    line = one_line(cli.run("serve", python=("-c", WITHOUT, "trio_websocket")), 1)
+    assert "pip install 'warren[gateway]'" in line

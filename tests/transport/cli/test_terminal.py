@@ -1,0 +1,230 @@
+"""The commands on a terminal: a pseudo-terminal with the process as its session."""
+
+import os
+import pty
+import re
+import select
+import termios
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import pytest
+
+from tests.transport.cli.process import FOOTER, LIMIT, SLOW, Cli, Running
+from warren.transport.cli.turns import FIRST_WORDS, NO_MODEL
+
+CTRL_C: Final = "\x03"
+CTRL_D: Final = "\x04"
+ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+# Makes the terminal on stdin the process's own, so that Ctrl-C reaches it as from a keyboard.
+START: Final = """
+import fcntl, runpy, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+runpy.run_module('warren', run_name='__main__')
+"""
+
+
+@attrs.define
+class Terminal:
+    """A command in front of a user.
+
+    Attributes:
+        seen: what is on the screen that nobody has asked about yet; escapes included.
+    """
+
+    cli: Cli
+    ours: int
+    theirs: int
+    seen: str = ""
+    running: Running = attrs.field(init=False)
+    _deadline: float = attrs.field(factory=lambda: time.monotonic() + LIMIT)
+
+    def start(self, *args: str, **env: str) -> None:
+        self.running = self.cli.start(
+            *args,
+            python=("-c", START),
+            env=env,
+            stdin=self.theirs,
+            stdout=self.theirs,
+            stderr=self.theirs,
+            new_session=True,
+        )
+
+    def type(self, text: str) -> None:
+        os.write(self.ours, text.encode())
+
+    def read_until(self, text: str) -> str:
+        """Return the screen up to and with a text."""
+        while text not in self.seen:
+            assert self._more() or self.running.process.poll() is None, self.seen
+        before, found, self.seen = self.seen.partition(text)
+        return before + found
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end; return the exit code and the rest of the screen, without escapes and returns."""
+        while self._more() or self.running.process.poll() is None:
+            pass
+        return self.running.process.returncode, ESCAPES.sub("", self.seen).replace("\r", "")
+
+    def _more(self) -> bool:
+        """Read what there is; wait for it a moment."""
+        assert time.monotonic() < self._deadline, self.seen
+        if not select.select([self.ours], [], [], 0.02)[0]:
+            return False
+        self.seen += os.read(self.ours, 65536).decode()
+        return True
+
+
+@pytest.fixture
+def terminal(cli: Cli) -> Iterator[Terminal]:
+    """Give a terminal; the test keeps its other end open, so that it can look at its settings."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    yield Terminal(cli, ours, theirs)
+    cli.close()
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_an_answer_streams(terminal: Terminal) -> None:
+    """Text is on the screen before the turn has ended; the line about the session comes under it."""
+    terminal.start("run", "x", "-m", terminal.cli.script({"chunks": ["first ", "second"], "chunk_delay": 0.3}))
+    assert terminal.read_until("first ").endswith("first ")
+    assert "second" not in terminal.seen
+    code, screen = terminal.end()
+    assert code == 0
+    assert re.fullmatch(rf"second\n{FOOTER}\n", screen)
+
+
+def test_ctrl_c_interrupts(terminal: Terminal) -> None:
+    """Ctrl-C keeps what is on the screen, says what it does, and the command ends with an error of one line."""
+    terminal.start("run", "x", "-m", terminal.cli.script(SLOW))
+    terminal.read_until("half ")
+    terminal.type(CTRL_C)
+    code, screen = terminal.end()
+    assert code == 1
+    assert re.search(rf"\n{FIRST_WORDS}\nError: .*\[AGENT_ERROR\]\n$", screen)
+
+
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])
+def test_colors(terminal: Terminal, env: dict[str, str]) -> None:
+    """An error is red on a terminal, unless NO_COLOR is set."""
+    terminal.start("run", "x", "-m", "nonsense", **env)
+    assert terminal.end()[0] == 2
+    assert ("\x1b[31m" in terminal.seen) is not bool(env)
+
+
+def test_a_prompt_has_to_come_from_somewhere(terminal: Terminal) -> None:
+    """Without a prompt and without a pipe, `run` does not wait in silence."""
+    terminal.start("run")
+    code, screen = terminal.end()
+    assert code == 2
+    assert "Error: prompt: is missing" in screen
+
+
+def test_a_prompt_can_be_typed(terminal: Terminal) -> None:
+    """With -, what is typed up to Ctrl-D is the prompt."""
+    terminal.start("run", "-")
+    terminal.type("typed text\n" + CTRL_D)
+    code, screen = terminal.end()
+    assert code == 0
+    assert screen.count("typed text\n") == 2
+
+
+@pytest.mark.parametrize(("args", "told"), [([], True), (["-m", "echo"], False), (["--output", "json"], False)])
+def test_who_answers(terminal: Terminal, args: list[str], *, told: bool) -> None:
+    """A newcomer without any key is told why the answer is an echo."""
+    terminal.start("run", "x", *args)
+    assert (NO_MODEL in terminal.end()[1]) is told
+
+
+def test_tables(terminal: Terminal) -> None:
+    """On a terminal lists have titles."""
+    terminal.cli.run("run", "x", "--label", "team=a")
+    terminal.start("sessions", "list")
+    titles, row, *_ = terminal.end()[1].splitlines()
+    assert titles.split() == ["session", "updated", "messages", "tokens", "state", "model", "labels"]
+    assert row.split()[-1] == "team=a"
+
+
+def test_show_renders_the_answer(terminal: Terminal) -> None:
+    """On a terminal the model's Markdown is rendered, and cannot steer the terminal."""
+    model = terminal.cli.script({"text": "**bold** \x1b]0;title\x07 word"})
+    terminal.cli.run("run", "x", "-m", model)
+    terminal.start("sessions", "show", "last")
+    code, screen = terminal.end()
+    assert code == 0
+    assert "bold \ufffd]0;title\ufffd word" in screen
+    assert "**" not in screen
+    assert "\x1b]0;" not in terminal.seen
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 0), ("n\n", 130, 1), (CTRL_C, 130, 1)])
+def test_delete_asks(terminal: Terminal, answer: str, code: int, left: int) -> None:
+    """On a terminal a session is deleted only when the user agrees."""
+    terminal.cli.run("run", "x")
+    terminal.start("sessions", "delete", "last")
+    terminal.read_until("[y/N]: ")
+    terminal.type(answer)
+    assert terminal.end()[0] == code
+    assert len(terminal.cli.run("sessions", "list").out.splitlines()) == left
+
+
+def test_delete_can_be_told_not_to_ask(terminal: Terminal) -> None:
+    """--yes is the user's word."""
+    terminal.cli.run("run", "x")
+    terminal.start("sessions", "delete", "last", "--yes")
+    code, screen = terminal.end()
+    assert code == 0
+    assert screen.startswith("deleted ")
+
+
+def test_a_chat(terminal: Terminal) -> None:
+    """Lines are answered under a prompt, a line can be edited and called back, and /quit leaves."""
+    terminal.start("chat")
+    assert "/help" in terminal.read_until("> ")
+    terminal.type("hellx\x7fo\n")
+    assert "\r\nhello\r\n" in terminal.read_until("tokens")
+    terminal.read_until("> ")
+    terminal.type("\x1b[A\n")  # the arrow up
+    assert "\r\nhello\r\n" in terminal.read_until("tokens")
+    terminal.read_until("> ")
+    terminal.type("/quit\n")
+    assert terminal.end()[0] == 0
+
+
+def test_ctrl_c_in_a_chat(terminal: Terminal) -> None:
+    """Ctrl-C ends the answer and returns to the prompt; there it leaves, and the terminal is as it was."""
+    before = termios.tcgetattr(terminal.theirs)
+    terminal.start("chat", "-m", terminal.cli.script(SLOW, {"text": "whole"}))
+    terminal.read_until("> ")
+    terminal.type("one\n")
+    terminal.read_until("half ")
+    terminal.type(CTRL_C)
+    terminal.read_until("[AGENT_ERROR]")
+    terminal.read_until("> ")
+    terminal.type("two\n")
+    terminal.read_until("whole")
+    terminal.read_until("> ")
+    terminal.type("not sent" + CTRL_C)
+    code, screen = terminal.end()
+    assert code == 1  # of the turn that failed
+    assert "Traceback" not in screen
+    assert termios.tcgetattr(terminal.theirs) == before
+    said = terminal.cli.run("sessions", "show", "last").out
+    assert "\nassistant (cancelled):\nhalf \n\nuser:\ntwo\n" in said
+    assert "not sent" not in said
+
+
+@pytest.mark.parametrize("key", [CTRL_D, CTRL_C])
+def test_leaving_a_chat(terminal: Terminal, key: str) -> None:
+    """Ctrl-D and Ctrl-C at the prompt leave without an error, on a line of their own."""
+    terminal.start("chat")
+    terminal.read_until("> ")
+    terminal.type(key)
+    code, screen = terminal.end()
+    assert code == 0
+    assert screen.endswith("\n")

@@ -1,0 +1,130 @@
+"""A turn in front of a user, with a service that does what the test says."""
+
+import io
+import signal
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from tests.transport.cli.fakes import ID, FakeService, FakeTerminal
+from warren.budget import Budget
+from warren.errors import AgentError, ProviderError
+from warren.events import TextDelta
+from warren.transport.cli.options import Options
+from warren.transport.cli.screen import Screen
+from warren.transport.cli.streams import Streams
+from warren.transport.cli.turns import FIRST_WORDS, Begin, first_turn, next_turn, take_turn
+from warren.views import TurnResult
+
+
+def a_screen(out: io.StringIO | None = None) -> tuple[Screen, io.StringIO, io.StringIO]:
+    """Return a screen, its stdout and its stderr."""
+    out, err = out or io.StringIO(), io.StringIO()
+    return Screen.of(Options(), Streams(out, err)), out, err
+
+
+def begin(service: FakeService) -> Begin:
+    """Return the start of a first turn."""
+    return first_turn(service, Options(), "hello")
+
+
+async def take(service: FakeService, screen: Screen) -> TurnResult:
+    """Take a first turn."""
+    return await take_turn(service, begin(service), screen)
+
+
+async def test_a_turn_is_shown_whole_before_it_returns() -> None:
+    """All events and the end are on the screen when the result is there."""
+    service = FakeService([TextDelta("an"), TextDelta("swer")])
+    screen, out, err = a_screen(FakeTerminal())
+    result = await take(service, screen)
+    assert result.text == "answer"
+    assert out.getvalue() == "answer\n"
+    assert err.getvalue().startswith(f"session {ID}")
+
+
+@pytest.mark.parametrize("error", [ProviderError("no", session_id=ID), AgentError("lost", cause="crash")])
+async def test_a_failed_turn_raises_what_ended_it(error: Exception) -> None:
+    """The error arrives as it is, in no exception group."""
+    screen, _, _ = a_screen()
+    with pytest.raises(type(error)) as caught:
+        await take(FakeService(ending=error), screen)
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_interrupts_through_the_service(number: signal.Signals) -> None:
+    """The first Ctrl-C (or SIGTERM) asks the service to end the turn; what came before is shown."""
+    service = FakeService([TextDelta("half")], ending=None)
+    screen, out, err = a_screen(FakeTerminal())
+
+    async def interrupt() -> None:
+        await wait_all_tasks_blocked()
+        signal.raise_signal(number)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(interrupt)
+        with pytest.raises(AgentError, match="interrupted"):
+            await take(service, screen)
+    assert service.called("interrupt") == [ID]
+    assert out.getvalue() == "half\n"
+    assert FIRST_WORDS in err.getvalue()
+
+
+async def test_a_signal_before_the_turn_has_begun_is_kept() -> None:
+    """Ctrl-C while the session is still being loaded interrupts the turn as soon as there is one."""
+    service = FakeService(ending=None, begin=trio.Event())
+    screen, _, _ = a_screen()
+
+    async def interrupt() -> None:
+        await wait_all_tasks_blocked()
+        signal.raise_signal(signal.SIGINT)
+        await wait_all_tasks_blocked()
+        assert service.called("interrupt") == []
+        assert service.begin is not None
+        service.begin.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(interrupt)
+        with pytest.raises(AgentError, match="interrupted"):
+            await take(service, screen)
+    assert service.called("interrupt") == [ID]
+
+
+async def test_a_reader_that_stands_still_does_not_stop_the_turn() -> None:
+    """While stdout blocks, the turn goes on to its end."""
+    blocked, ended = trio.Event(), trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    class Stuck(FakeTerminal):
+        def write(self, text: str) -> int:
+            trio.from_thread.run_sync(blocked.set, trio_token=token)
+            trio.from_thread.run(ended.wait, trio_token=token)
+            return super().write(text)
+
+    class Counting(FakeService):
+        async def _turn(self, prompt: str, options: dict[str, Any]) -> TurnResult:
+            result = await super()._turn(prompt, options)
+            await blocked.wait()
+            ended.set()
+            return result
+
+    service = Counting([TextDelta("answer")])
+    screen, out, _ = a_screen(Stuck())
+    await take(service, screen)
+    assert out.getvalue() == "answer\n"
+
+
+async def test_the_options_reach_the_service() -> None:
+    """A new session gets all options; a further turn those that can differ from turn to turn."""
+    options = Options(model="m", provider="p", system="s", max_tokens=5, max_steps=2, label=(("a", "b"),))
+    service = FakeService()
+    screen, _, _ = a_screen()
+    shared = {"model": "m", "provider": "p", "max_tokens": 5, "budget": Budget(max_steps=2)}
+    await take_turn(service, first_turn(service, options, "hi"), screen)
+    await take_turn(service, next_turn(service, options, ID, "ho"), screen)
+    assert service.called("create_session") == ["hi"]
+    assert service.called("start_turn") == [(ID, "ho")]
+    assert service.called("options") == [shared | {"system_prompt": "s", "labels": {"a": "b"}}, shared]

@@ -1,0 +1,88 @@
+"""Calling the real providers: over canned bytes, or over the socket of a test server."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+import attrs
+import httpx
+import trio
+
+from tests.transport.providers.server import Handler, events, serve
+from warren.messages import Message, UserMessage
+from warren.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.tools import ToolSpec
+from warren.transport.providers import open_providers
+
+KEY = "sk-not-a-real-key"
+GPT, CLAUDE = "gpt-test", "claude-test"
+WEATHER = ToolSpec("weather", "tells the weather", {"type": "object", "properties": {"city": {"type": "string"}}})
+SSE = {"content-type": "text/event-stream; charset=utf-8"}
+
+
+@attrs.frozen
+class Outcome:
+    """What a call gave: its pieces and its reply, or the pieces alone where it failed."""
+
+    pieces: list[Piece]
+    reply: ModelReply
+
+    @property
+    def text(self) -> str:
+        """The pieces of text, joined."""
+        return "".join(piece.text for piece in self.pieces if isinstance(piece, TextPiece))
+
+
+def environ(url: str = "") -> dict[str, str]:
+    """Return an environment with both keys, and with both base URLs where one is given."""
+    keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
+    return keys | ({"OPENAI_BASE_URL": f"{url}/v1", "ANTHROPIC_BASE_URL": url} if url else {})
+
+
+def request(model: str, *messages: Message | str, **options: object) -> ModelRequest:
+    """Return a request; a text is a user message, and without any message there is one."""
+    context = [UserMessage(item) if isinstance(item, str) else item for item in messages or ("hello",)]
+    return attrs.evolve(ModelRequest(model, context), **options)  # type: ignore[arg-type]
+
+
+async def over(
+    transport: Callable[[httpx.Request], httpx.Response],
+    asked: ModelRequest,
+    pieces: list[Piece] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Call a model whose server is a function."""
+    got = [] if pieces is None else pieces
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(transport)) as client,
+        open_providers(environ() | dict(settings or {}), client=client) as providers,
+    ):
+        choice = providers.resolve(asked.model, None)
+        return Outcome(got, await choice.provider.complete(asked, got.append))
+
+
+async def streamed(asked: ModelRequest, *data: object, pieces: list[Piece] | None = None) -> Outcome:
+    """Call a model that streams these events."""
+    return await over(lambda _: httpx.Response(200, headers=SSE, content=events(*data)), asked, pieces)
+
+
+async def in_parts(asked: ModelRequest, parts: Iterable[bytes]) -> Outcome:
+    """Call a model whose stream arrives in these parts."""
+
+    async def body() -> AsyncIterator[bytes]:
+        for part in parts:
+            await trio.lowlevel.checkpoint()
+            yield part
+
+    return await over(lambda _: httpx.Response(200, headers=SSE, content=body()), asked)
+
+
+async def answered(asked: ModelRequest, body: object, code: int = 200, **headers: str) -> Outcome:
+    """Call a model that answers with plain JSON."""
+    return await over(lambda _: httpx.Response(code, json=body, headers=headers), asked)
+
+
+async def on_socket(handler: Handler, asked: ModelRequest, pieces: list[Piece] | None = None) -> Outcome:
+    """Call a model on a server of its own."""
+    got = [] if pieces is None else pieces
+    async with serve(handler) as url, open_providers(environ(url)) as providers:
+        choice = providers.resolve(asked.model, None)
+        return Outcome(got, await choice.provider.complete(asked, got.append))

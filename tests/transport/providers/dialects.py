@@ -1,0 +1,50 @@
+"""The events of both protocols, as short as a test wants to write them."""
+
+from typing import Any
+
+DONE = "[DONE]"
+
+
+def delta(content: object = None, finish: str | None = None, **more: object) -> dict[str, Any]:
+    """Return a chat chunk."""
+    said = {"content": content} if content is not None else {}
+    return {"choices": [{"index": 0, "delta": said | more, "finish_reason": finish}]}
+
+
+def call(index: object = 0, arguments: object = "", **more: object) -> dict[str, Any]:
+    """Return a chat chunk with a fragment of a tool call; `id` and `name` are optional, as in the protocol."""
+    name = {"name": more["name"]} if "name" in more else {}
+    place = {} if index is None else {"index": index}
+    own = {"id": more["id"]} if "id" in more else {}
+    return delta(tool_calls=[place | own | {"function": name | {"arguments": arguments}}])
+
+
+def used(sent: int, said: int, **more: object) -> dict[str, Any]:
+    """Return the usage-only chunk that ends a chat stream."""
+    return {"choices": [], "usage": {"prompt_tokens": sent, "completion_tokens": said} | more}
+
+
+def start(**usage: int) -> dict[str, Any]:
+    """Return the event that begins a message."""
+    return {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": usage}}
+
+
+def opened(index: int, kind: str, **more: object) -> dict[str, Any]:
+    """Return the event that begins a content block."""
+    return {"type": "content_block_start", "index": index, "content_block": {"type": kind} | more}
+
+
+def more(index: int, **parts: str) -> dict[str, Any]:
+    """Return the event with the next part of a content block: `text`, `thinking`, `signature`, `partial_json`."""
+    kinds = {"partial_json": "input_json_delta"}
+    ((name, _),) = parts.items()
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kinds.get(name, f"{name}_delta")} | parts}
+
+
+def stopped(reason: str | None = "end_turn", **usage: int) -> dict[str, Any]:
+    """Return the event with the stop reason."""
+    return {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}
+
+
+STOP = {"type": "message_stop"}
+PING = {"type": "ping"}

@@ -1,0 +1,376 @@
+"""The chat completions protocol: requests written, answers read."""
+
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.transport.providers.calls import GPT, KEY, WEATHER, answered, in_parts, over, request, streamed
+from tests.transport.providers.dialects import DONE, call, delta, used
+from tests.transport.providers.server import events
+from warren import codec
+from warren.errors import ProviderError
+from warren.messages import (
+    AssistantMessage,
+    Message,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UnknownBlock,
+    UserMessage,
+)
+from warren.model import ReasoningPiece, TextPiece
+from warren.transport.providers import wire
+from warren.transport.providers.openai import to_wire
+from warren.usage import Usage
+
+
+async def sent(model: str = GPT, *messages: Message | str, base_url: str = "", **options: object) -> dict[str, Any]:
+    """Return the body of the request that a call sends."""
+    bodies: list[dict[str, Any]] = []
+
+    def server(asked: httpx.Request) -> httpx.Response:
+        bodies.append(codec.parse(asked.content))
+        return httpx.Response(200, json={"choices": []})
+
+    await over(server, request(model, *messages, **options), settings={"OPENAI_BASE_URL": base_url})
+    return bodies[0]
+
+
+async def test_request() -> None:
+    """A request goes to the official address with the key, streams and asks for the token counts."""
+
+    def server(asked: httpx.Request) -> httpx.Response:
+        assert str(asked.url) == "https://api.openai.com/v1/chat/completions"
+        assert asked.headers["authorization"] == f"Bearer {KEY}"
+        assert codec.parse(asked.content) == {
+            "model": GPT,
+            "messages": [{"role": "user", "content": "hello"}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        return httpx.Response(200, json={"choices": []})
+
+    await over(server, request(GPT))
+
+
+async def test_no_key_for_a_server_of_ones_own() -> None:
+    """A server at another address is called without a key where none is set."""
+
+    def server(asked: httpx.Request) -> httpx.Response:
+        assert str(asked.url) == "http://127.0.0.1:9/v1/chat/completions"
+        assert "authorization" not in asked.headers
+        return httpx.Response(200, json={"choices": []})
+
+    await over(server, request("llama"), settings={"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1/"})
+
+
+async def test_options() -> None:
+    """Tools, the cap and the temperature are sent in the protocol's form."""
+    body = await sent(GPT, tools=(WEATHER,), max_tokens=9, temperature=0.5)
+    function = {"name": "weather", "description": WEATHER.description, "parameters": WEATHER.input_schema}
+    assert body["tools"] == [{"type": "function", "function": function}]
+    assert (body["max_completion_tokens"], body["temperature"]) == (9, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "field"),
+    [
+        ("gpt-4o", "", "max_completion_tokens"),
+        ("llama", "http://127.0.0.1:9", "max_tokens"),
+        ("o3", "http://127.0.0.1:9", "max_completion_tokens"),
+        ("gpt-5-mini", "http://127.0.0.1:9", "max_completion_tokens"),
+    ],
+)
+async def test_name_of_the_cap(model: str, base_url: str, field: str) -> None:
+    """The cap has the name that the server knows."""
+    body = await sent(model, base_url=base_url, max_tokens=9)
+    assert {name: value for name, value in body.items() if name.startswith("max")} == {field: 9}
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "off"),
+    [("gpt-5.6", "", True), ("gpt-6", "", True), ("gpt-5-mini", "", False), ("gpt-5.6", "http://127.0.0.1:9", False)],
+)
+async def test_tools_without_reasoning(model: str, base_url: str, off: bool) -> None:  # noqa: FBT001 - a column
+    """Newer models of the vendor take tools here only with reasoning off; nobody else is asked to."""
+    assert ("reasoning_effort" in await sent(model, base_url=base_url, tools=(WEATHER,))) is off
+    assert "reasoning_effort" not in await sent(model, base_url=base_url)
+
+
+CALL = ToolUseBlock("c1", "weather", {"city": "Rome"})
+WIRE_CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
+ODD_ID = wire.call_id("c.1")
+CONTINUE = {"role": "user", "content": "Continue."}
+
+TRANSCRIPTS: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
+    "plain": (
+        [SystemMessage("be brief"), UserMessage("hi")],
+        [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}],
+    ),
+    "users in a row": ([UserMessage("a"), UserMessage("b")], [{"role": "user", "content": "a\n\nb"}]),
+    "call and result": (
+        [UserMessage("a"), AssistantMessage((TextBlock("see"), CALL)), ToolResultsMessage((ToolResult("c1", "sun"),))],
+        [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "see", "tool_calls": [WIRE_CALL]},
+            {"role": "tool", "tool_call_id": "c1", "content": "sun"},
+        ],
+    ),
+    "failed results say so once": (
+        [
+            AssistantMessage((CALL,)),
+            ToolResultsMessage(
+                (ToolResult("c1", "no city", is_error=True), ToolResult("c2", "Error: no", is_error=True))
+            ),
+        ],
+        [
+            {"role": "assistant", "content": None, "tool_calls": [WIRE_CALL]},
+            {"role": "tool", "tool_call_id": "c1", "content": "Error: no city"},
+            {"role": "tool", "tool_call_id": "c2", "content": "Error: no"},
+        ],
+    ),
+    "malformed arguments stay valid JSON": (
+        [AssistantMessage((ToolUseBlock("c.1", "a b", {}, '{"x'),)), ToolResultsMessage((ToolResult("c.1", "bad"),))],
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": ODD_ID,
+                        "type": "function",
+                        "function": {"name": "a_b", "arguments": "{}"},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": ODD_ID, "content": "bad"},
+        ],
+    ),
+    "reasoning and unknown blocks are left out": (
+        [
+            UserMessage("a"),
+            AssistantMessage(
+                (ReasoningBlock("hm", {"x": 1}), TextBlock("b"), UnknownBlock("video", {}), TextBlock("c"))
+            ),
+            UserMessage("d"),
+        ],
+        [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "bc"},
+            {"role": "user", "content": "d"},
+        ],
+    ),
+    "an answer without blocks is left out": (
+        [UserMessage("a"), AssistantMessage(()), AssistantMessage((ReasoningBlock("hm"),)), UserMessage("b")],
+        [{"role": "user", "content": "a\n\nb"}],
+    ),
+    "interrupted answer at the end": (
+        [UserMessage("a"), AssistantMessage((TextBlock("half"),), "cancelled")],
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "half"}, CONTINUE],
+    ),
+    "nothing but a system message": (
+        [SystemMessage("be brief"), SystemMessage("")],
+        [{"role": "system", "content": "be brief"}, CONTINUE],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_transcript(name: str) -> None:
+    """Every transcript that we can hold becomes one that the protocol takes."""
+    messages, expected = TRANSCRIPTS[name]
+    assert to_wire(messages) == expected
+
+
+async def test_text_stream() -> None:
+    """Text arrives piece by piece; the usage-only last chunk is booked."""
+    outcome = await streamed(
+        request(GPT), delta("", role="assistant"), delta("Hel"), delta("lo"), delta(None, "stop"), used(9, 2), DONE
+    )
+    assert outcome.pieces == [TextPiece("Hel"), TextPiece("lo")]
+    assert outcome.reply.message == AssistantMessage((TextBlock("Hello"),))
+    assert outcome.reply.usage == Usage(9, 2)
+
+
+async def test_cached_tokens() -> None:
+    """Cached input is counted within the input, and apart."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+    outcome = await streamed(request(GPT), delta("x", "stop"), {"choices": [], "usage": usage})
+    assert outcome.reply.usage == Usage(9, 2, 0, 4)
+
+
+@pytest.mark.parametrize(
+    "usage", [[], [{"choices": [], "usage": None}], [{"choices": [], "usage": {"prompt_tokens": "x"}}]]
+)
+async def test_usage_absent(usage: list[object]) -> None:
+    """Without token counts, or with nonsense for them, they are estimated and marked."""
+    outcome = await streamed(request(GPT), delta("12345678", "stop"), *usage, DONE)
+    assert outcome.reply.usage.estimated
+    assert outcome.reply.usage.output_tokens == 2
+    assert 20 < outcome.reply.usage.input_tokens < 60
+
+
+async def test_running_usage() -> None:
+    """A server that counts in every chunk is booked with its last count."""
+    outcome = await streamed(
+        request(GPT), delta("a") | used(9, 1) | delta("a"), delta("b", "stop") | {"usage": used(9, 2)["usage"]}
+    )
+    assert outcome.reply.usage == Usage(9, 2)
+
+
+async def test_stream_without_done() -> None:
+    """An answer without the last event is whole once the stop reason was seen."""
+    outcome = await streamed(request(GPT), delta("hi", "stop"))
+    assert outcome.reply.message.text == "hi"
+
+
+async def test_stream_with_done_alone() -> None:
+    """The last event makes an answer whole also where the server gave no stop reason."""
+    outcome = await streamed(request(GPT), delta("hi"), DONE, delta("late"))
+    assert outcome.reply.message == AssistantMessage((TextBlock("hi"),))
+
+
+async def test_content_and_reasoning_in_one_chunk() -> None:
+    """Reasoning and text of one chunk are two pieces; the reasoning becomes one block before the text."""
+    outcome = await streamed(
+        request(GPT),
+        delta("", reasoning_content="hm"),
+        delta("a", reasoning_content="m"),
+        delta("b", reasoning="..."),
+        delta(None, "stop"),
+    )
+    assert outcome.pieces == [
+        ReasoningPiece("hm"),
+        ReasoningPiece("m"),
+        TextPiece("a"),
+        ReasoningPiece("..."),
+        TextPiece("b"),
+    ]
+    assert outcome.reply.message.blocks == (ReasoningBlock("hmm..."), TextBlock("ab"))
+
+
+async def test_tool_calls() -> None:
+    """Fragments by index become calls, also with the name repeated, and the stop reason tells of them."""
+    outcome = await streamed(
+        request(GPT),
+        delta("see"),
+        call(0, "", id="c1", name="weather"),
+        call(0, '{"city":', name="weather"),
+        call(1, "", id="c2", name="now"),
+        call(0, '"Rome"}', name="weather"),
+        delta(None, "tool_calls"),
+        DONE,
+    )
+    assert outcome.reply.message == AssistantMessage(
+        (TextBlock("see"), CALL, ToolUseBlock("c2", "now", {})), "tool_use"
+    )
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop_reason"),
+    [
+        ("stop", "tool_use"),
+        ("function_call", "tool_use"),
+        ("length", "max_tokens"),
+        ("content_filter", "content_filter"),
+        ("whatever", "tool_use"),
+    ],
+)
+async def test_stop_reason_with_calls(finish: str, stop_reason: str) -> None:
+    """A server that stops with `stop` although it calls tools is understood; an answer cut short stays one."""
+    outcome = await streamed(request(GPT), call(0, "{}", id="c", name="f"), delta(None, finish))
+    assert outcome.reply.message.stop_reason == stop_reason
+
+
+async def test_malformed_arguments() -> None:
+    """Arguments that are not a JSON object are kept verbatim beside empty ones."""
+    outcome = await streamed(request(GPT), call(0, '{"city": Rome}', id="c", name="weather"), delta(None, "tool_calls"))
+    assert outcome.reply.message.tool_calls == (ToolUseBlock("c", "weather", {}, '{"city": Rome}'),)
+
+
+async def test_call_id_of_an_earlier_answer() -> None:
+    """A server that numbers its calls from 0 in every answer does not make two calls with one id."""
+    before: list[Message] = [
+        UserMessage("a"),
+        AssistantMessage((CALL,)),
+        ToolResultsMessage((ToolResult("c1", "sun"),)),
+    ]
+    asked = request(GPT, *before)
+    outcome = await streamed(asked, call(0, "{}", id="c1", name="weather"), call(1, "{}", name="weather"), DONE)
+    first, second = outcome.reply.message.tool_calls
+    assert len({"c1", "", first.id, second.id}) == 4
+
+
+async def test_empty_answer() -> None:
+    """An answer without anything in it is returned as it is."""
+    outcome = await streamed(request(GPT), delta("", "stop"), DONE)
+    assert outcome.pieces == []
+    assert outcome.reply.message == AssistantMessage(())
+
+
+async def test_refusal() -> None:
+    """What a model says to refuse is its text."""
+    outcome = await streamed(request(GPT), delta(None, refusal="I will not."), delta(None, "stop"))
+    assert outcome.text == outcome.reply.message.text == "I will not."
+
+
+async def test_lone_surrogate() -> None:
+    """A lone surrogate, in the text or in arguments, does not come through."""
+    raw = r'{"choices": [{"delta": {"content": "a\ud83d"}, "finish_reason": "stop"}]}'
+    outcome = await streamed(request(GPT), raw)
+    assert outcome.text == outcome.reply.message.text == "a\ufffd"
+
+
+async def test_other_choices_and_odd_chunks() -> None:
+    """Other choices than the first, and parts of an unexpected kind, are passed over."""
+    other = {"choices": [{"index": 1, "delta": {"content": "no"}}]}
+    odd = {"choices": [{"delta": None, "finish_reason": None}, "x"]}, {"choices": None}, {"id": 1}, delta(7)
+    outcome = await streamed(request(GPT), other, *odd, "", delta([{"type": "text", "text": "yes"}], "stop"))
+    assert outcome.text == outcome.reply.message.text == "yes"
+
+
+async def test_finish_reason_error() -> None:
+    """A stream whose stop reason is an error has failed."""
+    with pytest.raises(ProviderError) as caught:
+        await streamed(request(GPT), delta("a"), delta(None, "error"))
+    assert caught.value.retryable
+
+
+async def test_plain_json() -> None:
+    """A plain JSON answer, although a stream was asked for, is used: its text is one piece."""
+    message = {
+        "content": "see",
+        "reasoning_content": "hm",
+        "tool_calls": [
+            {"id": "c1", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}},
+            {"id": "c2", "function": {"name": "now", "arguments": {"zone": "UTC"}}},
+        ],
+    }
+    body = {"choices": [{"message": message, "finish_reason": "tool_calls"}]} | {"usage": used(9, 2)["usage"]}
+    outcome = await answered(request(GPT), body)
+    assert outcome.pieces == [ReasoningPiece("hm"), TextPiece("see")]
+    assert outcome.reply.message == AssistantMessage(
+        (ReasoningBlock("hm"), TextBlock("see"), CALL, ToolUseBlock("c2", "now", {"zone": "UTC"})), "tool_use"
+    )
+    assert outcome.reply.usage == Usage(9, 2)
+
+
+STREAM = events(delta("grüße \N{GRINNING FACE}"), call(0, '{"a": "ü"}', id="c", name="f"), delta(None, "stop"), DONE)
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12))
+async def test_bytes_cut_anywhere(cuts: list[int]) -> None:
+    """However the network cuts a stream, within an event, a line or a character, the answer is the same."""
+    edges = [0, *sorted(cuts), len(STREAM)]
+    parts = [STREAM[left:right] for left, right in pairwise(edges) if left < right]
+    outcome = await in_parts(request(GPT), parts)
+    assert outcome.reply.message == AssistantMessage(
+        (TextBlock("grüße \N{GRINNING FACE}"), ToolUseBlock("c", "f", {"a": "ü"})), "tool_use"
+    )

@@ -1,0 +1,366 @@
+"""What one client may do, and that no client can harm another."""
+
+import json
+import logging
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from wsproto.events import BytesMessage, Event, Ping, Pong, Request, TextMessage
+
+from tests.transport.clients import HOST, Client, Frames, connect, frames, gateway, knock, seqs, text
+from tests.transport.sessions import FakeService, FakeTurn, Flood
+from warren.config import Config, StoreConfig
+from warren.events import ToolCallRequested, ToolExecutionStarted, TurnStarted
+from warren.transport.embed import open_supervisor
+
+HEALTH = '{"jsonrpc": "2.0", "id": 1, "method": "health"}'
+
+
+async def forever(turn: FakeTurn) -> None:
+    """A turn that does not end."""
+    turn.say("begun")
+    await trio.sleep_forever()
+
+
+async def healthy(client: Client) -> bool:
+    """Return whether a client is served."""
+    return bool((await client.call("health"))["status"] == "ok")
+
+
+async def test_a_huge_frame_closes_its_own_connection_only() -> None:
+    """A message over the limit gets 1009; one of just the limit is served, and so are the others."""
+    async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as other:
+        async with connect(port) as client:
+            fitting = HEALTH + " " * (100_000 - len(HEALTH))
+            await client.raw(fitting)
+            assert (await client.next())["result"]["status"] == "ok"
+            await client.raw(fitting + " ")
+            assert await client.closed() == 1009
+        assert await healthy(other)
+
+
+async def test_a_very_huge_frame_is_not_read_to_its_end() -> None:
+    """A client that sends many times the limit learns why it is closed, in bounded time."""
+    async with (
+        gateway(FakeService(), max_message_bytes=100_000) as port,
+        frames(port) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(client.send, TextMessage("x" * 3_000_000))
+        with trio.fail_after(3):
+            assert await client.closed() == 1009
+        nursery.cancel_scope.cancel()
+
+
+async def test_huge_frames_in_one_piece_close_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """Several frames over the limit that arrive together confuse nobody."""
+    async with gateway(FakeService(), max_message_bytes=1000) as port, connect(port) as other, frames(port) as client:
+        frame = client.protocol.send(TextMessage("x" * 1001))
+        await client.stream.send_all(frame * 3)
+        with trio.fail_after(3):
+            assert await client.closed() == 1009
+        assert await healthy(other)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_the_limit_is_in_bytes() -> None:
+    """Characters that take several bytes count as many."""
+    async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
+        await client.send(TextMessage("\u20ac" * 400))
+        assert await client.closed() == 1009
+
+
+async def test_fragments_make_one_message() -> None:
+    """A message in a hundred fragments, with pings among them, is one message."""
+    async with gateway(FakeService()) as port, frames(port) as client:
+        for letter in HEALTH[:-1]:
+            await client.send(TextMessage(letter, message_finished=False))
+        await client.send(Ping(b"there?"))
+        await client.send(TextMessage(HEALTH[-1]))
+        assert isinstance(await client.next(), Pong)
+        reply = await client.next()
+        assert isinstance(reply, TextMessage)
+        assert json.loads(reply.data)["result"]["status"] == "ok"
+
+
+async def test_fragments_over_the_limit_are_not_collected() -> None:
+    """The limit holds for a message, not for its fragments."""
+    async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
+        for _ in range(11):
+            await client.send(TextMessage(" " * 100, message_finished=False))
+        assert await client.closed() == 1009
+
+
+async def test_binary_frames_are_refused_in_words() -> None:
+    """A binary frame gets an error; the connection lives."""
+    async with gateway(FakeService()) as port, frames(port) as client:
+        for event in (BytesMessage(HEALTH.encode()), TextMessage(HEALTH)):
+            await client.send(event)
+        refused, served = await client.next(), await client.next()
+        assert isinstance(refused, TextMessage)
+        assert isinstance(served, TextMessage)
+        assert "binary" in json.loads(refused.data)["error"]["message"]
+        assert "result" in json.loads(served.data)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x81\xfe", b"\xff" * 50, b"\x81\x02hi", b"GET / HTTP/1.1\r\n\r\n", b"\xc1\x80\0\0\0\0"]
+)
+async def test_broken_frames_end_one_connection(garbage: bytes) -> None:
+    """What is no WebSocket frame ends the connection that sent it, and no other."""
+    async with gateway(FakeService()) as port, connect(port) as other:
+        async with frames(port) as client:
+            await client.stream.send_all(garbage)
+            await client.stream.send_eof()
+            with trio.fail_after(3):
+                while await client.stream.receive_some():
+                    pass
+        assert await healthy(other)
+
+
+async def test_text_that_is_not_utf8_ends_one_connection() -> None:
+    """Bytes that are no text are no message."""
+    async with gateway(FakeService()) as port, frames(port) as client:
+        await client.stream.send_all(b"\x81\x82\0\0\0\0\xff\xff")
+        with trio.fail_after(3):
+            assert await client.closed() in (1006, 1007)
+
+
+async def test_too_many_connections_are_refused() -> None:
+    """One more than the limit gets 503; when one leaves there is room."""
+    async with gateway(FakeService(), max_connections=2) as port, connect(port) as one:
+        async with connect(port) as two:
+            assert await knock(port) == 503
+            assert await healthy(one)
+            assert await healthy(two)
+        with trio.fail_after(3):
+            await let_in(port)
+
+
+async def let_in(port: int) -> None:
+    """Knock until the door opens."""
+    while await knock(port) != 101:
+        pass
+
+
+async def test_too_many_requests_at_once_are_refused() -> None:
+    """One more than the limit gets CAPACITY_EXCEEDED at once; an interrupt is still let through."""
+    service = FakeService(behaviour=forever)
+    async with gateway(service, max_in_flight=3) as port, connect(port) as client:
+        for number in range(3):
+            await client.send("turn/start", session_id=f"s{number}", prompt="go")
+        error = await client.error("health")
+        assert (error["code"], error["data"]["code"]) == (-32008, "CAPACITY_EXCEEDED")
+        assert error["data"]["retryable"] is True
+        assert error["data"]["details"] == {"cause": "max_in_flight"}
+        assert await client.call("turn/interrupt", session_id="s1") == {"interrupted": True}
+        async with connect(port) as other:
+            assert await healthy(other)
+
+
+async def test_a_request_that_ended_makes_room() -> None:
+    """The limit counts what runs, not what ran."""
+    async with gateway(FakeService(), max_in_flight=1) as port, connect(port) as client:
+        for _ in range(20):
+            assert await healthy(client)
+
+
+async def test_too_many_subscriptions_are_refused() -> None:
+    """A connection follows as many sessions as it may."""
+    async with gateway(FakeService(), max_subscriptions=1) as port, connect(port) as client:
+        await client.call("session/subscribe", session_id="s1")
+        error = await client.error("session/subscribe", session_id="s2")
+        assert error["data"]["details"] == {"cause": "max_subscriptions"}
+
+
+async def test_a_bug_in_a_handler_is_one_error(caplog: pytest.LogCaptureFixture) -> None:
+    """An unexpected exception is logged and answered without its text; connection and server live."""
+    service = FakeService(on_read=RuntimeError("secret detail"))
+    async with gateway(service) as port, connect(port) as client, connect(port) as other:
+        error = await client.error("session/read", session_id="s1")
+        assert (error["code"], error["message"]) == (-32603, "internal error")
+        assert "secret" not in json.dumps(error)
+        assert await healthy(client)
+        assert await healthy(other)
+    assert "secret detail" in caplog.text
+
+
+async def test_a_group_of_errors_is_one_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Exception groups do not end the connection either."""
+    service = FakeService(on_read=ExceptionGroup("several", [ValueError("a"), OSError("b")]))
+    async with gateway(service) as port, connect(port) as client:
+        assert (await client.error("session/read", session_id="s1"))["code"] == -32603
+        assert await healthy(client)
+    assert "several" in caplog.text
+
+
+async def test_a_subscription_that_cannot_begin_is_one_error() -> None:
+    """A bug in the service's own subscription reaches the request that asked for it, and nothing else."""
+
+    async def boom() -> None:
+        raise RuntimeError("boom")
+
+    async with gateway(FakeService(on_subscribe=boom)) as port, connect(port) as client:
+        assert (await client.error("session/subscribe", session_id="s1"))["code"] == -32603
+        await client.call("turn/start", session_id="s1", prompt="still heard")
+        assert text(client.events("s1")) == "stillheard"
+
+
+async def test_an_event_that_json_cannot_hold_is_reported_missing(caplog: pytest.LogCaptureFixture) -> None:
+    """Text that UTF-8 has no bytes for costs the one event."""
+
+    async def odd(turn: FakeTurn) -> None:
+        turn.publish(ToolExecutionStarted("1", "\ud800"))
+        turn.publish(ToolCallRequested("1", "t", {"a": 1}))
+
+    async with gateway(FakeService(behaviour=odd)) as port, connect(port) as client:
+        await client.call("turn/start", session_id="s1", prompt="go")
+        events = client.events("s1")
+        assert [event["event"]["type"] for event in events][1:3] == ["stream_truncated", "tool_call_requested"]
+        assert events[1]["event"] == {"type": "stream_truncated", "dropped": 1, "resume_after": 1}
+    assert "cannot be sent" in caplog.text
+
+
+async def test_a_slow_reader_learns_of_its_gap() -> None:
+    """Past the bound events are dropped, the client is told once in their place, and the reply still comes last."""
+
+    async def burst(turn: FakeTurn) -> None:
+        for number in range(100):
+            turn.publish(TurnStarted(number))
+
+    async with gateway(FakeService(behaviour=burst), outbox_events=10) as port, connect(port) as client:
+        await client.call("turn/start", session_id="s1", prompt="go")
+        events = client.events("s1")
+        assert seqs(events[:10]) == list(range(1, 11))
+        assert events[10]["event"] == {"type": "stream_truncated", "dropped": 92, "resume_after": 10}
+        assert "result" in client.seen[-1]
+        await client.call("session/subscribe", session_id="s1", after_seq=10)
+        await client.until("run_completed")
+        assert seqs(client.events("s1")[11:])[0] == 11
+
+
+async def test_a_client_that_asks_without_reading_is_not_read_either() -> None:
+    """A flood of requests with nobody reading the replies fills no memory: its sending comes to a halt."""
+    sent = 0
+
+    async def ask(client: Frames) -> None:
+        nonlocal sent
+        flood = {"jsonrpc": "2.0", "id": "x" * 10_000, "method": "no/such"}
+        while True:
+            await client.send(TextMessage(json.dumps(flood)))
+            sent += 1
+
+    async with (
+        gateway(FakeService(), max_in_flight=5) as port,
+        connect(port) as other,
+        frames(port) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(ask, client)
+        with trio.fail_after(20):
+            before = -1
+            while before < sent:
+                before = sent
+                await trio.sleep(0.3)
+        assert await healthy(other)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_asks_without_reading_is_dropped() -> None:
+    """A client that does not take its replies is dropped after the stall's time."""
+    async with gateway(FakeService(), stall_timeout=0.3) as port, frames(port) as client:
+        flood = {"jsonrpc": "2.0", "id": "x" * 10_000, "method": "no/such"}
+        with pytest.raises(trio.BrokenResourceError), trio.fail_after(20):
+            await send_on(client, TextMessage(json.dumps(flood)))
+
+
+async def send_on(client: Frames, event: Event, pause: float = 0.0) -> None:
+    """Send the same again and again, reading nothing, until that fails."""
+    while True:
+        await client.send(event)
+        await trio.sleep(pause)
+
+
+async def test_a_stuck_client_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A client that never reads is dropped; its turn goes on and is stored, and others are served meanwhile."""
+    caplog.set_level(logging.DEBUG, "warren")
+    flood = Flood(4000)
+    config = Config(store=StoreConfig(tmp_path))
+    async with open_supervisor(config, providers={"flood": flood}, environ={}) as service:  # noqa: SIM117 - long
+        async with gateway(service, stall_timeout=0.5) as port, connect(port) as other, frames(port) as stuck:
+            session_id = (await other.call("session/create", prompt=None, model="flood"))["session_id"]
+            params = {"session_id": session_id, "prompt": "go"}
+            call = {"jsonrpc": "2.0", "id": 1, "method": "turn/start", "params": params}
+            await stuck.send(TextMessage(json.dumps(call)))
+            worst = await slowest(other, session_id)
+            assert worst < 0.3
+            with pytest.raises(trio.BrokenResourceError), trio.fail_after(5):
+                await send_on(stuck, Ping(), pause=0.05)
+            view = await other.call("session/read", session_id=session_id)
+            assert view["state"]["is_active"] is False
+            assert (await other.call("session/create", prompt="and me?"))["text"] == "and me?"
+    async with open_supervisor(config, providers={"flood": flood}, environ={}) as service:
+        assert (await service.read(session_id)).state.last_assistant_text == "enough"
+    assert "read nothing for 0.5 s" in caplog.text
+
+
+async def slowest(client: Client, session_id: str) -> float:
+    """Read a session until its turn has ended; return the longest that an answer took, in seconds."""
+    worst, view = 0.0, {"state": {"message_count": 0}}
+    while not view["state"]["message_count"]:
+        started = trio.current_time()
+        view = await client.call("session/read", session_id=session_id)
+        worst = max(worst, trio.current_time() - started)
+        await trio.sleep(0.01)
+    return worst
+
+
+async def test_a_stuck_watcher_does_not_slow_a_turn() -> None:
+    """A watcher that never reads costs the turn nothing, and a watcher that reads misses nothing."""
+
+    async def long(turn: FakeTurn) -> None:
+        for _ in range(500):
+            turn.say("x" * 10_000)
+            await trio.lowlevel.checkpoint()
+
+    service = FakeService(behaviour=long)
+    async with gateway(service) as port, connect(port) as reader, frames(port) as stuck:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "session/subscribe", "params": {"session_id": "s1"}}
+        await stuck.send(TextMessage(json.dumps(call)))
+        await stuck.next()
+        await reader.call("session/subscribe", session_id="s1")
+        with trio.fail_after(10):
+            await reader.call("turn/start", session_id="s1", prompt="go")
+        assert len(text(reader.events("s1"))) == 5_000_000
+
+
+async def test_clients_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients that leave in every rude way leave nothing behind and no errors in the log."""
+    service = FakeService(behaviour=forever)
+
+    async def rude(port: int, number: int) -> None:
+        async with await trio.open_tcp_stream(HOST, port) as stream:
+            request = Frames(stream).protocol.send(Request(host=HOST, target="/ws"))
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", number % 2, 0))
+            await stream.send_all(request[: number * 20])
+
+    async def ruder(port: int) -> None:
+        async with frames(port) as client:
+            params: dict[str, Any] = {"session_id": "s1", "prompt": "go"}
+            call = {"jsonrpc": "2.0", "id": 1, "method": "turn/start", "params": params}
+            await client.send(TextMessage(json.dumps(call)))
+            await client.next()
+
+    async with gateway(service, max_connections=25) as port:
+        for number in range(30):
+            await rude(port, number % 11)
+            await ruder(port)
+        async with connect(port) as client:
+            assert await healthy(client)
+        for watchers in service.watchers.values():
+            assert watchers == []
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

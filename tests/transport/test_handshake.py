@@ -1,0 +1,159 @@
+"""The opening handshake, without a network."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.transport.handshake import MAX_HEAD, Gate, Head, HeadReader, RefusedError, plain_upgrade
+
+UPGRADE = {
+    "Host": "h",
+    "Upgrade": "websocket",
+    "Connection": "keep-alive, Upgrade",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
+TAIL = b"\x81\x04tail"
+
+
+def request(line: str = "GET /ws HTTP/1.1", **headers: str | None) -> bytes:
+    """Make an upgrade request; a header given as None is left out, `_` stands for `-`."""
+    fields = UPGRADE | {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"{name}: {value}" for name, value in fields.items() if value is not None]
+    return "\r\n".join([line, *lines, "", ""]).encode()
+
+
+def read(data: bytes) -> Head:
+    """Read a whole head."""
+    head = HeadReader().feed(data)
+    assert head is not None
+    return head
+
+
+def refusal(data: bytes, gate: Gate | None = None) -> RefusedError:
+    """Return why a request is refused."""
+    with pytest.raises(RefusedError) as caught:
+        (gate or Gate(None, ())).check(read(data))
+    return caught.value
+
+
+@given(st.lists(st.integers(1, 40)))
+def test_a_head_may_come_in_pieces(sizes: list[int]) -> None:
+    """However TCP cuts it, the head is the same, and what follows it is kept."""
+    data, reader, head = request() + TAIL, HeadReader(), None
+    for size in [*sizes, len(data)]:
+        piece, data = data[:size], data[size:]
+        head = reader.feed(piece)
+        if head is not None:
+            break
+    assert head is not None
+    assert (head.method, head.path, head.values("connection")) == ("GET", "/ws", ["keep-alive", "Upgrade"])
+    assert head.rest + data == TAIL
+
+
+def test_what_follows_the_head_is_kept() -> None:
+    """A client may send its first frame with the request."""
+    assert read(request() + b"\x81\x02hi").rest == b"\x81\x02hi"
+
+
+def test_the_path_is_without_its_query() -> None:
+    """A query does not lead elsewhere."""
+    assert Gate(None, ()).check(read(request("GET /ws?x=1 HTTP/1.1"))) is None
+
+
+@pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"hello\r\n\r\n"])
+def test_what_is_not_http_is_refused(data: bytes) -> None:
+    """Somebody who speaks TLS or nothing known gets 400."""
+    with pytest.raises(RefusedError) as caught:
+        HeadReader().feed(data)
+    assert caught.value.status == 400
+
+
+def test_a_head_without_end_is_refused() -> None:
+    """A client cannot make us keep an endless head."""
+    with pytest.raises(RefusedError) as caught:
+        HeadReader().feed(b"GET /ws HTTP/1.1\r\nX: " + b"x" * MAX_HEAD)
+    assert caught.value.status == 431
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (request("GET / HTTP/1.1"), 404),
+        (request("GET /wss HTTP/1.1"), 404),
+        (request("GET /ws/ HTTP/1.1"), 404),
+        (request("POST /sessions HTTP/1.1"), 404),
+        (request("POST /ws HTTP/1.1"), 426),
+        (request(Upgrade=None), 426),
+        (request(Upgrade="h2c"), 426),
+        (request(Connection=None), 426),
+        (request(Connection="close"), 426),
+        (request(Sec_WebSocket_Version="8"), 426),
+        (request(Sec_WebSocket_Version=None), 426),
+        (request(Sec_WebSocket_Key=None), 400),
+        (request(Sec_WebSocket_Key="c2hvcnQ="), 400),
+        (request(Sec_WebSocket_Key="not base64 at all!"), 400),
+        (request(Origin="http://evil.example"), 403),
+        (request(Origin="null"), 403),
+    ],
+)
+def test_what_is_no_upgrade_gets_an_answer(data: bytes, status: int) -> None:
+    """Each thing that is wrong has its status."""
+    refused = refusal(data)
+    assert refused.status == status
+    assert refused.answer().startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_a_refusal_says_what_would_be_right() -> None:
+    """Headers tell programs what the text tells people."""
+    assert ("Upgrade", "websocket") in refusal(request(Upgrade=None)).headers
+    assert ("Sec-WebSocket-Version", "13") in refusal(request(Sec_WebSocket_Version="8")).headers
+    assert ("WWW-Authenticate", "Bearer") in refusal(request(), Gate("t", ())).headers
+
+
+def test_an_answer_is_whole() -> None:
+    """The answer has its length, its end, and closes."""
+    head, _, body = RefusedError(404, "nothing here", ("X", "y")).answer().partition(b"\r\n\r\n")
+    assert head.split(b"\r\n") == [
+        b"HTTP/1.1 404 Not Found",
+        b"Content-Type: text/plain; charset=utf-8",
+        b"Content-Length: 13",
+        b"X: y",
+        b"Connection: close",
+    ]
+    assert body == b"nothing here\n"
+
+
+@pytest.mark.parametrize(
+    ("headers", "subprotocol"),
+    [
+        ({"Authorization": "Bearer t"}, None),
+        ({"Authorization": "Bearer t", "Sec-WebSocket-Protocol": "other"}, None),
+        ({"Authorization": "Bearer t", "Sec-WebSocket-Protocol": "warren"}, "warren"),
+        ({"Sec-WebSocket-Protocol": "warren, bearer.t"}, "warren"),
+        ({"Sec-WebSocket-Protocol": "bearer.t,warren"}, "warren"),
+        ({"Sec-WebSocket-Protocol": "bearer.t"}, None),
+    ],
+)
+def test_who_has_the_token_gets_in(headers: dict[str, str], subprotocol: str | None) -> None:
+    """Both ways of sending the token work; the answer never repeats it."""
+    assert Gate("t", ()).check(read(request(**headers))) == subprotocol
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": "Bearer x"}, {"Sec-WebSocket-Protocol": "warren, bearer.x"}, {"Cookie": "t"}]
+)
+def test_who_has_not_gets_401(headers: dict[str, str]) -> None:
+    """Without the token nobody gets in, whatever else he shows."""
+    assert refusal(request(**headers), Gate("t", ())).status == 401
+
+
+def test_the_library_gets_no_more_than_it_needs() -> None:
+    """What is handed on opens a WebSocket and has neither the token nor the client's other headers."""
+    head = read(request(Authorization="Bearer t", Cookie="c") + b"frame")
+    handed = plain_upgrade(head, "warren")
+    again = read(handed)
+    assert Gate(None, ()).check(again) == "warren"
+    assert again.rest == b"frame"
+    assert b"Bearer" not in handed
+    assert b"Cookie" not in handed

@@ -1,0 +1,221 @@
+"""The table of methods: what each takes, what it calls, what it answers."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from tests.transport.sessions import FakeService
+from warren.budget import Budget
+from warren.config import Config, StoreConfig
+from warren.errors import InvalidParamsError
+from warren.service import OnEvent
+from warren.transport.gateway_config import GatewayConfig
+from warren.transport.methods import METHODS, Host
+from warren.views import TurnResult
+
+SECRET = "t0ken"  # noqa: S105 - not one of ours
+
+
+@attrs.define
+class FakeCaller:
+    """Notes what it is asked; its events go nowhere."""
+
+    calls: list[tuple[Any, ...]] = attrs.field(factory=list)
+
+    async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
+        self.calls.append(("stream", session_id))
+        return await run(lambda _envelope: None)
+
+    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+        await trio.lowlevel.checkpoint()
+        self.calls.append(("subscribe", session_id, after_seq))
+
+    def unsubscribe(self, session_id: str) -> bool:
+        self.calls.append(("unsubscribe", session_id))
+        return session_id == "s1"
+
+
+async def call(
+    name: str, service: FakeService | None = None, caller: FakeCaller | None = None, **params: object
+) -> object:
+    """Call a method as a surface does."""
+    method = METHODS[name]
+    host = Host(service or FakeService(), {"gateway": {"max_in_flight": 3}})
+    return await method.call(host, caller or FakeCaller(), method.decode(params))
+
+
+def test_the_table_has_the_contracts_methods() -> None:
+    """Every method is there under its name, with a line of documentation."""
+    assert list(METHODS) == [
+        "initialize",
+        "initialized",
+        "session/create",
+        "session/resume",
+        "session/read",
+        "session/list",
+        "session/history",
+        "session/archive",
+        "session/delete",
+        "session/subscribe",
+        "session/unsubscribe",
+        "turn/start",
+        "turn/interrupt",
+        "capabilities/get",
+        "config/get",
+        "health",
+    ]
+    for name, method in METHODS.items():
+        assert method.name == name
+        assert method.doc.endswith(".")
+
+
+BAD_PARAMS: list[tuple[str, Any, str]] = [
+    ("health", [], "$"),
+    ("health", None, "$"),
+    ("health", "x", "$"),
+    ("health", {"x": 1}, "$.x"),
+    ("initialize", {"client_info": "me"}, "$.client_info"),
+    ("session/create", {}, "$.prompt"),
+    ("session/create", {"prompt": 1}, "$.prompt"),
+    ("session/create", {"prompt": "hi", "modle": "x"}, "$.modle"),
+    ("session/create", {"prompt": "hi", "max_tokens": 0}, "$.max_tokens"),
+    ("session/create", {"prompt": "hi", "max_tokens": True}, "$.max_tokens"),
+    ("session/create", {"prompt": "hi", "max_tokens": 2**64}, "$.max_tokens"),
+    ("session/create", {"prompt": "hi", "labels": {"a": 1}}, "$.labels.a"),
+    ("session/create", {"prompt": "hi", "labels": ["a"]}, "$.labels"),
+    ("session/create", {"prompt": "hi", "tools": "a"}, "$.tools"),
+    ("session/create", {"prompt": "hi", "tools": ["a", 2]}, "$.tools[1]"),
+    ("session/create", {"prompt": "hi", "budget": {"max_steps": -1}}, "$.budget.max_steps"),
+    ("session/create", {"prompt": "hi", "budget": {"max_stepz": 1}}, "$.budget.max_stepz"),
+    ("session/read", {}, "$.session_id"),
+    ("session/read", {"session_id": None}, "$.session_id"),
+    ("session/read", {"session_id": 5}, "$.session_id"),
+    ("session/list", {"limit": 0}, "$.limit"),
+    ("session/list", {"limit": 1001}, "$.limit"),
+    ("session/list", {"limit": "10"}, "$.limit"),
+    ("session/list", {"offset": -1}, "$.offset"),
+    ("session/list", {"include_archived": 1}, "$.include_archived"),
+    ("session/history", {"session_id": "s1", "offset": 1.5}, "$.offset"),
+    ("session/subscribe", {"session_id": "s1", "after_seq": -1}, "$.after_seq"),
+    ("session/subscribe", {"session_id": "s1", "after_seq": "0"}, "$.after_seq"),
+    ("turn/start", {"session_id": "s1"}, "$.prompt"),
+    ("turn/start", {"session_id": "s1", "prompt": None}, "$.prompt"),
+    ("turn/start", {"session_id": "s1", "prompt": "hi", "system_prompt": "x"}, "$.system_prompt"),
+    ("turn/interrupt", {"session": "s1"}, "$.session_id"),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "path"), BAD_PARAMS)
+def test_bad_params_name_the_field(name: str, params: object, path: str) -> None:
+    """Whatever is wrong with the parameters, the error has the path of the bad field, in its text too."""
+    with pytest.raises(InvalidParamsError) as caught:
+        METHODS[name].decode(params)
+    assert caught.value.path == path
+    assert caught.value.message.startswith(path)
+
+
+async def test_initialize_says_who_answers() -> None:
+    """A client learns the server's name, version, methods and capabilities; what it says of itself is its own."""
+    answer: Any = await call("initialize", client_info={"name": "test", "anything": [1]})
+    assert answer["server_info"]["name"] == "warren"
+    assert answer["server_info"]["version"]
+    assert answer["protocol"] == "2.0"
+    assert answer["methods"] == list(METHODS)
+    assert answer["capabilities"] == {"session_store": False, "session_compaction": False, "memory_store": False}
+    assert await call("initialize") == answer
+
+
+async def test_create_passes_every_option_on() -> None:
+    """What the request says reaches the service, and nothing else."""
+    service, caller = FakeService(), FakeCaller()
+    given = {
+        "prompt": None,
+        "model": "m",
+        "provider": "p",
+        "system_prompt": "s",
+        "max_tokens": 5,
+        "labels": {"a": "b"},
+        "tools": ["t"],
+    }
+    answer = await call("session/create", service, caller, **given, budget={"max_steps": 2})
+    assert service.calls == [("create_session", {**given, "tools": ("t",), "budget": Budget(max_steps=2)})]
+    assert caller.calls == [("stream", None)]
+    assert isinstance(answer, dict)
+    assert answer["session_id"] == "s1"
+
+
+async def test_start_passes_every_option_on() -> None:
+    """A turn's options reach the service, and its events the caller."""
+    service, caller = FakeService(), FakeCaller()
+    given = {"session_id": "s1", "prompt": "hi", "model": "m", "provider": "p", "max_tokens": 5, "budget": None}
+    answer = await call("turn/start", service, caller, **given)
+    assert service.calls == [("start_turn", given)]
+    assert caller.calls == [("stream", "s1")]
+    assert isinstance(answer, dict)
+    assert (answer["text"], answer["stop_reason"]) == ("hi", "end_turn")
+
+
+CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
+    ("session/archive", {"session_id": "s1"}, ("archive", {"session_id": "s1"}), {"archived": True}),
+    ("session/delete", {"session_id": "s1"}, ("delete", {"session_id": "s1"}), {"deleted": True}),
+    ("turn/interrupt", {"session_id": "s1"}, ("interrupt", {"session_id": "s1"}), {"interrupted": True}),
+    (
+        "session/list",
+        {"limit": 3, "labels": {"a": "b"}},
+        ("list", {"offset": 0, "limit": 3, "labels": {"a": "b"}, "include_archived": False}),
+        {"sessions": []},
+    ),
+    (
+        "session/history",
+        {"session_id": "s1", "offset": 4},
+        ("history", {"session_id": "s1", "offset": 4, "limit": 100}),
+        {"session_id": "s1", "messages": [], "offset": 4, "total": 0},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "made", "answer"), CALLS)
+async def test_what_a_method_calls_and_answers(
+    name: str, params: dict[str, Any], made: tuple[str, dict[str, Any]], answer: object
+) -> None:
+    """Each method makes one call of the service and shows its result."""
+    service = FakeService()
+    assert await call(name, service, **params) == answer
+    assert service.calls == [made]
+
+
+async def test_subscriptions_are_the_callers() -> None:
+    """Following and leaving a session concerns the connection, not the service."""
+    service, caller = FakeService(), FakeCaller()
+    assert await call("session/subscribe", service, caller, session_id="s1", after_seq=3) == {"subscribed": True}
+    assert await call("session/unsubscribe", service, caller, session_id="s1") == {"unsubscribed": True}
+    assert await call("session/unsubscribe", service, caller, session_id="s2") == {"unsubscribed": False}
+    assert caller.calls == [("subscribe", "s1", 3), ("unsubscribe", "s1"), ("unsubscribe", "s2")]
+    assert service.calls == []
+
+
+async def test_what_needs_no_session() -> None:
+    """Settings, capabilities and health are answered from what is at hand."""
+    assert await call("config/get") == {"gateway": {"max_in_flight": 3}}
+    assert await call("capabilities/get") == {
+        "session_store": False,
+        "session_compaction": False,
+        "memory_store": False,
+    }
+    health = await call("health")
+    assert isinstance(health, dict)
+    assert (health["status"], health["max_sessions"]) == ("ok", 10)
+    assert await call("initialized") == {}
+
+
+def test_public_settings_have_no_secrets(tmp_path: Any) -> None:
+    """What `config/get` shows has the limits, and neither token nor prompt nor path."""
+    runtime = Config(store=StoreConfig(tmp_path), system_prompt="be secret", model="m")
+    shown = GatewayConfig(token=SECRET, runtime=runtime).public()
+    assert (shown["model"], shown["stored"]) == ("m", True)
+    assert shown["limits"]["max_sessions"] == 10_000
+    assert shown["gateway"]["max_in_flight"] == 256
+    assert not any(secret in repr(shown) for secret in (SECRET, "be secret", str(tmp_path)))

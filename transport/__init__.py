@@ -1,0 +1,1 @@
+"""Everything that crosses the process: gateway, command line and model providers."""

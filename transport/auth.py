@@ -1,0 +1,75 @@
+"""Who may connect: bearer tokens, origins of web pages, addresses that only this machine reaches. No network."""
+
+import hmac
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from warren.errors import InvalidParamsError
+
+OWN_ORIGINS: Final = ("http://localhost:*", "http://127.0.0.1:*")
+SUBPROTOCOL: Final = "warren"
+TOKEN_PREFIX: Final = "bearer."  # noqa: S105 - what stands before a token
+ANY_PORT: Final = ":*"
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[^\s/:*]+)(:([0-9]+|\*))?")
+_TOKEN: Final = re.compile(r"[!-~]+")
+
+
+def read_token(path: str | Path) -> str:
+    """Return the token that a file holds, without the white space around it.
+
+    A browser can only send tokens made of letters, digits and `-._~+`, as it sends them in `Sec-WebSocket-Protocol`.
+    Raises InvalidParamsError (path `token_file`) where the file cannot be read, is empty, or holds more than one word.
+    """
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError) as exc:
+        raise InvalidParamsError(f"token_file: cannot read {path}: {exc}", path="token_file") from exc
+    if not token:
+        raise InvalidParamsError(f"token_file: {path} is empty", path="token_file")
+    if not is_token(token):
+        raise InvalidParamsError(f"token_file: {path} must hold one word without spaces", path="token_file")
+    return token
+
+
+def is_token(token: str) -> bool:
+    """Return whether a text can be a token: one word of visible ASCII."""
+    return _TOKEN.fullmatch(token) is not None
+
+
+def is_origin_pattern(pattern: str) -> bool:
+    """Return whether a text can stand in the allow-list: `scheme://host`, `scheme://host:port` or `scheme://host:*`."""
+    return _ORIGIN.fullmatch(pattern) is not None
+
+
+def origin_allowed(origin: str, patterns: Iterable[str]) -> bool:
+    """Return whether the allow-list has a page's origin; `:*` at a pattern's end stands for any port or none."""
+    return any(_matches(origin.lower(), pattern) for pattern in patterns)
+
+
+def token_matches(expected: str, authorization: Iterable[str], subprotocols: Iterable[str]) -> bool:
+    """Return whether a client knows the token, from its `Authorization` or its `Sec-WebSocket-Protocol` values.
+
+    The time it takes does not tell how much of a wrong token was right.
+    """
+    offered = [value[7:].strip() for value in authorization if value[:7].lower() == "bearer "]
+    offered += [value.removeprefix(TOKEN_PREFIX) for value in subprotocols if value.startswith(TOKEN_PREFIX)]
+    return any(hmac.compare_digest(token.encode(), expected.encode()) for token in offered)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address; of names, `localhost` alone is known to be one."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _matches(origin: str, pattern: str) -> bool:
+    base = pattern.removesuffix(ANY_PORT)
+    if origin == base:
+        return True
+    host, _, port = origin.rpartition(":")
+    return base != pattern and host == base and port.isascii() and port.isdigit()

@@ -1,0 +1,26 @@
+"""The command line: `warren run`, `chat`, `resume`, `sessions …`, `serve`, `models`; a thin client of the service."""
+
+import sys
+from importlib.util import find_spec
+from typing import Final
+
+INTERRUPTED: Final = 130
+MISSING: Final = "Error: the warren command needs its extra: pip install 'warren[cli]'\n"
+
+
+def main() -> int:
+    """Run the command line of this process and return its exit code.
+
+    Exit codes are those of `warren.errors.NUMBERS`; bad usage is 2, and 130 is Ctrl-C outside a turn. Without the
+    extra `cli` it says how to install it and returns 1.
+    """
+    if find_spec("click") is None or find_spec("rich") is None:
+        sys.stderr.write(MISSING)
+        return 1
+    try:
+        # Not at the top: this package has to be importable without the extra.
+        from warren.transport.cli.app import run_app  # noqa: PLC0415
+
+        return run_app(sys.argv[1:])
+    except KeyboardInterrupt:  # so early, or so late, that no command was there to take it
+        return INTERRUPTED

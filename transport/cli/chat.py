@@ -1,0 +1,121 @@
+"""`warren chat`: one session, a line a turn."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from warren.errors import InvalidParamsError, WarrenError
+from warren.service import SessionService
+from warren.transport.cli.ids import resolve
+from warren.transport.cli.lines import EditedLines, Lines, open_lines
+from warren.transport.cli.options import Options
+from warren.transport.cli.runtime import execute, existing_store_of, open_service
+from warren.transport.cli.screen import Screen
+from warren.transport.cli.streams import decode_prompt
+from warren.transport.cli.turns import SIGNALS, Begin, first_turn, greet, next_turn, screen_of, take_turn
+
+COMMAND: Final = re.compile(r"/[a-z]*")
+HELP: Final = """\
+/help     this list
+/session  the session's id
+/quit     leave (also Ctrl-D, or Ctrl-C at the prompt)
+Ctrl-C during an answer interrupts it. Everything else is said to the model."""
+
+
+def chat(options: Options, name: str | None) -> int:
+    """Talk until the lines end; return the exit code of the first turn that failed, 0 on a terminal."""
+    if name is not None:
+        existing_store_of(options)
+
+    async def work() -> int:
+        async with open_service(options, stored=name is not None) as service:
+            session_id = await resolve(service, name) if name is not None else None
+            if session_id is not None:
+                await service.resume(session_id)
+            talk = Chat(service, options, screen_of(options, service), session_id)
+            with open_lines() as lines:
+                if isinstance(lines, EditedLines):
+                    greet(options, talk.screen.streams)
+                    talk.screen.streams.note("/help lists the commands", "dim")
+                await talk.follow(lines)
+            return talk.exit_code
+
+    return execute(work, options)
+
+
+@attrs.define
+class Chat:
+    """A conversation in front of the user.
+
+    Attributes:
+        session_id: the session; None until the first turn.
+        exit_code: that of the first turn that failed.
+    """
+
+    service: SessionService
+    options: Options
+    screen: Screen
+    session_id: str | None = None
+    exit_code: int = 0
+
+    async def follow(self, lines: Lines) -> None:
+        """Take every line for a turn or a command, until they end, `/quit`, or a signal between two turns."""
+        while (line := await _next(lines)) is not None:
+            if not line.strip():
+                continue
+            try:
+                prompt = decode_prompt(line)
+                if not COMMAND.fullmatch(prompt.strip()):
+                    await self._say(prompt)
+                elif not self._obey(prompt.strip()):
+                    return
+            except WarrenError as exc:
+                self._failed(exc)
+
+    async def _say(self, prompt: str) -> None:
+        result = await take_turn(self.service, self._begin(prompt), self.screen)
+        self.session_id = result.session_id
+
+    def _begin(self, prompt: str) -> Begin:
+        if self.session_id is None:
+            return first_turn(self.service, self.options, prompt)
+        return next_turn(self.service, self.options, self.session_id, prompt)
+
+    def _obey(self, command: str) -> bool:
+        """Do a command; return False where it was to leave."""
+        commands: dict[str, Callable[[], str]] = {
+            "/help": lambda: HELP,
+            "/session": lambda: self.session_id or "no session yet: it begins with the first line",
+        }
+        if command in ("/quit", "/exit"):
+            return False
+        if command not in commands:
+            raise InvalidParamsError(f"$.prompt: there is no command {command}; /help lists them", path="$.prompt")
+        self.screen.streams.note(commands[command]())
+        return True
+
+    def _failed(self, error: WarrenError) -> None:
+        """Show the error; a session whose first turn failed goes on all the same."""
+        self.session_id = self.session_id or error.session_id
+        self.exit_code = self.exit_code or error.numbers.exit
+        self.screen.fail(error)
+
+
+async def _next(lines: Lines) -> bytes | None:
+    """Return the next line; None when there are no more or a signal says to leave."""
+    line = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_leave_on_signal, nursery.cancel_scope)
+        line = await lines.next()
+        nursery.cancel_scope.cancel()
+    return line
+
+
+async def _leave_on_signal(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()

@@ -1,0 +1,110 @@
+"""How a command ends badly: one line or one JSON object on stderr, and an exit code of the error table."""
+
+import traceback
+from typing import Any, Final
+
+import click
+
+from warren.errors import AgentError, CompactionDisabledError, ErrorCode, PersistenceDisabledError, WarrenError
+from warren.transport.cli import INTERRUPTED
+from warren.transport.cli.options import Mode
+from warren.transport.cli.streams import Streams
+
+PERSISTENCE_DISABLED: Final = "Session persistence is disabled (build without 'session-store')."
+COMPACTION_DISABLED: Final = "Session compaction is disabled (build without 'session-compaction')."
+
+
+def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
+    """Tell the user what went wrong and return the exit code.
+
+    A user's mistake and a refused operation are one line. What is a bug of ours is one line too; its traceback comes
+    with `mode.verbose` alone.
+    """
+    match innermost(failure):
+        case WarrenError() as error:
+            show_error(error, mode, streams)
+            return error.numbers.exit
+        case click.ClickException() as error:
+            return _show_usage(error, mode, streams)
+        case KeyboardInterrupt() | click.Abort():
+            return INTERRUPTED
+        case OSError() as error:
+            return _show_other(_system_error(error), failure, mode, streams)
+        case error:
+            return _show_other(f"internal error: {type(error).__name__}: {error}", failure, mode, streams)
+
+
+def innermost(failure: BaseException) -> BaseException:
+    """Return what an exception group is about: our own error first, then Ctrl-C, then whatever came first."""
+    leaves = list(_leaves(failure))
+    for kind in (WarrenError, KeyboardInterrupt):
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return leaf
+    return leaves[0]
+
+
+def show_error(error: WarrenError, mode: Mode, streams: Streams) -> None:
+    """Write an error to stderr: its body as JSON, or a line with its code."""
+    if mode.json:
+        _write_body(error.body() | {"message": _canonical(error) or error.message}, streams)
+        return
+    suffix = f" (session {error.session_id})" if error.session_id and error.session_id not in error.message else ""
+    message = error.message.removeprefix("$.")  # the path is there for programs
+    streams.note(_canonical(error) or f"Error: {message}{suffix} [{error.code}]", "red")
+
+
+def _canonical(error: WarrenError) -> str | None:
+    """Return the wording that is the same wherever a capability is missing."""
+    match error:
+        case PersistenceDisabledError():
+            return PERSISTENCE_DISABLED
+        case CompactionDisabledError():
+            return COMPACTION_DISABLED
+    return None
+
+
+def _show_usage(error: click.ClickException, mode: Mode, streams: Streams) -> int:
+    if mode.json:
+        name = getattr(getattr(error, "param", None), "name", None) or getattr(error, "option_name", None)
+        details = {"details": {"path": name}} if name else {}
+        body = {"code": ErrorCode.INVALID_PARAMS.value, "message": error.format_message(), "retryable": False}
+        _write_body(body | details, streams)
+    else:
+        error.show(streams.err)
+    return error.exit_code
+
+
+def _show_other(message: str, failure: BaseException, mode: Mode, streams: Streams) -> int:
+    if mode.json:
+        _write_body(AgentError(message, cause="crash").body(), streams)
+    else:
+        streams.note(f"Error: {message}", "red")
+    if mode.verbose:
+        streams.note("".join(traceback.format_exception(failure)).rstrip())
+    return 1
+
+
+def _write_body(body: dict[str, Any], streams: Streams) -> None:
+    # Imported late: usage errors come before anything else was needed.
+    from warren import codec  # noqa: PLC0415
+
+    streams.note(codec.encode(_writable(body)).decode())
+
+
+def _writable(value: Any) -> Any:
+    """Return data with raw bytes of file names and arguments (lone surrogates) in a form that JSON can hold."""
+    if isinstance(value, dict):
+        return {name: _writable(inner) for name, inner in value.items()}
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _system_error(error: OSError) -> str:
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{where}"
+
+
+def _leaves(failure: BaseException) -> list[BaseException]:
+    if isinstance(failure, BaseExceptionGroup):
+        return [leaf for inner in failure.exceptions for leaf in _leaves(inner)]
+    return [failure]

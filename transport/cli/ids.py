@@ -1,0 +1,56 @@
+"""Which session a user means: its id, the end of its id, or `last`."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Final
+
+from warren.errors import InvalidParamsError, SessionNotFoundError
+from warren.service import SessionService
+
+LAST: Final = "last"
+PAGE: Final = 200
+SHOWN: Final = 10
+WHOLE: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+async def resolve(service: SessionService, name: str) -> str:
+    """Return the id of the session that `name` means; archived ones count, but for `last`.
+
+    An end of an id is compared with every stored one: linear in their number. A whole id is returned as it is, known
+    or not. Raises SessionNotFoundError, and InvalidParamsError (path `session_id`) that lists the candidates where
+    several sessions fit.
+    """
+    wanted = name.strip().lower()
+    if wanted == LAST:
+        return await _last(service)
+    if not wanted:
+        raise InvalidParamsError("$.session_id: must not be empty", path="$.session_id")
+    if WHOLE.fullmatch(wanted):
+        return wanted
+    found = [session_id async for session_id in _ids(service) if session_id.endswith(wanted)]
+    return _only(found, name)
+
+
+def _only(found: list[str], name: str) -> str:
+    if not found:
+        raise SessionNotFoundError(f"no session has an id that ends with {name!r}")
+    if len(found) > 1:
+        more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+        listed = ", ".join([*found[:SHOWN], *more])
+        raise InvalidParamsError(f"$.session_id: {name!r} fits {len(found)} sessions: {listed}", path="$.session_id")
+    return found[0]
+
+
+async def _last(service: SessionService) -> str:
+    page = await service.list(limit=1)
+    if not page.sessions:
+        raise SessionNotFoundError("there is no session yet")
+    return page.sessions[0].session_id
+
+
+async def _ids(service: SessionService) -> AsyncIterator[str]:
+    offset = 0
+    while page := (await service.list(offset=offset, limit=PAGE, include_archived=True)).sessions:
+        for summary in page:
+            yield summary.session_id
+        offset += len(page)

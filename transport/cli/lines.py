@@ -1,0 +1,111 @@
+"""Where a chat's lines come from: a line editor on a terminal, or a pipe."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+PROMPT: Final = "> "
+CHUNK: Final = 65536
+
+
+class Lines(Protocol):
+    """A source of lines."""
+
+    async def next(self) -> bytes | None:
+        """Return the next line without its end, None when there are no more.
+
+        Cancelling it gives up the source: the thread that reads stays behind, and takes what comes next.
+        """
+        ...
+
+
+@attrs.define
+class PipedLines:
+    """Lines of a file descriptor that is no terminal."""
+
+    descriptor: int = 0
+    _buffer: bytes = b""
+    _ended: bool = False
+
+    async def next(self) -> bytes | None:
+        """See Lines."""
+        while b"\n" not in self._buffer and not self._ended:
+            # The bare system call: an abandoned thread inside sys.stdin would hold its lock when the process ends.
+            chunk = await trio.to_thread.run_sync(os.read, self.descriptor, CHUNK, abandon_on_cancel=True)
+            self._buffer += chunk
+            self._ended = not chunk
+        if not self._buffer:
+            return None
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+
+@attrs.define
+class EditedLines:
+    """Lines typed at a terminal, with the editing and the history of readline where Python has it.
+
+    Attributes:
+        open: whether a line is being typed.
+    """
+
+    open: bool = False
+
+    async def next(self) -> bytes | None:
+        """See Lines."""
+        self.open = True
+        line = await trio.to_thread.run_sync(_edit_line, abandon_on_cancel=True)
+        self.open = False
+        return line
+
+
+def _edit_line() -> bytes | None:
+    try:
+        return input(PROMPT).encode(errors="surrogateescape")
+    except EOFError:
+        print()  # noqa: T201 - the cursor is behind the prompt
+        return None
+    except UnicodeDecodeError as exc:
+        return bytes(exc.object)
+
+
+@contextmanager
+def open_lines() -> Iterator[Lines]:
+    """Give the lines of stdin; a terminal is left as it was found."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield PipedLines()
+        return
+    _load_readline()
+    lines = EditedLines()
+    with _kept_terminal():
+        yield lines
+    if lines.open:
+        print()  # noqa: T201 - Ctrl-C left the cursor behind what was typed
+
+
+def _load_readline() -> None:
+    """Give `input` its editor: importing it is enough. Some builds of Python have none."""
+    try:
+        import readline  # noqa: PLC0415
+    except ImportError:
+        return
+    readline.set_auto_history(True)
+
+
+@contextmanager
+def _kept_terminal() -> Iterator[None]:
+    """Give the terminal its settings back: an editor that was left at Ctrl-C cannot do it."""
+    try:
+        import termios  # noqa: PLC0415 - not everywhere
+    except ImportError:
+        yield
+        return
+    before = termios.tcgetattr(0)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSANOW, before)

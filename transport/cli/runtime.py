@@ -1,0 +1,85 @@
+"""From a command's options to a runtime, and from its log to stderr."""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from importlib.util import find_spec
+from typing import TypeVar
+
+import trio
+
+from warren.config import Config, StoreConfig
+from warren.errors import PersistenceDisabledError, SessionNotFoundError
+from warren.service import SessionService
+from warren.transport.cli.failures import PERSISTENCE_DISABLED
+from warren.transport.cli.options import Mode, Options
+from warren.transport.embed import open_supervisor
+from warren.transport.providers import default_model
+
+T = TypeVar("T")
+
+
+def execute(work: Callable[[], Awaitable[T]], options: Options, *, log_level: int = logging.CRITICAL) -> T:
+    """Run a command's work on trio; warnings of the library go to stderr from `log_level` on."""
+    _start_log(options.mode, log_level)
+    return trio.run(work)
+
+
+def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncContextManager[SessionService]:
+    """Open the runtime that the options ask for.
+
+    With `stored` it has to have a store, which has to exist. Raises PersistenceDisabledError and SessionNotFoundError
+    where not, StoreError for a store that cannot be used.
+    """
+    return open_supervisor(config_of(options, existing_store_of(options) if stored else store_of(options)))
+
+
+def config_of(options: Options, store: StoreConfig | None) -> Config:
+    """Return the settings of the runtime that the options ask for."""
+    return Config(
+        store=store,
+        model=options.model or default_model(os.environ),
+        provider=options.provider,
+        system_prompt=options.system,
+        max_tokens=options.max_tokens,
+    )
+
+
+def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
+    """Return the store to use, None to keep nothing.
+
+    The default store is left out where its extra is not installed. Raises PersistenceDisabledError where a store is
+    needed, or was named, and cannot be had.
+    """
+    installed = find_spec("apsw") is not None
+    if options.store is not None and installed:
+        return StoreConfig(options.store)
+    if needed or (options.store is not None and options.store_named):
+        raise PersistenceDisabledError(PERSISTENCE_DISABLED)
+    return None
+
+
+def existing_store_of(options: Options) -> StoreConfig:
+    """Return the store to read from, which is not made for that. Raises as `open_service` does."""
+    store = store_of(options, needed=True)
+    if store is None or not store.path.exists():
+        raise SessionNotFoundError(f"there is no store at {options.store}")
+    return store
+
+
+def _start_log(mode: Mode, level: int) -> None:
+    """Send the log to stderr: all of it with tracebacks when asked to be verbose, else single lines from a level on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s") if mode.verbose else _OneLine())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO if mode.verbose else level)
+
+
+class _OneLine(logging.Formatter):
+    """Keeps tracebacks to itself."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        cause = record.exc_info[1] if record.exc_info else None
+        return f"{record.levelname}: {record.getMessage()}" + (f": {cause}" if cause is not None else "")

@@ -1,0 +1,171 @@
+"""What a turn looks like to the user: as it runs, when it has an answer, and when it failed."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from warren import codec
+from warren.errors import WarrenError
+from warren.events import (
+    BudgetWarning,
+    Envelope,
+    Event,
+    Retrying,
+    RunStarted,
+    TextComplete,
+    TextDelta,
+    ToolCallRequested,
+    ToolExecutionCompleted,
+    TurnStarted,
+)
+from warren.transport.cli.failures import show_error
+from warren.transport.cli.options import Mode, Options
+from warren.transport.cli.streams import Streams
+from warren.views import TurnResult
+
+MAX_VALUE: Final = 200
+
+
+@attrs.define
+class Answer:
+    """Turns a turn's events into the text to show: each character once, also where a retried call left gaps."""
+
+    _shown: list[str] = attrs.field(factory=list)
+
+    def text_of(self, event: Event) -> str:
+        """Return what the event adds to the screen."""
+        match event:
+            case RunStarted() | TurnStarted():
+                between = "\n\n" if self._shown and isinstance(event, TurnStarted) else ""
+                self._shown.clear()
+                return between
+            case TextDelta(delta=delta):
+                self._shown.append(delta)
+                return delta
+            case TextComplete(content=content):
+                return self._rest(content)
+        return ""
+
+    def _rest(self, content: str) -> str:
+        """Return what is missing of a step's whole text; all of it where another text was shown before."""
+        shown = "".join(self._shown)
+        self._shown = [content]
+        return content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
+
+
+@attrs.define
+class Screen:
+    """Shows the turns of one command.
+
+    Text: the answer on stdout, streamed or whole at its end, all else on stderr. JSON: one object a turn on stdout,
+    and on stderr an error's body, preceded by the events when verbose.
+
+    Trap: every method may block for as long as the reader of stdout does.
+
+    Attributes:
+        streaming: whether text is written as it comes.
+        footnote: added to the line under each answer.
+    """
+
+    streams: Streams
+    mode: Mode
+    streaming: bool
+    footnote: str = ""
+    _answer: Answer = attrs.field(factory=Answer)
+    _line_open: bool = False
+    _wrote: bool = False
+
+    @classmethod
+    def of(cls, options: Options, streams: Streams) -> "Screen":
+        """Return the screen that the options ask for; undecided, it streams on a terminal that has no events on it."""
+        by_default = streams.out_is_terminal and not options.mode.verbose
+        streaming = by_default if options.stream is None else options.stream
+        return cls(streams, options.mode, streaming and not options.mode.json)
+
+    def show(self, items: Iterable[Envelope | str]) -> None:
+        """Show what happened: events of the running turn, and remarks of our own."""
+        for item in items:
+            if not isinstance(item, str):
+                self._show_event(item)
+            elif not self.mode.json:
+                self._note(item)
+
+    def finish(self, result: TurnResult) -> None:
+        """Show the answer, or its end, and the line under it."""
+        if self.mode.json:
+            self.streams.write(codec.encode(result).decode() + "\n")
+            return
+        if not self._wrote:
+            self._write(result.text)
+        self._end_line()
+        self.streams.note(footer(result) + self.footnote, "dim")
+        self._wrote = False
+
+    def fail(self, error: WarrenError) -> None:
+        """Show why there is no answer; the text that came nevertheless goes to stdout."""
+        text = error.details.get("text")
+        if isinstance(text, str) and not self._wrote and not self.mode.json:
+            self._write(text)
+        self._end_line()
+        self._wrote = False
+        show_error(error, self.mode, self.streams)
+
+    def _show_event(self, envelope: Envelope) -> None:
+        if self.mode.verbose:
+            self._note(codec.encode(envelope).decode() if self.mode.json else trace(envelope))
+        elif not self.mode.json and (remark := remark_of(envelope.event)) is not None:
+            self._note(remark)
+        if self.streaming:
+            self._write(self._answer.text_of(envelope.event))
+
+    def _note(self, text: str) -> None:
+        """Write a line to stderr; an answer on the same terminal goes on below it."""
+        if self.streams.out_is_terminal:
+            self._end_line()
+        self.streams.note(text, "dim")
+
+    def _write(self, text: str) -> None:
+        if text:
+            self.streams.write(text)
+            self._line_open = not text.endswith("\n")
+            self._wrote = True
+
+    def _end_line(self) -> None:
+        if self._line_open:
+            self.streams.write("\n")
+            self._line_open = False
+
+
+def footer(result: TurnResult) -> str:
+    """Return the line under an answer."""
+    steps = f"{result.turns} step" + ("" if result.turns == 1 else "s")
+    about = "about " if result.usage.estimated else ""
+    tokens = f"{about}{result.usage.input_tokens} in/{result.usage.output_tokens} out"
+    return f"session {result.session_id} · {steps} · tokens {tokens}"
+
+
+def remark_of(event: Event) -> str | None:
+    """Return what a user wants to know of an event besides the text."""
+    match event:
+        case ToolCallRequested(name=name, args=args):
+            return f"tool {name} {_short(args)}"
+        case ToolExecutionCompleted(name=name, result=result, is_error=True):
+            return f"tool {name} failed: {_short(result)}"
+        case Retrying(attempt=attempt, max_attempts=most, error=error, delay_ms=delay):
+            return f"{error}; trying again in {delay / 1000:g} s ({attempt} of {most})"
+        case BudgetWarning(budget_type=kind, percent=percent):
+            return f"{percent:g} % of the {kind.replace('_', ' ')} budget is used"
+    return None
+
+
+def trace(envelope: Envelope) -> str:
+    """Return an event as one line for `--verbose`; long values are cut."""
+    data = codec.to_data(envelope.event)
+    fields = " ".join(f"{name}={_short(value)}" for name, value in data.items() if name != "type")
+    return f"{envelope.timestamp:%H:%M:%S.%f} {envelope.seq} {data['type']} {fields}".rstrip()
+
+
+def _short(value: object) -> str:
+    text = codec.encode(value).decode()
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"

@@ -1,0 +1,99 @@
+"""`warren serve`: the gateway in front of a runtime, until a signal ends it."""
+
+import logging
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import click
+import trio
+
+from warren.config import Config
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
+from warren.transport.cli.options import Options
+from warren.transport.cli.runtime import config_of, execute, store_of
+from warren.transport.cli.streams import Streams
+from warren.transport.cli.turns import SIGNALS, die_of
+from warren.transport.embed import open_supervisor
+
+if TYPE_CHECKING:
+    from warren.transport.gateway import GatewayConfig
+
+MISSING: Final = "warren serve needs its extra: pip install 'warren[gateway]'"
+
+
+@attrs.frozen
+class Address:
+    """Where to serve and whom.
+
+    Attributes:
+        host: the address to bind.
+        port: its port; 0 picks one.
+        token_file: has the token that clients have to know.
+        origins: web pages that may connect.
+    """
+
+    host: str
+    port: int
+    token_file: Path | None
+    origins: tuple[str, ...]
+
+    def url(self, port: int) -> str:
+        """Return where clients find the port that was bound."""
+        return f"http://[{self.host}]:{port}" if ":" in self.host else f"http://{self.host}:{port}"
+
+
+def serve(options: Options, address: Address) -> None:
+    """Serve until SIGTERM or SIGINT, then end in order; a second signal ends the process at once.
+
+    Raises PersistenceDisabledError where there is to be a store and its extra is missing: what a client is told that
+    it has been stored must be. Raises InvalidParamsError for an address that may not be served, before anything is
+    made, and OSError for one that cannot be had.
+    """
+    if find_spec("trio_websocket") is None:
+        raise click.ClickException(MISSING)
+    config = config_of(options, store_of(options, needed=options.store is not None))
+    gateway = _gateway_config(address, config)
+    execute(lambda: _serve(config, gateway, address), options, log_level=logging.WARNING)
+
+
+def _gateway_config(address: Address, runtime: Config) -> "GatewayConfig":
+    from warren.transport.gateway import GatewayConfig, read_token  # noqa: PLC0415 - it has an extra of its own
+
+    token = read_token(address.token_file) if address.token_file is not None else None
+    try:
+        config = GatewayConfig(address.host, address.port, token, address.origins, runtime=runtime)
+    except FieldValueError as exc:
+        raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
+    config.check_exposure()
+    return config
+
+
+async def _serve(config: Config, gateway: "GatewayConfig", address: Address) -> None:
+    from warren.transport.gateway import serve_gateway  # noqa: PLC0415 - it has an extra of its own
+
+    stop = trio.CancelScope()
+    async with trio.open_nursery() as listening:
+        await listening.start(_listen, stop)
+        async with open_supervisor(config) as service:
+            with stop:
+                async with trio.open_nursery() as serving:
+                    try:
+                        port = await serving.start(serve_gateway, service, gateway)
+                    except OSError as exc:
+                        problem = f"cannot listen on {address.url(address.port)}: {exc.strerror or exc}"
+                        raise OSError(exc.errno, problem) from exc
+                    Streams().write(f"listening on {address.url(port)}\n")
+        listening.cancel_scope.cancel()
+
+
+async def _listen(stop: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+    """End the serving at the first signal, the process at the second."""
+    with trio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
+        async for number in signals:
+            if stop.cancel_called:
+                die_of(number)
+            stop.cancel()

@@ -1,0 +1,90 @@
+"""`warren sessions …`: the stored sessions, listed, shown and retired."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+
+from warren import codec
+from warren.service import SessionService
+from warren.transport.cli import tables
+from warren.transport.cli.ids import resolve
+from warren.transport.cli.options import Options
+from warren.transport.cli.runtime import execute, open_service, store_of
+from warren.transport.cli.streams import Streams
+from warren.views import HistoryPage, SessionPage, SessionView
+
+
+def list_sessions(options: Options, offset: int, limit: int, *, archived: bool) -> None:
+    """Run `warren sessions list`; a store that is not there yet has no sessions and is not made."""
+    store = store_of(options, needed=True)
+
+    async def work() -> SessionPage:
+        async with open_service(options, stored=True) as service:
+            return await service.list(offset=offset, limit=limit, labels=dict(options.label), include_archived=archived)
+
+    page = execute(work, options) if store is not None and store.path.exists() else SessionPage(())
+    _show(options, page, tables.show_list, page)
+
+
+def show_session(options: Options, name: str, limit: int) -> None:
+    """Run `warren sessions show`."""
+
+    async def work() -> tuple[SessionView, HistoryPage]:
+        async with open_service(options, stored=True) as service:
+            session_id = await resolve(service, name)
+            view = await service.read(session_id)
+            oldest = max(0, view.state.message_count - limit)
+            return view, await service.history(session_id, offset=oldest, limit=limit)
+
+    view, page = execute(work, options)
+    data = codec.to_data(view) | {"messages": codec.to_data(page.messages)}
+    _show(options, data, tables.show_session, view, page)
+
+
+def delete_session(options: Options, name: str, *, ask: bool) -> None:
+    """Run `warren sessions delete`; with `ask` a user at a terminal has to confirm. Raises click.Abort where not."""
+    if ask and sys.stdin.isatty() and sys.stderr.isatty():
+        name = _find(options, name)
+        click.confirm(f"Delete session {name}?", abort=True, err=True)
+    _change(options, name, "deleted", lambda service: service.delete)
+
+
+def archive_session(options: Options, name: str) -> None:
+    """Run `warren sessions archive`."""
+    _change(options, name, "archived", lambda service: service.archive)
+
+
+def _find(options: Options, name: str) -> str:
+    async def work() -> str:
+        async with open_service(options, stored=True) as service:
+            return await resolve(service, name)
+
+    return execute(work, options)
+
+
+def _change(
+    options: Options,
+    name: str,
+    done: str,
+    operation: Callable[[SessionService], Callable[[str], Awaitable[None]]],
+) -> None:
+    """Do something to one session, and say so."""
+
+    async def work() -> str:
+        async with open_service(options, stored=True) as service:
+            session_id = await resolve(service, name)
+            await operation(service)(session_id)
+            return session_id
+
+    session_id = execute(work, options)
+    _show(options, {"session_id": session_id, done: True}, lambda streams: streams.write(f"{done} {session_id}\n"))
+
+
+def _show(options: Options, data: object, show: Callable[..., None], *args: Any) -> None:
+    streams = Streams()
+    if options.mode.json:
+        streams.write(codec.encode(data).decode() + "\n")
+    else:
+        show(streams, *args)

@@ -1,0 +1,149 @@
+"""Standard input, output and error: what may be missing, broken, a terminal or a pipe."""
+
+import contextlib
+import io
+import os
+import re
+import sys
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, TextIO, cast
+
+import attrs
+
+from warren.errors import InvalidParamsError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+STANDARD: Final = 3
+CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def visible(text: str) -> str:
+    """Return text without what would steer a terminal: control characters but line feed and tab become U+FFFD."""
+    return CONTROLS.sub("\ufffd", text)
+
+
+@attrs.define(slots=False)
+class Streams:
+    """The two ways out.
+
+    A reader that went away is no error: what is written from then on is dropped. Other errors of stdout (a full disk)
+    are raised as OSError, once; of errors of stderr nobody could be told.
+
+    Attributes:
+        out: for results.
+        err: for everything else.
+    """
+
+    out: TextIO = attrs.field(factory=lambda: sys.stdout)
+    err: TextIO = attrs.field(factory=lambda: sys.stderr)
+
+    @cached_property
+    def out_is_terminal(self) -> bool:
+        """Whether a person reads stdout as it is written."""
+        return self.out.isatty()
+
+    def write(self, text: str) -> None:
+        """Write text to stdout at once; on a terminal without control characters. Blocks while the reader does."""
+        _write(self.out, visible(text) if self.out_is_terminal else text)
+
+    def note(self, text: str, style: str = "") -> None:
+        """Write a line to stderr, in a style (rich's words) where it is a terminal."""
+        with contextlib.suppress(OSError):
+            if not self.err.isatty():
+                _write(self.err, f"{text}\n")
+                return
+            from rich.text import Text  # noqa: PLC0415 - only a terminal needs rich
+
+            self._console(self.err).print(Text(visible(text), style), soft_wrap=True)
+
+    def render(self, *renderables: "RenderableType") -> None:
+        """Write rich's own shapes to stdout."""
+        self._console(self.out).print(*renderables)
+
+    def _console(self, file: TextIO) -> "Console":
+        from rich.console import Console  # noqa: PLC0415 - only a terminal needs rich
+
+        pacified = cast("TextIO", _Pacified(file))
+        return Console(file=pacified, force_terminal=True, highlight=False, emoji=False, markup=False)
+
+
+@attrs.frozen
+class _Pacified:
+    """A terminal that may be gone, in the form rich writes to."""
+
+    file: TextIO
+
+    def write(self, text: str) -> int:
+        _write(self.file, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is left to flush: each write did."""
+
+    def isatty(self) -> bool:
+        return self.file.isatty()
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+
+def _write(file: TextIO, text: str) -> None:
+    try:
+        file.write(text)
+        file.flush()
+    except OSError as exc:
+        _drop_the_rest(file)
+        if not isinstance(exc, BrokenPipeError):
+            raise
+
+
+def _drop_the_rest(file: TextIO) -> None:
+    """Lead a file that cannot be written to nowhere, also for the flush at the interpreter's end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, file.fileno())
+    os.close(nowhere)
+
+
+def prepare_streams() -> None:
+    """Make the standard streams usable whatever the process was started with.
+
+    Closed ones are opened to nowhere, so that no file of the store gets their number; characters that the locale
+    cannot show are replaced instead of ending the command.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < STANDARD:
+        pass
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as we do
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - the same
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - the same
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
+
+
+def decode_prompt(raw: bytes) -> str:
+    """Return what a pipe or a terminal brought, without the newline at its end.
+
+    Raises InvalidParamsError (path `prompt`) for what is empty or not UTF-8.
+    """
+    try:
+        prompt = raw.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as exc:
+        raise InvalidParamsError(f"$.prompt: is not valid UTF-8 at byte {exc.start}", path="$.prompt") from None
+    if not prompt.strip():
+        raise InvalidParamsError("$.prompt: must not be empty", path="$.prompt")
+    return prompt
+
+
+def read_prompt(argument: str | None) -> str:
+    """Return the prompt: the argument, or all of stdin where it is `-` or left out.
+
+    Raises InvalidParamsError (path `prompt`) for an empty one, and where stdin is a terminal that nobody asked to read.
+    """
+    if argument is not None and argument != "-":
+        return decode_prompt(argument.encode())
+    if argument is None and sys.stdin.isatty():
+        raise InvalidParamsError("$.prompt: is missing; give it as an argument, or - to type it", path="$.prompt")
+    return decode_prompt(sys.stdin.buffer.read())

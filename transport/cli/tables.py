@@ -1,0 +1,139 @@
+"""Sessions and models as text: tables on a terminal, fields between tabs in a pipe."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from warren.messages import (
+    AssistantMessage,
+    Message,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.transport.cli.streams import Streams, visible
+from warren.views import HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
+
+GAPS: Final = re.compile(r"\s+")
+
+
+def show_list(streams: Streams, page: SessionPage) -> None:
+    """Show a page of sessions."""
+    if not page.sessions:
+        streams.note("no sessions")
+        return
+    show_table(
+        streams,
+        ("session", "updated", "messages", "tokens", "state", "model", "labels"),
+        [_row(summary) for summary in page.sessions],
+    )
+
+
+def show_table(streams: Streams, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Show rows: with titles and borders on a terminal, else as fields between tabs, one line a row."""
+    if not streams.out_is_terminal:
+        for row in rows:
+            streams.write("\t".join(_field(cell) for cell in row) + "\n")
+        return
+    from rich.table import Table  # noqa: PLC0415 - only a terminal needs rich
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for position, title in enumerate(titles):
+        table.add_column(title, overflow="fold", no_wrap=position == 0)
+    for row in rows:
+        table.add_row(*(_field(cell) for cell in row))
+    streams.render(table)
+
+
+def show_session(streams: Streams, view: SessionView, page: HistoryPage) -> None:
+    """Show a session: what it is, then its messages."""
+    streams.write("".join(f"{name + ':':<10}{value}\n" for name, value in facts(view)))
+    left_out = page.total - len(page.messages)
+    if left_out > 0:
+        streams.note(f"the newest {len(page.messages)} of {page.total} messages; --limit shows more", "dim")
+    for entry in page.messages:
+        _show_entry(streams, entry)
+
+
+def facts(view: SessionView) -> list[tuple[str, str]]:
+    """Return the heading of a session, name by name."""
+    state, usage = view.state, view.billing.usage
+    found = [
+        ("session", state.session_id),
+        ("state", f"{state.lifecycle}, turn running" if state.is_active else state.lifecycle),
+        ("model", state.model),
+        ("created", moment(state.created_at)),
+        ("updated", moment(state.updated_at)),
+        ("messages", str(state.message_count)),
+        ("tokens", f"{usage.input_tokens} in/{usage.output_tokens} out"),
+    ]
+    return found + ([("labels", labels(state.labels))] if state.labels else [])
+
+
+def entry_text(message: Message) -> tuple[str, str]:
+    """Return who speaks in a message, and its text."""
+    match message:
+        case SystemMessage(content=content):
+            return "system", content
+        case UserMessage(content=content):
+            return "user", content
+        case AssistantMessage(blocks=blocks, stop_reason=reason):
+            ending = "" if reason in ("end_turn", "tool_use") else f" ({reason})"
+            return f"assistant{ending}", "\n".join(filter(None, map(_block, blocks)))
+        case ToolResultsMessage(results=results):
+            return "tools", "\n".join(f"[{'error' if item.is_error else 'ok'}] {item.content}" for item in results)
+
+
+def moment(when: datetime) -> str:
+    """Return a time in the user's own zone."""
+    return f"{when.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def labels(found: Mapping[str, str]) -> str:
+    """Return labels as they are given on the command line."""
+    return " ".join(f"{key}={value}" for key, value in sorted(found.items()))
+
+
+def _row(summary: SessionSummary) -> tuple[str, ...]:
+    return (
+        summary.session_id,
+        moment(summary.updated_at),
+        str(summary.message_count),
+        str(summary.total_tokens),
+        summary.lifecycle,
+        summary.model,
+        labels(summary.labels),
+    )
+
+
+def _show_entry(streams: Streams, entry: HistoryEntry) -> None:
+    who, text = entry_text(entry.message)
+    if not streams.out_is_terminal:
+        streams.write(f"\n{who}:\n{text}\n")
+        return
+    from rich.markdown import Markdown  # noqa: PLC0415 - only a terminal needs rich
+    from rich.text import Text  # noqa: PLC0415 - the same
+
+    heading = Text(f"\n{who} · {moment(entry.created_at)}", "bold" if who == "user" else "dim")
+    spoken = isinstance(entry.message, AssistantMessage)
+    streams.render(heading, Markdown(visible(text)) if spoken else Text(visible(text)))
+
+
+def _block(block: object) -> str:
+    match block:
+        case TextBlock(text=text):
+            return text
+        case ReasoningBlock(text=text):
+            return f"(thinks) {text}" if text else ""
+        case ToolUseBlock(name=name, args=args, invalid_args=invalid):
+            return f"(calls {name} {invalid if invalid is not None else dict(args)})"
+    return ""
+
+
+def _field(text: str) -> str:
+    """Return text that stays within one field of one line."""
+    return visible(GAPS.sub(" ", text))

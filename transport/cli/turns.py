@@ -1,0 +1,188 @@
+"""A turn in front of a user: shown as it runs, interrupted by Ctrl-C; and the commands that run one."""
+
+import math
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from warren.errors import SessionNotRunningError, WarrenError
+from warren.events import Envelope
+from warren.service import OnEvent, SessionService
+from warren.transport.cli.ids import resolve
+from warren.transport.cli.options import Options
+from warren.transport.cli.runtime import execute, existing_store_of, open_service
+from warren.transport.cli.screen import Screen
+from warren.transport.cli.streams import Streams
+from warren.transport.providers import default_model
+from warren.transport.providers.registry import ECHO
+from warren.views import TurnResult
+
+T = TypeVar("T")
+Begin = Callable[[OnEvent], Awaitable[TurnResult]]
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+NO_MODEL: Final = "no API key is set: the built-in echo model answers; `warren models` lists the others"
+FIRST_WORDS: Final = "interrupting the turn; again exits at once"
+
+
+def run(options: Options, prompt: str) -> None:
+    """Run `warren run`. Raises what ended the turn."""
+
+    async def work() -> None:
+        async with open_service(options) as service:
+            screen = screen_of(options, service)
+            greet(options, screen.streams)
+            await take_turn(service, first_turn(service, options, prompt), screen)
+
+    execute(work, options)
+
+
+def resume(options: Options, name: str, prompt: Callable[[], str]) -> None:
+    """Run `warren resume`; the prompt is read once a store is known to be there. Raises what ended the turn."""
+    existing_store_of(options)
+    text = prompt()
+
+    async def work() -> None:
+        async with open_service(options, stored=True) as service:
+            session_id = await resolve(service, name)
+            await take_turn(service, next_turn(service, options, session_id, text), screen_of(options, service))
+
+    execute(work, options)
+
+
+def screen_of(options: Options, service: SessionService) -> Screen:
+    """Return the screen of a command; it says so where nothing is kept."""
+    screen = Screen.of(options, Streams())
+    screen.footnote = "" if service.capabilities().session_store else " · not stored"
+    return screen
+
+
+def greet(options: Options, streams: Streams) -> None:
+    """Tell a user at a terminal, who named no model and has set up none, who is going to answer."""
+    named = options.model is not None or options.provider is not None
+    if streams.err.isatty() and not named and not options.mode.json and default_model(os.environ) == ECHO:
+        streams.note(NO_MODEL, "dim")
+
+
+def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
+    """Return the start of a new session's first turn."""
+    return lambda on_event: service.create_session(
+        prompt,
+        model=options.model,
+        provider=options.provider,
+        system_prompt=options.system,
+        max_tokens=options.max_tokens,
+        labels=dict(options.label),
+        budget=options.budget,
+        on_event=on_event,
+    )
+
+
+def next_turn(service: SessionService, options: Options, session_id: str, prompt: str) -> Begin:
+    """Return the start of a turn of a session that exists; the options hold for this turn alone."""
+    return lambda on_event: service.start_turn(
+        session_id,
+        prompt,
+        model=options.model,
+        provider=options.provider,
+        max_tokens=options.max_tokens,
+        budget=options.budget,
+        on_event=on_event,
+    )
+
+
+@attrs.define(eq=False)
+class _Running:
+    """A turn on its way from the service to the screen. Nothing here waits for the screen but its own task."""
+
+    service: SessionService
+    screen: Screen
+    session_id: str = ""
+    begun: trio.Event = attrs.field(factory=trio.Event)
+    stoppable: bool = True
+    _send: trio.MemorySendChannel[Envelope | str] = attrs.field(init=False)
+    _receive: trio.MemoryReceiveChannel[Envelope | str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._send, self._receive = trio.open_memory_channel[Envelope | str](math.inf)
+
+    def on_event(self, envelope: Envelope) -> None:
+        self.session_id = envelope.session_id
+        self.begun.set()
+        self._send.send_nowait(envelope)
+
+    async def run(self, begin: Begin) -> TurnResult | WarrenError:
+        """Run the turn and show it; the last event is on the screen when this returns."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._show)
+            with self._send:
+                outcome = await _outcome(begin(self.on_event))
+                self.stoppable = False
+        if not isinstance(outcome, WarrenError):
+            await trio.to_thread.run_sync(self.screen.finish, outcome)
+        return outcome
+
+    async def _show(self) -> None:
+        """Show what comes, in a thread: a reader of stdout that stands still must not stop the turn or Ctrl-C."""
+        async for item in self._receive:
+            items = [item, *_waiting(self._receive)]
+            await trio.to_thread.run_sync(self.screen.show, items)
+
+    async def interrupt(self) -> None:
+        """Ask the service to end the turn, once it has begun: before that there is nothing to interrupt."""
+        self.stoppable = False
+        self._send.send_nowait(FIRST_WORDS)
+        await self.begun.wait()
+        outcome = await _outcome(self.service.interrupt(self.session_id))
+        if isinstance(outcome, WarrenError) and not isinstance(outcome, SessionNotRunningError):
+            raise outcome
+
+
+async def take_turn(service: SessionService, begin: Begin, screen: Screen) -> TurnResult:
+    """Run one turn in front of the user and return its result, shown already. Raises what ended the turn.
+
+    The first Ctrl-C (or SIGTERM) interrupts the turn through the service, so that what came of it is stored; another
+    one, or one when the turn is over, ends the process at once, by that signal.
+    """
+    running = _Running(service, screen)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_listen, running)
+        outcome = await running.run(begin)
+        nursery.cancel_scope.cancel()
+    if isinstance(outcome, WarrenError):
+        raise outcome
+    return outcome
+
+
+async def _listen(running: _Running, *, task_status: trio.TaskStatus[None]) -> None:
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(*SIGNALS) as signals:
+            task_status.started()
+            async for number in signals:
+                if not running.stoppable:
+                    die_of(number)
+                nursery.start_soon(running.interrupt)
+
+
+def die_of(number: int) -> None:
+    """End the process at once by a signal, as if nobody had listened for it: its parent sees why."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+async def _outcome(call: Awaitable[T]) -> T | WarrenError:
+    """Return what a call returns or refuses with, so that no nursery wraps it."""
+    try:
+        return await call
+    except WarrenError as exc:
+        return exc
+
+
+def _waiting(channel: trio.MemoryReceiveChannel[Envelope | str]) -> list[Envelope | str]:
+    items = []
+    while channel.statistics().current_buffer_used:
+        items.append(channel.receive_nowait())
+    return items

@@ -1,0 +1,123 @@
+"""JSON-RPC 2.0 as plain functions: reads one message, writes results, errors and notifications. No I/O."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from warren import codec
+from warren.errors import AgentError, InvalidParamsError, WarrenError
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INTERNAL_ERROR: Final = -32603
+MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params"})
+SHOWN: Final = 80
+
+Id = str | int | float | None
+"""What a request is answered under; None where its own id could not be read."""
+
+
+@attrs.frozen
+class Request:
+    """A call that gets exactly one reply, under its `id`. `params` are as they came, `{}` where there were none."""
+
+    id: Id
+    method: str
+    params: Any
+
+
+@attrs.frozen
+class Notification:
+    """A call that gets no reply, whatever comes of it. `params` are as they came, `{}` where there were none."""
+
+    method: str
+    params: Any
+
+
+@attrs.frozen
+class Refusal:
+    """A message that is no request: `number` and `error` say why, for a reply under `id`."""
+
+    id: Id
+    number: int
+    error: WarrenError
+
+
+def read(raw: str | bytes) -> Request | Notification | Refusal:
+    """Return what one message says; never raises. `bytes` stand for UTF-8 text.
+
+    Members that JSON-RPC does not know are refused, as are batches and null ids: a reply to them could not be told
+    apart from the reply to a message that was not understood.
+    """
+    try:
+        data = codec.parse(raw)
+    except ValueError as exc:
+        return _refusal(None, f"$: not JSON: {exc}", "$", PARSE_ERROR)
+    if isinstance(data, list):
+        return _refusal(None, "$: batches are not supported: send one request a message", "$")
+    if not isinstance(data, dict):
+        return _refusal(None, "$: a request must be an object", "$")
+    return _read_object(data)
+
+
+def result(request_id: Id, value: object) -> bytes:
+    """Return the reply of a request that went well; `value` is plain data or a domain object."""
+    return codec.encode({"jsonrpc": "2.0", "id": request_id, "result": value})
+
+
+def error(request_id: Id, exc: WarrenError, number: int | None = None) -> bytes:
+    """Return the reply of a request that failed: `number` or else that of the error table, and the body as `data`."""
+    code = exc.numbers.jsonrpc if number is None else number
+    shown = {"code": code, "message": exc.message, "data": exc.body()}
+    return codec.encode({"jsonrpc": "2.0", "id": request_id, "error": shown})
+
+
+def notification(method: str, params: object) -> bytes:
+    """Return a message that asks for no reply; `params` is an object as plain data or a domain object."""
+    return codec.encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def unknown_method(request_id: Id, method: str) -> bytes:
+    """Return the reply to a method that nobody knows."""
+    exc = InvalidParamsError(f"$.method: unknown method {shorten(method)}", path="$.method")
+    return error(request_id, exc, METHOD_NOT_FOUND)
+
+
+def internal_error(request_id: Id) -> bytes:
+    """Return the reply to a request whose handler failed in a way that is our fault; it says nothing of how."""
+    return error(request_id, AgentError("internal error", cause="internal"), INTERNAL_ERROR)
+
+
+def invalid_request(message: str) -> bytes:
+    """Return the reply to what is no request at all."""
+    return error(None, InvalidParamsError(f"$: {message}", path="$"), INVALID_REQUEST)
+
+
+def shorten(text: str) -> str:
+    """Return what a client sent in quotes, cut to a length that fits an error message."""
+    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
+
+
+def _read_object(data: Mapping[str, Any]) -> Request | Notification | Refusal:
+    request_id = data.get("id")
+    if "id" in data and not _is_id(request_id):
+        return _refusal(None, "$.id: must be a string or a number", "$.id")
+    if data.get("jsonrpc") != "2.0":
+        return _refusal(request_id, '$.jsonrpc: must be "2.0"', "$.jsonrpc")
+    if not isinstance(data.get("method"), str):
+        return _refusal(request_id, "$.method: must be a string", "$.method")
+    if unknown := data.keys() - MEMBERS:
+        path = f"$.{min(unknown)[:SHOWN]}"
+        return _refusal(request_id, f"{path}: is not a member of a request", path)
+    params = data.get("params", {})
+    return Request(request_id, data["method"], params) if "id" in data else Notification(data["method"], params)
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _refusal(request_id: Id, message: str, path: str, number: int = INVALID_REQUEST) -> Refusal:
+    return Refusal(request_id, number, InvalidParamsError(message, path=path))

@@ -1,0 +1,147 @@
+"""What waits to be sent to one client: bounded, in order, told apart by session. No I/O."""
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from warren.events import DELTAS, Envelope, StreamTruncated
+from warren.journal import merge
+
+PRESSURE: Final = 4
+MERGED_TEXT: Final = 16 * 1024
+
+
+@attrs.define
+class _Gap:
+    """The place in the queue where events of a session found no room."""
+
+    session_id: str
+    resume_after: int
+    timestamp: datetime
+    dropped: int = 0
+
+    def marker(self) -> Envelope:
+        event = StreamTruncated(self.dropped, self.resume_after)
+        return Envelope(self.session_id, self.resume_after, self.timestamp, event)
+
+
+@attrs.define(eq=False)
+class Outbox:
+    """The outbound queue of one connection.
+
+    Where it fills up, adjacent deltas become one. Events that still find no room are dropped; the client learns of them
+    by one `stream_truncated` a session and gap, in their place. Replies are never dropped: whoever calls `reply` bounds
+    them.
+
+    Attributes:
+        capacity: events that may wait.
+        notify: called, without arguments, whenever there is something to take. It must not block.
+    """
+
+    capacity: int
+    notify: Callable[[], None] = lambda: None
+    _items: deque[Envelope | bytes | _Gap] = attrs.field(factory=deque, init=False)
+    _gaps: dict[str, _Gap] = attrs.field(factory=dict, init=False)
+    _events: int = attrs.field(default=0, init=False)
+    _full: bool = attrs.field(default=False, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def replies(self) -> int:
+        """How many replies wait."""
+        return len(self._items) - self._events - len(self._gaps)
+
+    def event(self, envelope: Envelope) -> None:
+        """Add an event, or count it as dropped where there is no room. Never waits; does nothing once closed."""
+        if self._closed:
+            return
+        if not self._full and self._events >= self.capacity:
+            self._make_room()
+        if self._full:
+            self._drop(envelope)
+        else:
+            self._events += 1
+            self._items.append(envelope)
+        self.notify()
+
+    def reply(self, frame: bytes) -> None:
+        """Add a reply, ready to send: it leaves after everything that was added before it."""
+        if not self._closed:
+            self._items.append(frame)
+            self.notify()
+
+    def take(self) -> list[Envelope | bytes]:
+        """Return everything that waits, in order, and forget it; where much waits, adjacent deltas come as one.
+
+        Merging may move a delta before events of other sessions and before replies to other requests, never before
+        something of its own session.
+        """
+        crowded = self._events > PRESSURE
+        taken = [item.marker() if isinstance(item, _Gap) else item for item in self._items]
+        self._clear()
+        return _merged(taken) if crowded else taken
+
+    def close(self) -> None:
+        """Forget what waits and take no more: the client is gone."""
+        self._closed = True
+        self._clear()
+
+    def _make_room(self) -> None:
+        """Merge what can be merged; it is worth the while of doing it again only where that halves the queue."""
+        kept = _merged([item for item in self._items if not isinstance(item, _Gap)])
+        self._items = deque(kept)
+        self._events = sum(not isinstance(item, bytes) for item in kept)
+        self._full = self._events > self.capacity // 2
+
+    def _drop(self, envelope: Envelope) -> None:
+        resume_after, missing = _extent(envelope)
+        gap = self._gaps.get(envelope.session_id)
+        if gap is None:
+            self._gaps[envelope.session_id] = gap = _Gap(envelope.session_id, resume_after, envelope.timestamp)
+            self._items.append(gap)
+        gap.dropped += missing
+
+    def _clear(self) -> None:
+        self._items.clear()
+        self._gaps.clear()
+        self._events = 0
+        self._full = False
+
+
+def _merged(items: list[Envelope | bytes]) -> list[Envelope | bytes]:
+    merged: list[Envelope | bytes] = []
+    newest: dict[str, tuple[int, Envelope]] = {}
+    for item in items:
+        if isinstance(item, bytes):
+            merged.append(item)
+            continue
+        index, before = newest.get(item.session_id, (-1, None))
+        both = _merge(before, item) if before is not None else None
+        if both is None:
+            newest[item.session_id] = (len(merged), item)
+            merged.append(item)
+        else:
+            merged[index] = both
+            newest[item.session_id] = (index, both)
+    return merged
+
+
+def _extent(envelope: Envelope) -> tuple[int, int]:
+    """Return after which seq the log has what an envelope says, and how many events that is."""
+    if isinstance(envelope.event, StreamTruncated):
+        return envelope.event.resume_after, envelope.event.dropped
+    first = envelope.first_seq or envelope.seq
+    return first - 1, envelope.seq - first + 1
+
+
+def _merge(left: Envelope, right: Envelope) -> Envelope | None:
+    """Merge two deltas, up to a size: adding to an ever longer text would copy it each time."""
+    if isinstance(left.event, DELTAS) and len(left.event.delta) >= MERGED_TEXT:
+        return None
+    return merge(left, right)

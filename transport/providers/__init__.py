@@ -1,0 +1,91 @@
+"""Ways to models: `echo` and `scripted` offline, `openai` and `anthropic` over one shared HTTP client."""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from warren.model import Provider, Providers
+from warren.transport.providers.echo import EchoProvider
+from warren.transport.providers.registry import KnownModel, Registry, default_model, known_models
+from warren.transport.providers.scripted import (
+    Script,
+    ScriptedCall,
+    ScriptedError,
+    ScriptedProvider,
+    ScriptedStep,
+    load_script,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = [
+    "EchoProvider",
+    "KnownModel",
+    "Script",
+    "ScriptedCall",
+    "ScriptedError",
+    "ScriptedProvider",
+    "ScriptedStep",
+    "default_model",
+    "known_models",
+    "load_script",
+    "open_providers",
+]
+
+CLOSE_SECONDS: Final = 2.0
+
+
+@asynccontextmanager
+async def open_providers(
+    environ: Mapping[str, str] | None = None,
+    *,
+    inactivity: float = 300.0,
+    client: "httpx.AsyncClient | None" = None,
+    extra: Mapping[str, Provider] | None = None,
+) -> AsyncIterator[Providers]:
+    """Open the ways to models; what they share is closed on leaving.
+
+    `environ` (the process's environment unless given, read now) holds the keys and addresses: OPENAI_API_KEY,
+    OPENAI_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL. `inactivity` is how long a server may be silent, in seconds,
+    before and within its answer. `client` replaces the shared HTTP client and stays the caller's to close. `extra` adds
+    providers of the program's own under their names; they come before the built-in ones.
+
+    Trap: a call outlives the providers at its own risk; leave this context after the runtime that uses it.
+    """
+    connection = _Connection(client)
+    environ = dict(os.environ if environ is None else environ)
+    try:
+        yield Registry(environ, dict(extra or {}), inactivity, connection.get)
+    finally:
+        await connection.close()
+
+
+@attrs.define
+class _Connection:
+    """The shared client, made when it is needed first: importing httpx and reading certificates take time."""
+
+    given: "httpx.AsyncClient | None"
+    made: "httpx.AsyncClient | None" = None
+    closed: bool = False
+
+    def get(self) -> "httpx.AsyncClient":
+        if self.closed:
+            raise RuntimeError("these providers are closed: open_providers() was left")
+        if self.given is not None:
+            return self.given
+        if self.made is None:
+            from warren.transport.providers import remote  # noqa: PLC0415 - as the docstring says
+
+            self.made = remote.new_client()
+        return self.made
+
+    async def close(self) -> None:
+        self.closed = True
+        if self.made is not None:
+            with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                await self.made.aclose()

@@ -1,0 +1,134 @@
+"""Putting an answer together from its pieces: tool calls from fragments, token counts. No I/O."""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import attrs
+
+from warren import codec
+from warren.messages import AssistantMessage, Block, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
+from warren.model import ModelReply
+from warren.transport.providers import wire
+from warren.usage import Usage
+
+BYTES_PER_TOKEN: Final = 4
+
+
+@attrs.define
+class Call:
+    """One tool call, as far as it has arrived."""
+
+    id: str = ""
+    name: str = ""
+    _fragments: list[str] = attrs.field(factory=list)
+
+    @property
+    def arguments(self) -> str:
+        """What has arrived of the arguments' JSON."""
+        return "".join(self._fragments)
+
+    def add(self, name: str, arguments: str) -> None:
+        """Take the next fragment; the name may come once, in every fragment, or in parts."""
+        if name.startswith(self.name):
+            self.name = name
+        elif name:
+            self.name += name
+        if arguments:
+            self._fragments.append(arguments)
+
+    def is_whole(self) -> bool:
+        """Whether the arguments are a JSON object already, so that nothing can follow."""
+        if not self._fragments or not self._fragments[-1].rstrip().endswith("}"):
+            return False  # spares parsing after nearly every fragment
+        return parse_arguments(self.arguments)[1] is None
+
+    def block(self, taken: set[str]) -> ToolUseBlock:
+        """Return the call, under an id that is not in `taken`; the id is added there."""
+        args, invalid = parse_arguments(self.arguments)
+        own = self.id if self.id and self.id not in taken else f"call_{uuid.uuid4().hex}"
+        taken.add(own)
+        return ToolUseBlock(own, self.name, args, invalid)
+
+
+@attrs.define
+class ToolCalls:
+    """Tool calls of one answer, put together from fragments that say by an index which call they belong to."""
+
+    _calls: list[Call] = attrs.field(factory=list)
+    _open: dict[int, Call] = attrs.field(factory=dict)
+    _last: int = 0
+
+    def add(self, index: object, call_id: str, name: str, arguments: str) -> None:
+        """Take a fragment. Servers that leave the index out, or give every call the same one, are understood."""
+        if type(index) is int:
+            self._last = index
+        call = self._open.get(self._last)
+        if call is None or _begins_another(call, call_id, name, arguments):
+            call = self._open[self._last] = Call()
+            self._calls.append(call)
+        call.id = call.id or call_id
+        call.add(name, arguments)
+
+    def blocks(self, taken: set[str]) -> Iterator[ToolUseBlock]:
+        """Yield the calls in the order they began, under ids of their own."""
+        return (call.block(taken) for call in self._calls)
+
+
+def _begins_another(call: Call, call_id: str, name: str, arguments: str) -> bool:
+    """Tell whether a fragment under a known index is the first one of another call."""
+    if not name or (call_id and call_id == call.id):
+        return False
+    if call_id and call.id and name != call.name and not call.arguments:
+        return True
+    return bool(arguments.strip()) and call.is_whole()
+
+
+def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
+    """Return a call's arguments, and the text where it is not a JSON object. Nothing and `null` are no arguments."""
+    if raw.strip() in ("", "null"):
+        return {}, None
+    try:
+        args = wire.parse(raw)
+    except ValueError:
+        return {}, raw
+    return (args, None) if isinstance(args, dict) else ({}, raw)
+
+
+@attrs.frozen
+class Counts:
+    """The tokens that a server reports; None where it says nothing. `input` includes cached tokens."""
+
+    input: int | None = None
+    output: int | None = None
+    created: int = 0
+    read: int = 0
+
+    def usage(self, sent: int, blocks: Iterable[Block]) -> Usage:
+        """Return the usage; what is missing is estimated from the bytes sent and answered, four a token.
+
+        An input of 0 counts as not reported: no request is empty.
+        """
+        if self.input and self.output is not None:
+            return Usage(self.input, self.output, self.created, self.read)
+        guess = -(-sum(_size(block) for block in blocks) // BYTES_PER_TOKEN)
+        return Usage(
+            self.input or sent // BYTES_PER_TOKEN, self.output or guess, self.created, self.read, estimated=True
+        )
+
+
+def reply(blocks: tuple[Block, ...], stop_reason: StopReason, counts: Counts, sent: int) -> ModelReply:
+    """Return the whole answer; one that calls tools and claims to be at its end stopped for the tools."""
+    calls = any(isinstance(block, ToolUseBlock) for block in blocks)
+    reason = "tool_use" if calls and stop_reason == "end_turn" else stop_reason
+    return ModelReply(AssistantMessage(blocks, reason), counts.usage(sent, blocks))
+
+
+def _size(block: Block) -> int:
+    match block:
+        case TextBlock() | ReasoningBlock():
+            return len(block.text.encode())
+        case ToolUseBlock():
+            return len(block.name) + len((block.invalid_args or "").encode() or codec.encode(block.args))
+        case _:
+            return 0

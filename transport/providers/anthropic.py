@@ -1,0 +1,295 @@
+"""The Anthropic messages protocol. No I/O."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from warren import codec
+from warren.messages import (
+    AssistantMessage,
+    Block,
+    Message,
+    ReasoningBlock,
+    StopReason,
+    SystemMessage,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UnknownBlock,
+    UserMessage,
+)
+from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.tools import ToolSpec
+from warren.transport.providers import failures, wire
+from warren.transport.providers.accumulate import Call, Counts, reply
+from warren.transport.providers.dialect import known_calls
+from warren.transport.providers.settings import Endpoint
+
+VERSION: Final = "2023-06-01"
+MAX_TOKENS: Final = 32_000
+MAX_TOKENS_OF_OLD_MODELS: Final = 4_096
+METADATA: Final = "anthropic"
+"""The key under which a reasoning block's metadata keeps what the protocol wants back verbatim."""
+
+_STOP: Final[Mapping[str, StopReason]] = {
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "stop_sequence": "stop_sequence",
+    "refusal": "content_filter",
+}
+
+
+@attrs.frozen
+class MessagesDialect:
+    """Anthropic messages, streamed."""
+
+    def url(self, endpoint: Endpoint) -> str:
+        """Return the address that requests go to; the base URL may or may not end with the version."""
+        return f"{endpoint.url.removesuffix('/v1')}/v1/messages"
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        """Return the headers that go with every request."""
+        return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
+
+    def payload(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:  # noqa: ARG002 - of the protocol
+        """Return a request's body; the answer's cap is required here, so that one is always sent."""
+        system = (message.content for message in request.messages if isinstance(message, SystemMessage))
+        body: dict[str, Any] = {
+            "model": request.model,
+            "messages": to_wire(request.messages),
+            "max_tokens": request.max_tokens or _most_tokens(request.model),
+            "stream": True,
+        }
+        if instructions := "\n\n".join(text for text in system if text.strip()):
+            body["system"] = instructions
+        if request.tools:
+            body["tools"] = [_tool(spec) for spec in request.tools]
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        return body
+
+    def answer(self, request: ModelRequest, endpoint: Endpoint) -> "MessagesAnswer":
+        """Return what takes the answer to a request."""
+        return MessagesAnswer(endpoint, known_calls(request))
+
+
+@attrs.define
+class _Part:
+    """One content block, as far as it has arrived."""
+
+    kind: str
+    start: dict[str, Any]
+    text: list[str] = attrs.field(factory=list)
+    signature: list[str] = attrs.field(factory=list)
+    call: Call = attrs.field(factory=Call)
+
+    def block(self, taken: set[str]) -> Block | None:
+        """Return the block, or None where nothing has arrived of it."""
+        text = "".join(self.text)
+        match self.kind:
+            case "text":
+                return TextBlock(text) if text else None
+            case "thinking":
+                kept = {"type": "thinking", **_rest(self.start, "thinking"), "signature": "".join(self.signature)}
+                return ReasoningBlock(text, {METADATA: kept}) if text or kept["signature"] else None
+            case "redacted_thinking":
+                return ReasoningBlock("", {METADATA: self.start})
+            case "tool_use":
+                return self._called().block(taken)
+            case _:
+                return UnknownBlock(self.kind, _rest(self.start, "type"))
+
+    def _called(self) -> Call:
+        """Return the call; some servers give its arguments whole at the start, in place of fragments."""
+        if not self.call.arguments and (given := wire.as_object(self.start.get("input"))):
+            self.call.add("", codec.encode(given).decode())
+        return self.call
+
+
+@attrs.define
+class MessagesAnswer:
+    """One answer, put together from its events; see `dialect.Answer`."""
+
+    _endpoint: Endpoint
+    _taken: set[str]
+    complete: bool = False
+    closed: bool = False
+    _parts: dict[int, _Part] = attrs.field(factory=dict)
+    _stop_reason: StopReason = "end_turn"
+    _usage: dict[str, Any] = attrs.field(factory=dict)
+
+    def feed(self, data: str) -> list[Piece]:
+        """Take the next event of the stream and return its pieces. Raises ProviderError."""
+        if not data.strip():
+            return []
+        event = wire.parse_object(data)
+        take = _EVENTS.get(wire.as_text(event.get("type")))
+        return take(self, event) if take is not None else []
+
+    def whole(self, data: str) -> list[Piece]:
+        """Take the plain JSON of an answer that was not streamed. Raises ProviderError."""
+        message = wire.parse_object(data)
+        if message.get("error"):
+            self._error(message)
+        pieces = self._message_start({"message": message})
+        for index, block in enumerate(wire.as_list(message.get("content"))):
+            pieces += self._block_start({"index": index, "content_block": block})
+        self._message_delta({"delta": message})
+        self.complete = self.closed = True
+        return pieces
+
+    def reply(self, sent: int) -> ModelReply:
+        """Return the whole; `sent` is the size of the request in bytes, for estimates."""
+        parts = (self._parts[index].block(self._taken) for index in sorted(self._parts))
+        blocks = tuple(block for block in parts if block is not None)
+        return reply(blocks, self._stop_reason, _counts(self._usage), sent)
+
+    def _message_start(self, event: dict[str, Any]) -> list[Piece]:
+        self._usage |= wire.as_object(wire.as_object(event.get("message")).get("usage"))
+        return []
+
+    def _block_start(self, event: dict[str, Any]) -> list[Piece]:
+        """Open a block; an answer that was not streamed has its whole content here."""
+        start = wire.as_object(event.get("content_block"))
+        part = _Part(wire.as_text(start.get("type")), start)
+        self._parts[_index(event)] = part
+        part.call = Call(id=wire.as_text(start.get("id")))
+        part.call.add(wire.as_text(start.get("name")), "")
+        part.signature.append(wire.as_text(start.get("signature")))
+        return _said(part, wire.as_text(start.get("text")) or wire.as_text(start.get("thinking")))
+
+    def _block_delta(self, event: dict[str, Any]) -> list[Piece]:
+        part = self._parts.get(_index(event))
+        delta = wire.as_object(event.get("delta"))
+        if part is None:
+            return []
+        part.signature.append(wire.as_text(delta.get("signature")))
+        part.call.add("", wire.as_text(delta.get("partial_json")))
+        return _said(part, wire.as_text(delta.get("text")) or wire.as_text(delta.get("thinking")))
+
+    def _message_delta(self, event: dict[str, Any]) -> list[Piece]:
+        """Take the stop reason and the token counts, which replace those of the start."""
+        self._usage |= {name: count for name, count in wire.as_object(event.get("usage")).items() if count is not None}
+        if stop := wire.as_text(wire.as_object(event.get("delta")).get("stop_reason")):
+            self._stop_reason = _STOP.get(stop, "end_turn")
+            self.complete = True
+        return []
+
+    def _message_stop(self, _event: dict[str, Any]) -> list[Piece]:
+        self.complete = self.closed = True
+        return []
+
+    def _error(self, event: dict[str, Any]) -> list[Piece]:
+        raise failures.in_stream(self._endpoint, event.get("error"))
+
+
+_EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], list[Piece]]]] = {
+    "message_start": MessagesAnswer._message_start,  # noqa: SLF001 - the table belongs to the class
+    "content_block_start": MessagesAnswer._block_start,  # noqa: SLF001
+    "content_block_delta": MessagesAnswer._block_delta,  # noqa: SLF001
+    "message_delta": MessagesAnswer._message_delta,  # noqa: SLF001
+    "message_stop": MessagesAnswer._message_stop,  # noqa: SLF001
+    "error": MessagesAnswer._error,  # noqa: SLF001
+}
+
+
+def _said(part: _Part, text: str) -> list[Piece]:
+    if not text:
+        return []
+    part.text.append(text)
+    match part.kind:
+        case "text":
+            return [TextPiece(text)]
+        case "thinking":
+            return [ReasoningPiece(text)]
+        case _:
+            return []
+
+
+def _index(event: dict[str, Any]) -> int:
+    index = event.get("index")
+    return index if type(index) is int else 0
+
+
+def to_wire(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return a transcript in the protocol's form; system messages go elsewhere.
+
+    Messages of one role in a row become one. Blank text, unknown blocks and reasoning without this provider's
+    signature are refused there and left out, as is a message with nothing else in it.
+    """
+    turns: list[dict[str, Any]] = []
+    for role, content in map(_turn, messages):
+        if content and turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += content
+        elif content:
+            turns.append({"role": role, "content": content})
+    if not turns or turns[-1]["role"] == "assistant":
+        turns.append({"role": "user", "content": _text(wire.CONTINUE)})
+    return turns
+
+
+def _turn(message: Message) -> tuple[str, list[dict[str, Any]]]:
+    match message:
+        case SystemMessage():
+            return "user", []
+        case UserMessage():
+            return "user", _text(message.content)
+        case ToolResultsMessage():
+            return "user", [_result(result) for result in message.results]
+        case AssistantMessage():
+            return "assistant", [part for block in message.blocks for part in _block(block)]
+
+
+def _block(block: Block) -> Sequence[dict[str, Any]]:
+    match block:
+        case TextBlock():
+            return _text(block.text)
+        case ToolUseBlock():
+            call = {"id": wire.call_id(block.id), "name": wire.call_name(block.name), "input": dict(block.args)}
+            return [{"type": "tool_use", **call}]
+        case ReasoningBlock():
+            return _thought(block)
+        case UnknownBlock():
+            return []
+
+
+def _thought(block: ReasoningBlock) -> list[dict[str, Any]]:
+    kept = wire.as_object((block.metadata or {}).get(METADATA))
+    if kept.get("type") == "redacted_thinking":
+        return [kept]
+    return [{**kept, "thinking": block.text}] if kept.get("signature") else []
+
+
+def _text(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire.call_id(result.tool_use_id)}
+    if result.content:
+        answer["content"] = result.content
+    return answer | ({"is_error": True} if result.is_error else {})
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {"name": spec.name, "description": spec.description, "input_schema": spec.input_schema}
+
+
+def _most_tokens(model: str) -> int:
+    return MAX_TOKENS_OF_OLD_MODELS if model.startswith("claude-3") else MAX_TOKENS
+
+
+def _rest(data: dict[str, Any], without: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != without}
+
+
+def _counts(usage: dict[str, Any]) -> Counts:
+    """Return the counts; the protocol counts cached input apart."""
+    fresh = wire.as_count(usage.get("input_tokens"))
+    created = wire.as_count(usage.get("cache_creation_input_tokens")) or 0
+    read = wire.as_count(usage.get("cache_read_input_tokens")) or 0
+    whole = None if fresh is None else fresh + created + read
+    return Counts(whole, wire.as_count(usage.get("output_tokens")), created, read)

@@ -1,0 +1,59 @@
+"""What an HTTP provider's protocol has to say for itself; the calling and the streaming is shared."""
+
+from typing import Any, Protocol
+
+from warren.messages import AssistantMessage
+from warren.model import ModelReply, ModelRequest, Piece
+from warren.transport.providers.settings import Endpoint
+
+
+class Answer(Protocol):
+    """One answer, put together from its events. No I/O."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the model has said why it stopped: only token counts may follow."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether the protocol's last event has come: nothing follows."""
+        ...
+
+    def feed(self, data: str) -> list[Piece]:
+        """Take the next event of a stream and return its pieces. Raises ProviderError."""
+        ...
+
+    def whole(self, data: str) -> list[Piece]:
+        """Take the plain JSON of an answer that was not streamed. Raises ProviderError."""
+        ...
+
+    def reply(self, sent: int) -> ModelReply:
+        """Return the whole; `sent` is the size of the request in bytes, for estimates."""
+        ...
+
+
+class Dialect(Protocol):
+    """A protocol: requests from ours to its form, answers back."""
+
+    def url(self, endpoint: Endpoint) -> str:
+        """Return the address that requests go to."""
+        ...
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        """Return the headers that go with every request."""
+        ...
+
+    def payload(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
+        """Return a request's body."""
+        ...
+
+    def answer(self, request: ModelRequest, endpoint: Endpoint) -> Answer:
+        """Return what takes the answer to a request."""
+        ...
+
+
+def known_calls(request: ModelRequest) -> set[str]:
+    """Return the ids of all tool calls in a transcript: an answer's calls get others."""
+    answers = (message for message in request.messages if isinstance(message, AssistantMessage))
+    return {call.id for answer in answers for call in answer.tool_calls}

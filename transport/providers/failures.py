@@ -1,0 +1,172 @@
+"""Turning what a server refuses into a ProviderError that says truly whether to try again. No I/O."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any, Final
+
+import attrs
+
+from warren.errors import ProviderError
+from warren.transport.providers import wire
+from warren.transport.providers.settings import Endpoint
+
+LONGEST_QUOTE: Final = 300
+UNAUTHORIZED: Final = 401
+SERVER_FAULTS: Final = range(500, 600)
+REQUEST_FAULTS: Final = range(400, 500)
+_TOO_LONG: Final = re.compile(r"context.{0,12}(length|window|size)|prompt is too long", re.IGNORECASE)
+
+
+@attrs.frozen
+class Verdict:
+    """What is wrong, in one word, and whether trying again may help."""
+
+    cause: str
+    retryable: bool
+
+
+_STATUS: Final = {
+    400: Verdict("bad_request", retryable=False),
+    401: Verdict("unauthorized", retryable=False),
+    402: Verdict("quota", retryable=False),
+    403: Verdict("forbidden", retryable=False),
+    404: Verdict("not_found", retryable=False),
+    408: Verdict("timeout", retryable=True),
+    409: Verdict("conflict", retryable=True),
+    413: Verdict("too_large", retryable=False),
+    425: Verdict("rate_limited", retryable=True),
+    429: Verdict("rate_limited", retryable=True),
+    501: Verdict("bad_request", retryable=False),
+    503: Verdict("overloaded", retryable=True),
+    504: Verdict("timeout", retryable=True),
+    529: Verdict("overloaded", retryable=True),
+}
+# Error types and codes that say more than the status they come with.
+_PRECISE: Final = {
+    "insufficient_quota": Verdict("quota", retryable=False),
+    "billing_error": Verdict("quota", retryable=False),
+    "context_length_exceeded": Verdict("context_length", retryable=False),
+    "exceed_context_size_error": Verdict("context_length", retryable=False),
+    "overloaded_error": _STATUS[529],
+}
+# The others: needed where an error comes inside a stream, without a status.
+_KINDS: Final = {
+    "api_error": Verdict("server_error", retryable=True),
+    "server_error": Verdict("server_error", retryable=True),
+    "rate_limit_error": _STATUS[429],
+    "rate_limit_exceeded": _STATUS[429],
+    "timeout_error": _STATUS[408],
+    "authentication_error": _STATUS[401],
+    "invalid_api_key": _STATUS[401],
+    "permission_error": _STATUS[403],
+    "not_found_error": _STATUS[404],
+    "model_not_found": _STATUS[404],
+    "request_too_large": _STATUS[413],
+    "invalid_request_error": _STATUS[400],
+}
+
+
+def refused(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
+    """Return the error of an answer other than 200."""
+    error = _error_of(body)
+    verdict = _judge(status, error)
+    retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), verdict.retryable)
+    return ProviderError(
+        _refusal(endpoint, status, _message_of(error)),
+        cause=verdict.cause,
+        retryable=retryable,
+        retry_after=retry_after(headers, datetime.now(UTC)),
+        details={"provider": endpoint.vendor.name, "status": status},
+    )
+
+
+def in_stream(endpoint: Endpoint, error: object) -> ProviderError:
+    """Return the error that a server reports inside a stream, or in the body of an answer with status 200."""
+    data = error if isinstance(error, dict) else {"message": wire.as_text(error)}
+    verdict = _judge(None, data)
+    text = f"{endpoint.vendor.name} broke off: {_quote(endpoint, _message_of(data)) or verdict.cause}"
+    details = {"provider": endpoint.vendor.name}
+    return ProviderError(text, cause=verdict.cause, retryable=verdict.retryable, details=details)
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return the wait in seconds that the headers ask for: `retry-after-ms`, or `retry-after` as seconds or a date."""
+    if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after", "")
+    if (seconds := _number(value)) is not None:
+        return seconds
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) and number >= 0 else None
+
+
+def _error_of(body: str) -> dict[str, Any]:
+    """Return the error object of a body, whose form differs from server to server."""
+    try:
+        data = wire.as_object(wire.parse(body))
+    except ValueError:
+        data = {}
+    error = data.get("error")
+    if isinstance(error, dict):
+        return error
+    return data | ({"message": error} if isinstance(error, str) else {}) if data else {"message": body}
+
+
+def _message_of(error: Mapping[str, Any]) -> str:
+    found = (error.get("message"), error.get("detail"), error.get("type"))
+    return next((text for text in found if isinstance(text, str) and text), "")
+
+
+def _judge(status: int | None, error: Mapping[str, Any]) -> Verdict:
+    kinds = (error.get("code"), error.get("type"))
+    known = [kind for kind in kinds if isinstance(kind, str)]
+    if precise := _first(_PRECISE, known):
+        return precise
+    if status in (None, 400, 413, 422) and _TOO_LONG.search(_message_of(error)):
+        return _PRECISE["context_length_exceeded"]
+    if status is not None:
+        return _by_status(status)
+    numbers = [kind for kind in kinds if type(kind) is int]
+    return _first(_KINDS, known) or (_by_status(numbers[0]) if numbers else _KINDS["server_error"])
+
+
+def _first(table: Mapping[str, Verdict], kinds: Sequence[str]) -> Verdict | None:
+    return next((table[kind] for kind in kinds if kind in table), None)
+
+
+def _by_status(status: int) -> Verdict:
+    if status in _STATUS:
+        return _STATUS[status]
+    if status in SERVER_FAULTS:
+        return _KINDS["server_error"]
+    return _STATUS[400] if status in REQUEST_FAULTS else Verdict("bad_response", retryable=False)
+
+
+def _refusal(endpoint: Endpoint, status: int, message: str) -> str:
+    vendor = endpoint.vendor
+    if status == UNAUTHORIZED:  # servers quote parts of the key here: their message is not passed on
+        problem = "refused the key in" if endpoint.key else "wants a key; set"
+        return f"{vendor.name} at {endpoint.host} {problem} {vendor.key_variable} (401)"
+    quote = _quote(endpoint, message)
+    return f"{vendor.name} at {endpoint.host} answered {status}" + (f": {quote}" if quote else "")
+
+
+def _quote(endpoint: Endpoint, text: str) -> str:
+    """Return a server's own words, shortened, without the key."""
+    clean = text.replace(endpoint.key, "***") if endpoint.key else text
+    return " ".join(clean.split())[:LONGEST_QUOTE]

@@ -1,0 +1,213 @@
+"""The chat completions protocol: OpenAI's own, and what most other servers speak. No I/O."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from warren import codec
+from warren.errors import ProviderError
+from warren.messages import (
+    AssistantMessage,
+    Block,
+    Message,
+    ReasoningBlock,
+    StopReason,
+    SystemMessage,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.tools import ToolSpec
+from warren.transport.providers import failures, wire
+from warren.transport.providers.accumulate import Counts, ToolCalls, reply
+from warren.transport.providers.dialect import known_calls
+from warren.transport.providers.settings import Endpoint
+
+_STOP: Final[Mapping[str, StopReason]] = {
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "content_filter",
+}
+# These refuse `max_tokens`, which servers of other makers understand best.
+_COMPLETION_TOKENS: Final = re.compile(r"o\d|gpt-[5-9]")
+# From 5.4 on the chat protocol takes tools only where reasoning is off.
+_TOOLS_WITHOUT_REASONING: Final = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9])")
+
+
+@attrs.frozen
+class ChatDialect:
+    """Chat completions, streamed."""
+
+    def url(self, endpoint: Endpoint) -> str:
+        """Return the address that requests go to."""
+        return f"{endpoint.url}/chat/completions"
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        """Return the headers that go with every request."""
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def payload(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
+        """Return a request's body."""
+        body: dict[str, Any] = {
+            "model": request.model,
+            "messages": to_wire(request.messages),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if request.tools:
+            body["tools"] = [_tool(spec) for spec in request.tools]
+            if endpoint.official and _TOOLS_WITHOUT_REASONING.match(request.model):
+                body["reasoning_effort"] = "none"
+        if request.max_tokens is not None:
+            own = endpoint.official or _COMPLETION_TOKENS.match(request.model)
+            body["max_completion_tokens" if own else "max_tokens"] = request.max_tokens
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        return body
+
+    def answer(self, request: ModelRequest, endpoint: Endpoint) -> "ChatAnswer":
+        """Return what takes the answer to a request."""
+        return ChatAnswer(endpoint, known_calls(request))
+
+
+@attrs.define
+class ChatAnswer:
+    """One answer, put together from its chunks; see `dialect.Answer`."""
+
+    _endpoint: Endpoint
+    _taken: set[str]
+    complete: bool = False
+    closed: bool = False
+    _text: list[str] = attrs.field(factory=list)
+    _reasoning: list[str] = attrs.field(factory=list)
+    _calls: ToolCalls = attrs.field(factory=ToolCalls)
+    _stop_reason: StopReason = "end_turn"
+    _counts: Counts = attrs.field(factory=Counts)
+
+    def feed(self, data: str) -> list[Piece]:
+        """Take the next event of the stream and return its pieces. Raises ProviderError."""
+        if data.strip() == "[DONE]":
+            self.complete = self.closed = True
+        return [] if self.closed or not data.strip() else self._take(wire.parse_object(data))
+
+    def whole(self, data: str) -> list[Piece]:
+        """Take the plain JSON of an answer that was not streamed. Raises ProviderError."""
+        pieces = self._take(wire.parse_object(data))
+        self.complete = self.closed = True
+        return pieces
+
+    def reply(self, sent: int) -> ModelReply:
+        """Return the whole; `sent` is the size of the request in bytes, for estimates."""
+        return reply(tuple(self._blocks()), self._stop_reason, self._counts, sent)
+
+    def _take(self, chunk: dict[str, Any]) -> list[Piece]:
+        if chunk.get("error"):
+            raise failures.in_stream(self._endpoint, chunk["error"])
+        if isinstance(chunk.get("usage"), dict):
+            self._counts = _counts(chunk["usage"])
+        choices = (choice for choice in wire.as_list(chunk.get("choices")) if isinstance(choice, dict))
+        return [piece for choice in choices if not choice.get("index") for piece in self._choice(choice)]
+
+    def _choice(self, choice: dict[str, Any]) -> list[Piece]:
+        whole = wire.as_object(choice.get("message"))
+        delta = wire.as_object(choice.get("delta")) or whole
+        for position, call in enumerate(wire.as_list(delta.get("tool_calls"))):
+            fragment = wire.as_object(call)
+            self._call(fragment, position if delta is whole else fragment.get("index"))
+        pieces = self._delta(delta)
+        if finish := wire.as_text(choice.get("finish_reason")):
+            if finish == "error":
+                raise ProviderError("the model broke off with an error", cause="server_error", retryable=True)
+            self._stop_reason = _STOP.get(finish, "end_turn")
+            self.complete = True
+        return pieces
+
+    def _delta(self, delta: dict[str, Any]) -> list[Piece]:
+        pieces: list[Piece] = []
+        if reasoning := wire.as_text(delta.get("reasoning_content")) or wire.as_text(delta.get("reasoning")):
+            self._reasoning.append(reasoning)
+            pieces.append(ReasoningPiece(reasoning))
+        if text := wire.as_text(delta.get("content")) + wire.as_text(delta.get("refusal")):
+            self._text.append(text)
+            pieces.append(TextPiece(text))
+        return pieces
+
+    def _call(self, fragment: dict[str, Any], index: object) -> None:
+        function = wire.as_object(fragment.get("function"))
+        arguments = function.get("arguments")
+        text = codec.encode(arguments).decode() if isinstance(arguments, dict) else wire.as_text(arguments)
+        self._calls.add(index, wire.as_text(fragment.get("id")), wire.as_text(function.get("name")), text)
+
+    def _blocks(self) -> Iterator[Block]:
+        if reasoning := "".join(self._reasoning):
+            yield ReasoningBlock(reasoning)
+        if text := "".join(self._text):
+            yield TextBlock(text)
+        yield from self._calls.blocks(self._taken)
+
+
+def to_wire(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return a transcript in the protocol's form.
+
+    Reasoning and unknown blocks have no place there and are left out, as is an answer with nothing else in it. User
+    messages in a row become one: many chat templates want the roles to alternate.
+    """
+    turns: list[dict[str, Any]] = []
+    for turn in (turn for message in messages for turn in _turns(message)):
+        if turns and turn["role"] == turns[-1]["role"] == "user":
+            turns[-1]["content"] += "\n\n" + turn["content"]
+        else:
+            turns.append(turn)
+    if not turns or turns[-1]["role"] in ("assistant", "system"):
+        turns.append({"role": "user", "content": wire.CONTINUE})
+    return turns
+
+
+def _turns(message: Message) -> list[dict[str, Any]]:
+    match message:
+        case SystemMessage():
+            return [{"role": "system", "content": message.content}] if message.content else []
+        case UserMessage():
+            return [{"role": "user", "content": message.content}]
+        case ToolResultsMessage():
+            return [_result(result) for result in message.results]
+        case AssistantMessage():
+            return _said(message)
+
+
+def _said(message: AssistantMessage) -> list[dict[str, Any]]:
+    calls = [_called(call) for call in message.tool_calls]
+    if not calls and not message.text:
+        return []
+    turn = {"role": "assistant", "content": message.text or None}
+    return [turn | {"tool_calls": calls} if calls else turn]
+
+
+def _called(call: ToolUseBlock) -> dict[str, Any]:
+    function = {"name": wire.call_name(call.name), "arguments": codec.encode(call.args).decode()}
+    return {"id": wire.call_id(call.id), "type": "function", "function": function}
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    """Return a tool's result; the protocol has no mark for errors, so the text says it."""
+    told = not result.is_error or result.content.lower().startswith("error")
+    content = result.content if told else f"Error: {result.content}"
+    return {"role": "tool", "tool_call_id": wire.call_id(result.tool_use_id), "content": content}
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    function = {"name": spec.name, "description": spec.description, "parameters": spec.input_schema}
+    return {"type": "function", "function": function}
+
+
+def _counts(usage: dict[str, Any]) -> Counts:
+    details = wire.as_object(usage.get("prompt_tokens_details"))
+    read = wire.as_count(details.get("cached_tokens")) or 0
+    counted = wire.as_count(usage.get("prompt_tokens")), wire.as_count(usage.get("completion_tokens"))
+    return Counts(*counted, read=read)

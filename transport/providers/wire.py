@@ -1,0 +1,73 @@
+"""What both HTTP dialects share when they read foreign JSON and write our transcript. No I/O."""
+
+import hashlib
+import re
+from typing import Any, Final
+
+from warren import codec
+from warren.errors import ProviderError
+
+CONTINUE: Final = "Continue."
+"""Closes a context that ends with the model's own words: some models refuse to go on from them."""
+
+# A pair of surrogate escapes, a lone one, or any other escape: only the lone one is no text.
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
+)
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST_NAME: Final = 64
+_GOOD_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+
+
+def parse(raw: str) -> Any:
+    """Return the data of a JSON text, lone surrogates replaced by U+FFFD. Raises ValueError where it is not JSON."""
+    try:
+        return codec.parse(raw)
+    except ValueError:
+        repaired = _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], raw)
+        if repaired == raw:
+            raise
+        return codec.parse(repaired)
+
+
+def parse_object(raw: str) -> dict[str, Any]:
+    """Return a JSON object that a server sent. Raises ProviderError(cause="bad_response") for anything else."""
+    try:
+        data = parse(raw)
+    except ValueError as exc:
+        raise ProviderError(f"the server sent what is not JSON: {exc}", cause="bad_response", retryable=True) from None
+    if not isinstance(data, dict):
+        raise ProviderError("the server sent JSON that is not an object", cause="bad_response", retryable=True)
+    return data
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Return a JSON object, or an empty one in place of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a JSON list, or an empty one in place of anything else."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str:
+    """Return a text, also one given as a list of parts; empty in place of anything else."""
+    if isinstance(value, str):
+        return value
+    return "".join(as_text(as_object(part).get("text")) for part in as_list(value))
+
+
+def as_count(value: object) -> int | None:
+    """Return a number of tokens, or None in place of anything else."""
+    return value if type(value) is int and value >= 0 else None
+
+
+def call_id(own: str) -> str:
+    """Return a tool call's id in a form that every provider takes; the same for a call and its result."""
+    return own if _GOOD_ID.fullmatch(own) else f"call_{hashlib.sha256(own.encode()).hexdigest()[:32]}"
+
+
+def call_name(own: str) -> str:
+    """Return the name of a called tool in a form that every provider takes: models make up others."""
+    return _NOT_IN_NAMES.sub("_", own)[:_LONGEST_NAME] or "unknown"

@@ -1,0 +1,126 @@
+"""A TCP stream with manners: a client that does not read is dropped, what is corked leaves in one piece."""
+
+import contextlib
+import socket
+import struct
+from typing import Final
+
+import trio
+
+CHUNK: Final = 64 * 1024
+COLLECTED: Final = 4 * CHUNK
+SEND_BUFFER: Final = 256 * 1024
+FAREWELL: Final = 1.0
+_WANTED: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+KEEPALIVE: Final = [(name, value) for name, value in _WANTED if hasattr(socket, name)]
+
+
+class Wire(trio.abc.Stream):
+    """One client's bytes.
+
+    A send that makes no progress for `stall_timeout` seconds, or is cancelled halfway, aborts the connection: what is
+    on the wire then ends in the middle of a frame, and nothing may follow it.
+    """
+
+    def __init__(self, stream: trio.SocketStream, stall_timeout: float) -> None:
+        self._stream = stream
+        self._stall_timeout = stall_timeout
+        self._unread = b""
+        self._out = bytearray()
+        self._corked = False
+        self._sending = trio.Lock()
+        _tune(stream.socket)
+
+    def unread(self, data: bytes) -> None:
+        """Put bytes back: they are received next."""
+        self._unread = data + self._unread
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return some bytes, b"" at the end."""
+        if not self._unread:
+            return bytes(await self._stream.receive_some(max_bytes))
+        await trio.lowlevel.checkpoint()
+        size = len(self._unread) if max_bytes is None else max_bytes
+        data, self._unread = self._unread[:size], self._unread[size:]
+        return data
+
+    def cork(self) -> None:
+        """Collect what is sent from now on, up to a size; `flush` sends the rest."""
+        self._corked = True
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes, or collect them where the wire is corked.
+
+        Raises trio.BrokenResourceError or trio.ClosedResourceError where the client is gone or does not read.
+        """
+        self._out += data
+        if not self._corked or len(self._out) >= COLLECTED:
+            await self._send_out()
+
+    async def flush(self) -> None:
+        """Send what was collected, in order, and collect no more. Raises as `send_all` does."""
+        self._corked = False
+        await self._send_out()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until a send is likely not to wait."""
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        """Send what was collected, where that goes at once, and close."""
+        try:
+            with trio.move_on_after(FAREWELL), contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self.flush()
+        finally:
+            self.close()
+        await trio.lowlevel.checkpoint()
+
+    async def linger(self) -> None:
+        """End our side and read on for a moment: closing on unread bytes would destroy what we said last."""
+        gone = (trio.BrokenResourceError, trio.ClosedResourceError)
+        with trio.move_on_after(FAREWELL), contextlib.suppress(*gone):
+            await self._stream.send_eof()
+            while await self._stream.receive_some(CHUNK):
+                pass
+
+    def close(self) -> None:
+        """Close at once; the kernel goes on to send what it holds."""
+        self._out.clear()
+        self._stream.socket.close()
+
+    def abort(self) -> None:
+        """Close at once and throw away what the kernel holds: the client gets a reset."""
+        with contextlib.suppress(OSError):
+            self._stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
+
+    async def _send_out(self) -> None:
+        async with self._sending:
+            while self._out:
+                chunk = bytes(self._out[:CHUNK])
+                del self._out[:CHUNK]
+                await self._send(chunk)
+
+    async def _send(self, data: bytes) -> None:
+        sent = False
+        try:
+            with trio.move_on_after(self._stall_timeout):
+                await self._stream.send_all(data)
+                sent = True
+        finally:
+            if not sent:
+                self.abort()
+        if not sent:
+            raise trio.BrokenResourceError(f"the client read nothing for {self._stall_timeout:g} s")
+
+
+def _tune(sock: trio.socket.SocketType) -> None:
+    """Bound what the kernel keeps for a client that does not read, and notice one that vanished.
+
+    Some systems refuse on a connection that is gone already; the first read says so then.
+    """
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE:
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
