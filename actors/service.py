@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -35,7 +36,7 @@ from warren.events import Envelope
 from warren.ids import new_session_id
 from warren.records import MessageRow, SessionRecord
 from warren.service import Capabilities, Health, OnEvent
-from warren.storage import Delete, Store
+from warren.storage import Delete
 from warren.tools import Tool
 from warren.views import (
     HistoryEntry,
@@ -47,6 +48,9 @@ from warren.views import (
     summary_of,
     view_of,
 )
+
+if TYPE_CHECKING:
+    from warren.storage import Store
 
 
 @attrs.define(eq=False)
@@ -209,12 +213,12 @@ class Service:
     ) -> AsyncIterator[AsyncIterator[Envelope]]:
         """See SessionService."""
         actor = self._supervisor.revive(check_id(session_id))
-        await actor.mailbox.ask(Loaded())
         log = actor.log
-        cursor = log.last_seq if after_seq is None else check_cursor(log, after_seq)
-        subscription = Subscription(log, cursor, self._supervisor.shared.config.limits.subscription)
-        log.attach(subscription)
+        subscription = Subscription(log, 0, self._supervisor.shared.config.limits.subscription)
+        log.attach(subscription)  # before the wait: a stream that nobody watches is forgotten when its actor ends
         try:
+            await actor.mailbox.ask(Loaded())
+            subscription.cursor = log.last_seq if after_seq is None else check_cursor(log, after_seq)
             yield subscription
         finally:
             log.detach(subscription)
@@ -233,10 +237,13 @@ class Service:
             self._supervisor.check_open()
             raise _no_store("nothing is stored that could be deleted")
         try:
-            await self._supervisor.revive(check_id(session_id)).mailbox.ask(Retire("delete"))
-        except (SessionNotFoundError, StoreError):
-            # Deleted before, which is fine, or damaged so that no actor can load it.
-            await storage.write(Delete(session_id))
+            return await self._supervisor.revive(check_id(session_id)).mailbox.ask(Retire("delete"))
+        except SessionNotFoundError:
+            pass  # deleted before, which is fine, or never here
+        except StoreError:
+            if self._supervisor.find(session_id) is not None:
+                raise  # its actor lives, and must not be robbed of its rows
+        await storage.write(Delete(session_id))  # also what is damaged so that no actor can load it
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""
@@ -257,7 +264,7 @@ class Service:
         )
 
     @property
-    def _store(self) -> Store | None:
+    def _store(self) -> "Store | None":
         storage = self._supervisor.shared.storage
         return storage.store if storage is not None else None
 

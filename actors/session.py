@@ -149,7 +149,7 @@ class SessionActor:
         self.mailbox.abandon(error)
         if self.turn_runs:
             self.turn_ended()
-        if self._turn is not None:
+        if self._turn is not None and self._turn.begun:
             last_words = self._turn.so_far().failed(error())
             self._turn.publish(self.log.stamp(last_words.terminal(self.session_id)))
         waiting = [*self._in_hand, *self._interrupters, *self._retirers]
@@ -273,16 +273,20 @@ class SessionActor:
         return None
 
     async def _stored_after_all(self, error: StoreError, record: SessionRecord) -> bool:
-        """Ask, behind the commit, what came of it, where the storage actor crashed before it could say."""
+        """Ask, behind the commit, what came of it, where the storage actor crashed before it could say.
+
+        It may crash again over the question: then it is asked again, for as long as it is restarted.
+        """
         storage = self.shared.storage
-        if error.cause != "crash" or storage is None:
-            return False
-        try:
-            with trio.CancelScope(shield=True):
-                stored = await storage.write(LookUp(self.session_id))
-        except StoreError:
-            return False
-        return stored is not None and (stored.turns, stored.last_seq) == (record.turns, record.last_seq)
+        while storage is not None and error.cause == "crash":
+            try:
+                with trio.CancelScope(shield=True):
+                    stored = await storage.write(LookUp(self.session_id))
+            except StoreError as exc:
+                error = exc
+            else:
+                return stored is not None and (stored.turns, stored.last_seq) == (record.turns, record.last_seq)
+        return False
 
     def _finish(self, turn: Turn, outcome: Outcome, terminal: Envelope, *, stored: bool) -> None:
         """End the turn: no checkpoint from here until everybody knows."""
@@ -332,8 +336,7 @@ class SessionActor:
             return
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
         events = () if terminal is None else self.log.unstored(terminal)
-        with trio.CancelScope(shield=True):
-            await storage.write(Commit(record, rows, events))
+        await storage.write(Commit(record, rows, events))
 
     async def _retire(self) -> None:
         """Archive or delete as asked, answer those who asked, and close; where the store refuses, live on."""

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 import trio
@@ -11,10 +11,13 @@ from warren.actors.protocol import Write
 from warren.actors.supervision import Restarts, supervise, supervised_nursery
 from warren.errors import StoreError, WarrenError
 from warren.mailbox import Mail, Mailbox, MailboxClosedError
-from warren.storage import Operation, Store
+from warren.storage import Operation
+
+if TYPE_CHECKING:
+    from warren.storage import Store
 
 R = TypeVar("R")
-OpenStore = Callable[[], Awaitable[Store]]
+OpenStore = Callable[[], Awaitable["Store"]]
 WAITING_WRITES: Final = 100_000
 
 
@@ -28,15 +31,15 @@ class StorageActor:
     """
 
     _open_store: OpenStore
-    _store: Store | None
+    _store: "Store | None"
     last_error: str | None = None
     shown_unstored: bool = False
-    _stale: Store | None = None
+    _stale: "Store | None" = None
     _mailbox: Mailbox = attrs.field(factory=lambda: Mailbox(WAITING_WRITES))
     _batch: list[Mail[Any]] = attrs.field(factory=list)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> "Store":
         """The open store, for reading. Raises StoreError for the moment in which a crashed actor restarts."""
         if self._store is None:
             raise _crashed()
@@ -45,9 +48,9 @@ class StorageActor:
     async def write(self, operation: Operation[R]) -> R:
         """Commit one operation together with what else waits. Raises its typed error; then nothing of it was written.
 
-        Trap: a cancelled call may have been written all the same.
+        Cannot be cancelled: whoever writes learns what came of it.
         """
-        result: R = await self._mailbox.ask(Write(operation))
+        result: R = await self._mailbox.post(Write(operation)).wait_settled()
         return result
 
     async def run(self, restarts: Restarts) -> None:
@@ -67,7 +70,7 @@ class StorageActor:
     async def _serve(self) -> None:
         stale, self._stale = self._stale, None
         if stale is not None:
-            await stale.aclose()
+            await stale.aclose(clean=False)
         if self._store is None:
             self._store = await self._open_store()
         while True:

@@ -156,11 +156,13 @@ class Supervisor:
             await self._one_ended.wait()
 
     def _close_logs(self) -> None:
-        storage = self.shared.storage
         for entry in self._entries.values():
-            entry.log.close()
-            if storage is not None:
-                storage.shown_unstored |= entry.log.pending
+            self._close_log(entry.log)
+
+    def _close_log(self, log: EventLog) -> None:
+        log.close()
+        if self.shared.storage is not None:
+            self.shared.storage.shown_unstored |= log.pending
 
     def _turn_ended(self) -> None:
         self.running -= 1
@@ -200,7 +202,7 @@ class Supervisor:
         self.live -= 1
         self._one_ended.set()
         if self.shared.storage is None or entry.log.closed:
-            entry.log.close()
+            self._close_log(entry.log)
             self._entries.pop(entry.log.session_id, None)
         else:
             self.release(entry.log.session_id)

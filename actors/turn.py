@@ -64,6 +64,7 @@ class Turn:
         text: the newest answer's text.
         stop_reason: why the model stopped.
         usage: tokens of this turn.
+        begun: whether its first event is out, and so its terminal one has to follow.
     """
 
     plan: TurnPlan
@@ -74,12 +75,16 @@ class Turn:
     text: str = ""
     stop_reason: StopReason = "end_turn"
     usage: Usage = attrs.field(factory=Usage)
+    begun: bool = False
     _step_usage: Usage = attrs.field(factory=Usage)
-    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _scope: trio.CancelScope = attrs.field(init=False)
     _interrupted: bool = False
     _call: ModelCall | None = None
     _tool_run: ToolRun | None = None
     _began: float = attrs.field(factory=trio.current_time)
+
+    def __attrs_post_init__(self) -> None:
+        self._scope = trio.CancelScope(deadline=self._began + self.plan.meter.seconds_left())
 
     def emit(self, event: Event) -> None:
         """Publish the next event."""
@@ -96,7 +101,6 @@ class Turn:
         What was added is a transcript that providers accept, in every case. A cancellation from outside passes
         through.
         """
-        self._scope.deadline = self._began + self.plan.meter.seconds_left()
         error: WarrenError | None = None
         try:
             with self._scope:
@@ -126,6 +130,7 @@ class Turn:
         return self._exhausted(self.plan.meter.exhausted() or self.plan.meter.use("time"))
 
     async def _steps(self) -> None:
+        self.begun = True
         self.emit(RunStarted(self.record.session_id, self.plan.prompt))
         self._add(UserMessage(self.plan.prompt))
         while True:
@@ -139,7 +144,7 @@ class Turn:
 
     async def _call_model(self) -> AssistantMessage:
         plan = self.plan
-        self.emit(TurnStarted(self.record.steps + plan.meter.spent.steps))
+        self.emit(TurnStarted(self.record.steps + plan.meter.steps))
         request = ModelRequest(
             plan.choice.model, self.context, tuple(tool.spec for tool in plan.tools.values()), plan.max_tokens
         )

@@ -54,6 +54,18 @@ class Reply(Generic[R]):
         value: R = await trio.lowlevel.wait_task_rescheduled(self._abandon)
         return value
 
+    async def wait_settled(self) -> R:
+        """Return the answer or raise its error, as `wait` does, but let no cancellation cut the wait short.
+
+        For what must be known before its caller may go on, such as a commit; the actor has to be one that answers.
+        """
+        if self._outcome is not None:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return self._outcome.unwrap()
+        self._task = trio.lowlevel.current_task()
+        value: R = await trio.lowlevel.wait_task_rescheduled(_never)
+        return value
+
     def _settle(self, result: outcome.Outcome[R]) -> None:
         if self._outcome is not None:
             return
@@ -65,6 +77,10 @@ class Reply(Generic[R]):
     def _abandon(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._task = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+def _never(_raise_cancel: Any) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED
 
 
 @attrs.frozen(eq=False)

@@ -1,8 +1,12 @@
 """The durable store: sessions, messages and events in one SQLite file."""
 
+from typing import TYPE_CHECKING
+
 from warren.storage.operations import Archive, Commit, Delete, LookUp, Operation
 from warren.storage.runner import Runner, inline_runner, thread_runner
-from warren.storage.store import Store, StoredSession
+
+if TYPE_CHECKING:
+    from warren.storage.store import Store, StoredSession
 
 __all__ = [
     "Archive",
@@ -16,3 +20,12 @@ __all__ = [
     "inline_runner",
     "thread_runner",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # These need apsw, which the base install does without: a runtime that stores nothing never looks at them.
+    if name in ("Store", "StoredSession"):
+        from warren.storage import store  # noqa: PLC0415 - see above
+
+        return getattr(store, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,14 +3,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-import apsw
 import attrs
 
 from warren.errors import SessionNotFoundError
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage.rows import COLUMNS, DELETED, microseconds, record_to_row, row_to_record
+
+if TYPE_CHECKING:
+    import apsw
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -45,7 +47,7 @@ class Operation(ABC, Generic[R_co]):
         """The session it changes."""
 
     @abstractmethod
-    def apply(self, db: apsw.Connection, generation: int) -> R_co:
+    def apply(self, db: "apsw.Connection", generation: int) -> R_co:
         """Make the change inside the transaction that the writer has opened on `db`.
 
         `generation` is that of the opening that writes. Raises a WarrenError or whatever `db` raises; the transaction
@@ -76,7 +78,7 @@ class Commit(Operation[None]):
         """The session it changes."""
         return self.record.session_id
 
-    def apply(self, db: apsw.Connection, generation: int) -> None:
+    def apply(self, db: "apsw.Connection", generation: int) -> None:
         """Write the rows."""
         key = db.execute(_SAVE, (*record_to_row(self.record), generation)).get
         if key is None:
@@ -93,7 +95,7 @@ class Archive(Operation[SessionRecord]):
 
     session_id: str
 
-    def apply(self, db: apsw.Connection, generation: int) -> SessionRecord:  # noqa: ARG002 - the row keeps its own
+    def apply(self, db: "apsw.Connection", generation: int) -> SessionRecord:  # noqa: ARG002 - the row keeps its own
         """Mark the row."""
         row = db.execute(_ARCHIVE, (self.session_id,)).get
         if row is None:
@@ -110,7 +112,7 @@ class Delete(Operation[None]):
 
     session_id: str
 
-    def apply(self, db: apsw.Connection, generation: int) -> None:  # noqa: ARG002 - nothing is numbered
+    def apply(self, db: "apsw.Connection", generation: int) -> None:  # noqa: ARG002 - nothing is numbered
         """Remove the rows, leave the tombstone."""
         key = db.execute(_BURY, (self.session_id,)).get
         if key is None:
@@ -125,7 +127,7 @@ class LookUp(Operation[SessionRecord | None]):
 
     session_id: str
 
-    def apply(self, db: apsw.Connection, generation: int) -> SessionRecord | None:  # noqa: ARG002 - it writes nothing
+    def apply(self, db: "apsw.Connection", generation: int) -> SessionRecord | None:  # noqa: ARG002 - it writes nothing
         """Read the row."""
         row = db.execute(_LOOK_UP, (self.session_id,)).get
         return None if row is None else row_to_record(row)

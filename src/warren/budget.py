@@ -1,8 +1,8 @@
 """Budgets: limits of a turn or a session, what was spent of them, and when to warn."""
 
 import math
-from collections.abc import Iterator
-from typing import Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, Self
 
 import attrs
 
@@ -62,14 +62,33 @@ class Use:
         return BudgetWarning(self.budget_type, self.used, self.limit, round(100 * self.used / self.limit, 1))
 
 
+_FIGURES: Final[Mapping[BudgetType, str]] = {
+    "tokens": "tokens",
+    "time": "seconds",
+    "tool_calls": "tool_calls",
+    "steps": "steps",
+}
+
+
 @attrs.define
 class _Limit:
-    """One limit that is set: of the turn (`before` is 0) or of the session."""
+    """One limit that is set, of the turn (`before` is 0) or of the session; `figure` names what it is about."""
 
     budget_type: BudgetType
+    figure: str
     limit: float
     before: float
     warned: bool = False
+
+    def used(self, meter: "Meter") -> float:
+        used: float = self.before + getattr(meter, self.figure)
+        return used
+
+    def left(self, meter: "Meter") -> float:
+        return self.limit - self.used(meter)
+
+    def use(self, meter: "Meter") -> Use:
+        return Use(self.budget_type, self.used(meter), self.limit)
 
 
 @attrs.define
@@ -77,26 +96,38 @@ class Meter:
     """Charges one turn against its own budget and its session's.
 
     Attributes:
-        spent: what the turn has spent so far; its `seconds` as of the last `clock`.
+        tokens: what the turn has spent so far.
+        seconds: likewise, as of the last `clock`.
+        tool_calls: likewise.
+        steps: likewise.
     """
 
-    spent: Spent
     _limits: list[_Limit]
+    tokens: int = 0
+    seconds: float = 0.0
+    tool_calls: int = 0
+    steps: int = 0
 
     @classmethod
     def of(cls, turn: Budget, session: Budget, before: Spent) -> Self:
         """Return a meter for a turn with a budget of its own, in a session that had spent `before`."""
-        return cls(Spent(), [*_set_limits(turn, Spent()), *_set_limits(session, before)])
+        return cls([*_set_limits(turn, Spent()), *_set_limits(session, before)])
+
+    @property
+    def spent(self) -> Spent:
+        """What the turn has spent so far."""
+        return Spent(self.tokens, self.seconds, self.tool_calls, self.steps)
 
     def charge(self, usage: Usage | None = None, *, tool_calls: int = 0, steps: int = 0) -> None:
         """Book a model call's tokens, tool calls or steps."""
-        tokens = usage.total_tokens if usage is not None else 0
-        self.spent += Spent(tokens, 0.0, tool_calls, steps)
+        if usage is not None:
+            self.tokens += usage.total_tokens
+        self.tool_calls += tool_calls
+        self.steps += steps
 
     def clock(self, seconds: float) -> None:
         """Book the turn's running time so far, in seconds."""
-        spent = self.spent
-        self.spent = Spent(spent.tokens, seconds, spent.tool_calls, spent.steps)
+        self.seconds = seconds
 
     def seconds_left(self) -> float:
         """Return how long the turn may still run (infinite without a time limit)."""
@@ -108,38 +139,33 @@ class Meter:
 
     def exhausted(self) -> Use | None:
         """Return the first limit that is used up; of tool calls none is, until the model asks for one too many."""
-        return next((use for _, use in self._uses() if use.used >= use.limit and use.budget_type != "tool_calls"), None)
+        for limit in self._limits:
+            if limit.left(self) <= 0 and limit.budget_type != "tool_calls":
+                return limit.use(self)
+        return None
 
     def use(self, kind: BudgetType) -> Use:
         """Return the tightest limit of that kind, which has to be set."""
-        return min((use for _, use in self._uses() if use.budget_type == kind), key=lambda use: use.limit - use.used)
+        tightest = min(
+            (limit for limit in self._limits if limit.budget_type == kind), key=lambda limit: limit.left(self)
+        )
+        return tightest.use(self)
 
     def warnings(self) -> list[BudgetWarning]:
         """Return a warning for each limit that has passed 80 % since the last call."""
-        due = [(limit, use) for limit, use in self._uses() if use.used >= WARN_AT * use.limit and not limit.warned]
-        for limit, _ in due:
-            limit.warned = True
-        return [use.warning() for _, use in due]
+        found = []
+        for limit in self._limits:
+            if not limit.warned and limit.used(self) >= WARN_AT * limit.limit:
+                limit.warned = True
+                found.append(limit.use(self).warning())
+        return found
 
     def _left(self, kind: BudgetType) -> float:
-        return min((use.limit - use.used for _, use in self._uses() if use.budget_type == kind), default=math.inf)
-
-    def _uses(self) -> Iterator[tuple[_Limit, Use]]:
-        for limit in self._limits:
-            yield limit, Use(limit.budget_type, limit.before + _figure(self.spent, limit.budget_type), limit.limit)
-
-
-def _figure(spent: Spent, kind: BudgetType) -> float:
-    return spent.seconds if kind == "time" else float(getattr(spent, kind))
+        return min((limit.left(self) for limit in self._limits if limit.budget_type == kind), default=math.inf)
 
 
 def _set_limits(budget: Budget, before: Spent) -> Iterator[_Limit]:
-    limits: dict[BudgetType, float | None] = {
-        "tokens": budget.max_tokens,
-        "time": budget.max_seconds,
-        "tool_calls": budget.max_tool_calls,
-        "steps": budget.max_steps,
-    }
-    for kind, limit in limits.items():
+    for kind, figure in _FIGURES.items():
+        limit: float | None = getattr(budget, f"max_{figure}")
         if limit is not None:
-            yield _Limit(kind, limit, _figure(before, kind))
+            yield _Limit(kind, figure, limit, getattr(before, figure))

@@ -213,6 +213,15 @@ def test_numbers_go_on_above_what_the_store_has() -> None:
     assert (journal.last_seq, journal.floor, len(journal.after(7))) == (20, 7, 1)
 
 
+def test_what_is_not_stored_yet_stays() -> None:
+    """Forgetting up to a number keeps what came after it; forgetting less than before changes nothing."""
+    journal = told([TextDelta("a"), TurnStarted(1), TextDelta("b")]).journal
+    journal.forget(2)
+    assert ([envelope.seq for envelope in journal.after(0)], journal.floor, journal.last_seq) == ([3], 2, 3)
+    journal.forget(1)
+    assert (len(journal), journal.floor) == (1, 2)
+
+
 def test_a_journal_begun_late_has_no_past() -> None:
     """A journal that begins at a number has nothing up to it."""
     assert Journal("s", 5).floor == 5

@@ -73,6 +73,15 @@ async def test_the_first_answer_counts() -> None:
     assert got == [1]
 
 
+async def test_the_first_answer_counts_before_the_wait() -> None:
+    """What was answered first is what a caller finds that comes to wait only then."""
+    reply: Reply[int] = Reply()
+    reply.answer(1)
+    reply.answer(2)
+    reply.refuse(ValueError("late"))
+    assert await reply.wait() == 1
+
+
 async def test_settling_late_is_fine() -> None:
     """When the caller was cancelled, the answer falls into the slot without harm, and can still be fetched."""
     reply: Reply[int] = Reply()
@@ -99,6 +108,35 @@ async def test_an_answer_beats_a_cancellation_that_comes_after() -> None:
         reply.answer(5)
         scope.cancel()
     assert got == [5]
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_wait_that_is_not_cut_short(early: bool) -> None:  # noqa: FBT001 - a table
+    """A cancelled caller that has to know what came of it learns it, whether it came before or after the wait began."""
+    reply: Reply[int] = Reply()
+    got: list[int] = []
+
+    async def wait() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            got.append(await reply.wait_settled())
+
+    async with trio.open_nursery() as nursery:
+        if early:
+            reply.answer(5)
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert got == ([5] if early else [])
+        reply.answer(5)
+    assert got == [5]
+
+
+async def test_an_error_reaches_a_wait_that_is_not_cut_short() -> None:
+    """Such a wait raises the error of a refusal as any other does."""
+    reply: Reply[int] = Reply()
+    reply.refuse(SessionBusyError("busy"))
+    with pytest.raises(SessionBusyError):
+        await reply.wait_settled()
 
 
 def test_mail_that_wants_no_reply() -> None:

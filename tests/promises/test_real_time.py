@@ -169,7 +169,7 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_turn(tmp_path: Path, 
             shown = max(shown, victim.shown)
             assert len(messages) // 2 in (answered, answered + 1)
             assert_valid_stream(await replay(service, session_id))  # type: ignore[arg-type]
-            await service.start_turn(session_id, "after the crash", on_event=recorder)
+            await service.start_turn(session_id, "after the crash", model="echo", on_event=recorder)
             answered = len(messages) // 2 + 1
             assert recorder.envelopes[0].seq > shown
             shown = recorder.envelopes[-1].seq

@@ -1,6 +1,8 @@
 """Random scripts over the whole runtime: whatever is done to it in whatever order, its promises hold."""
 
+import logging
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,33 +12,48 @@ from hypothesis import strategies as st
 from tests.promises.world import Step, World
 
 pytestmark = pytest.mark.virtual_time
+SOAK = settings().max_examples  # of the profile: many where the suite is left to run for long
 
-TURNS = st.builds(Step, st.just("start"), st.integers(0, 1), st.sampled_from(["quick", "slow", "tool", "fail", "retry"]))
-WAITS = st.builds(Step, st.just("wait"), st.just(0), st.sampled_from([0, 0.1, 1, 30]))
+SESSION = st.sampled_from([0, 0, 0, 1])
+TURNS = st.builds(Step, st.just("start"), SESSION, st.sampled_from(["quick", "slow", "tool", "fail", "retry"]))
+# Multiples of what models, tools and commits take: so that things meet in the same instant.
+WAITS = st.builds(Step, st.just("wait"), st.just(0), st.sampled_from([0, 1, 3, 20, 30]))
 CALLS = st.builds(
     Step,
     st.sampled_from(["interrupt", "read", "list", "history", "resume", "subscribe", "give up", "archive", "delete"]),
-    st.integers(0, 1),
+    SESSION,
     st.integers(0, 20),
 )
-CRASHES = st.builds(Step, st.sampled_from(["crash", "crash load"]), st.integers(0, 1))
+CRASHES = st.builds(Step, st.sampled_from(["crash", "crash load"]), SESSION)
 STORE = st.builds(
     Step,
     st.sampled_from(["crash storage", "crash storage after", "refuse", "accept", "slow", "fast", "restart"]),
 )
-EPHEMERAL = st.lists(TURNS | WAITS | CALLS | CRASHES, max_size=14)
-STORED = st.lists(TURNS | TURNS | WAITS | CALLS | CRASHES | STORE, max_size=14)
 
 
-@settings(max_examples=150)
-@given(script=EPHEMERAL)
+def scripts(step: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
+    """Return short scripts, which shrink well, and long ones, which find more."""
+    return st.lists(step, max_size=10) | st.lists(step, min_size=10, max_size=30)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet() -> Iterator[None]:
+    """Hundreds of crashes on purpose would bury a failure's own words."""
+    logger = logging.getLogger("warren")
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(logging.NOTSET)
+
+
+@settings(max_examples=max(150, SOAK))
+@given(script=scripts(TURNS | WAITS | CALLS | CRASHES))
 async def test_scripts_without_a_store(script: list[Step]) -> None:
     """Every ask ends, every turn has one terminal event, streams are whole, nothing is left running."""
     await World(None).run(script)
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
-@given(script=STORED)
+@settings(max_examples=max(250, SOAK), suppress_health_check=[HealthCheck.too_slow])
+@given(script=scripts(TURNS | TURNS | WAITS | CALLS | CRASHES | STORE))
 async def test_scripts_with_a_store(script: list[Step]) -> None:
     """All that, and what was acknowledged is stored, numbered once, and can be gone on from."""
     with tempfile.TemporaryDirectory() as folder:

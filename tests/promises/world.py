@@ -89,16 +89,19 @@ class Turn:
     prompt: str
     asked: Asked[TurnResult]
     recorder: Recorder
+    over: bool = False
+    """Whether the life of the runtime in which it was asked for is over."""
 
     @property
-    def stored(self) -> bool | None:
-        """Whether it has to be in the store; None where nobody can know."""
-        if not self.recorder.envelopes:
-            return False
-        last = self.recorder.events[-1]
-        if not isinstance(last, RunFailed) or last.cause not in ("store_error", "crash"):
-            return True
-        return None
+    def cause(self) -> str | None:
+        """How the turn failed, as its last event says; None for one that did not."""
+        last = self.recorder.events[-1] if self.recorder.events else None
+        return last.cause if isinstance(last, RunFailed) else None
+
+    @property
+    def stored(self) -> bool:
+        """Whether it has to be in the store."""
+        return bool(self.recorder.envelopes) and self.cause not in ("store_error", "crash")
 
 
 @attrs.define(eq=False)
@@ -148,9 +151,13 @@ class World:
     sessions: list[Session] = attrs.field(factory=lambda: [Session(), Session()])
     asks: list[Asked[Any]] = attrs.field(factory=list)
     numbers: int = 0
+    _impossible: set[str] = attrs.field(factory=set)
 
     async def run(self, script: Sequence[Step]) -> None:
         """Carry out a script, then check everything."""
+        verbs = {step.verb for step in script}
+        self._impossible = set() if verbs & {"crash", "crash load"} else {"crash"}
+        self._impossible |= set() if verbs & {"refuse", "crash storage", "crash storage after"} else {"store_error"}
         tasks = trio.lowlevel.current_statistics().tasks_living
         rest = list(script)
         while True:
@@ -167,7 +174,7 @@ class World:
 
     async def _live(self, script: Sequence[Step]) -> None:
         """Live one life of the runtime: open it, do what the script says, close it."""
-        with trio.fail_after(PATIENCE * (1 + len(script))):
+        with trio.fail_after(PATIENCE * (2 + len(script))):
             async with trio.open_nursery() as nursery:
                 async with open_runtime(
                     FunctionModel(play), store=self.store, tools=[nap], config=CONFIG, faults=self.faults
@@ -257,16 +264,17 @@ class World:
         self.faults.refuse = None
 
     async def _slow(self, *_: Any) -> None:
-        self.faults.delay = 3.0
+        self.faults.delay = self.faults.delay_after = 3.0
 
     async def _fast(self, *_: Any) -> None:
-        self.faults.delay = 0.0
+        self.faults.delay = self.faults.delay_after = 0.0
 
     async def _wait(self, _nursery: trio.Nursery, _service: Service, _session: Session, how: Any) -> None:
         await trio.sleep(how or 0)
 
     def _calm(self) -> None:
-        self.faults.refuse, self.faults.delay = None, 0.0
+        self.faults.refuse = None
+        self.faults.delay = self.faults.delay_after = 0.0
         self.faults.crash_before = self.faults.crash_after = self.faults.crash_load = 0
 
     async def _settle(self, service: Service) -> None:
@@ -290,17 +298,20 @@ class World:
 
     def _check_streams(self, session: Session) -> None:
         seen = session.seen()
+        fresh = [envelope.seq for turn in session.turns if not turn.over for envelope in turn.recorder.envelopes]
         for turn in session.turns:
             self._check_turn(turn)
+            turn.over = True
         for follower in session.followers:
             assert_same_events(follower.found, seen)
             if not follower.failed and not session.endings and not session.lost:
-                missing = [seq for seq in seen if seq > follower.after_seq and seq not in numbers(follower.found)]
+                missing = [seq for seq in fresh if seq > follower.after_seq and seq not in numbers(follower.found)]
                 assert not missing, f"a subscriber from {follower.after_seq} on missed {missing}"
         session.followers.clear()
 
     def _check_turn(self, turn: Turn) -> None:
         assert_valid_stream(turn.recorder.envelopes)
+        assert turn.cause not in self._impossible, f"{turn.prompt}: {turn.recorder.events[-1]}"
         last = turn.recorder.events[-1:]
         if turn.asked.result is not None:
             assert [name(event) for event in last] == ["run_completed"], f"{turn.prompt}: {last}"
@@ -333,9 +344,8 @@ class World:
         there = set(numbers(log))
         for turn in session.turns:
             assert prompts.count(turn.prompt) <= 1
-            if turn.stored is not None:
-                assert (turn.prompt in prompts) is turn.stored, f"{turn.prompt} of {prompts}"
-            if turn.prompt in prompts:
+            assert (turn.prompt in prompts) is turn.stored, f"{turn.prompt} of {prompts}"
+            if turn.stored:
                 missing = {envelope.seq for envelope in turn.recorder.envelopes} - there
                 assert not missing, f"{turn.prompt}: {missing} are not in the log"
         await self._check_that_it_goes_on(service, session, view.state.lifecycle, log)

@@ -62,7 +62,7 @@ class Asked(Generic[R]):
 
 def ask(nursery: trio.Nursery, call: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> Asked[R]:
     """Begin a call in a task of its own."""
-    asked: Asked[R] = Asked(f"{getattr(call, '__name__', call)}{args}")
+    asked: Asked[R] = Asked(getattr(getattr(call, "func", call), "__name__", "call"))
     bound: Callable[[], Awaitable[Any]] = functools.partial(call, *args, **kwargs)
     nursery.start_soon(asked.run, bound)
     return asked

@@ -17,6 +17,10 @@ class Bomb(Retire):
     def __init__(self) -> None:
         """Carry nothing."""
 
+    def __repr__(self) -> str:
+        """Stay quiet."""
+        return "Bomb()"
+
     @property
     def how(self) -> str:  # type: ignore[override]
         """Raise."""

@@ -29,8 +29,8 @@ class Faults:
         crash_load: so many of the next loads raise in the session's actor.
         crash_open: so many of the next openings raise.
         gate: writes wait until it is set.
-        gate_after: what was written is confirmed only once it is set.
-        delay: seconds that every write takes.
+        delay: seconds that pass before every write.
+        delay_after: seconds that pass after it, before it is confirmed.
         read_delay: seconds that every read of a session takes.
         opened: how often the store was opened.
         groups: how many operations each group had that arrived here.
@@ -43,8 +43,8 @@ class Faults:
     crash_load: int = 0
     crash_open: int = 0
     gate: trio.Event | None = None
-    gate_after: trio.Event | None = None
     delay: float = 0.0
+    delay_after: float = 0.0
     read_delay: float = 0.0
     opened: int = 0
     groups: list[int] = attrs.field(factory=list)
@@ -100,7 +100,7 @@ class FaultyStore(Store):
             raise CrashError("before the commit")
         await self._wait(faults.delay, faults.gate)
         outcomes = await super().write([faults.spoil(operation) for operation in operations])
-        await self._wait(0, faults.gate_after)
+        await self._wait(faults.delay_after, None)
         if faults.take("crash_after"):
             raise CrashError("after the commit")
         return outcomes

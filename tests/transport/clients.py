@@ -181,3 +181,14 @@ async def http(port: int, request: str) -> tuple[int, dict[str, str], str]:
     head, _, body = answer.decode().partition("\r\n\r\n")
     status, *lines = head.split("\r\n")
     return int(status.split()[1]), {line.split(": ")[0].lower(): line.split(": ", 1)[1] for line in lines}, body
+
+
+async def let_in(port: int) -> None:
+    """Knock until the door opens."""
+    while await knock(port) != 101:
+        pass
+
+
+async def healthy(client: Client) -> bool:
+    """Return whether a client is served."""
+    return bool((await client.call("health"))["status"] == "ok")

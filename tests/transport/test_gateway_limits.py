@@ -4,18 +4,15 @@ import json
 import logging
 import socket
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from wsproto.events import BytesMessage, Event, Ping, Pong, Request, TextMessage
+from wsproto.events import BytesMessage, Ping, Pong, Request, TextMessage
 
-from tests.transport.clients import HOST, Client, Frames, connect, frames, gateway, knock, seqs, text
-from tests.transport.sessions import FakeService, FakeTurn, Flood
-from warren.config import Config, StoreConfig
+from tests.transport.clients import HOST, Frames, connect, frames, gateway, healthy, knock, let_in, seqs, text
+from tests.transport.sessions import FakeService, FakeTurn
 from warren.events import ToolCallRequested, ToolExecutionStarted, TurnStarted
-from warren.transport.embed import open_supervisor
 
 HEALTH = '{"jsonrpc": "2.0", "id": 1, "method": "health"}'
 
@@ -24,11 +21,6 @@ async def forever(turn: FakeTurn) -> None:
     """A turn that does not end."""
     turn.say("begun")
     await trio.sleep_forever()
-
-
-async def healthy(client: Client) -> bool:
-    """Return whether a client is served."""
-    return bool((await client.call("health"))["status"] == "ok")
 
 
 async def test_a_huge_frame_closes_its_own_connection_only() -> None:
@@ -141,12 +133,6 @@ async def test_too_many_connections_are_refused() -> None:
             await let_in(port)
 
 
-async def let_in(port: int) -> None:
-    """Knock until the door opens."""
-    while await knock(port) != 101:
-        pass
-
-
 async def test_too_many_requests_at_once_are_refused() -> None:
     """One more than the limit gets CAPACITY_EXCEEDED at once; an interrupt is still let through."""
     service = FakeService(behaviour=forever)
@@ -241,101 +227,6 @@ async def test_a_slow_reader_learns_of_its_gap() -> None:
         await client.call("session/subscribe", session_id="s1", after_seq=10)
         await client.until("run_completed")
         assert seqs(client.events("s1")[11:])[0] == 11
-
-
-async def test_a_client_that_asks_without_reading_is_not_read_either() -> None:
-    """A flood of requests with nobody reading the replies fills no memory: its sending comes to a halt."""
-    sent = 0
-
-    async def ask(client: Frames) -> None:
-        nonlocal sent
-        flood = {"jsonrpc": "2.0", "id": "x" * 10_000, "method": "no/such"}
-        while True:
-            await client.send(TextMessage(json.dumps(flood)))
-            sent += 1
-
-    async with (
-        gateway(FakeService(), max_in_flight=5) as port,
-        connect(port) as other,
-        frames(port) as client,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(ask, client)
-        with trio.fail_after(20):
-            before = -1
-            while before < sent:
-                before = sent
-                await trio.sleep(0.3)
-        assert await healthy(other)
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_client_that_asks_without_reading_is_dropped() -> None:
-    """A client that does not take its replies is dropped after the stall's time."""
-    async with gateway(FakeService(), stall_timeout=0.3) as port, frames(port) as client:
-        flood = {"jsonrpc": "2.0", "id": "x" * 10_000, "method": "no/such"}
-        with pytest.raises(trio.BrokenResourceError), trio.fail_after(20):
-            await send_on(client, TextMessage(json.dumps(flood)))
-
-
-async def send_on(client: Frames, event: Event, pause: float = 0.0) -> None:
-    """Send the same again and again, reading nothing, until that fails."""
-    while True:
-        await client.send(event)
-        await trio.sleep(pause)
-
-
-async def test_a_stuck_client_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A client that never reads is dropped; its turn goes on and is stored, and others are served meanwhile."""
-    caplog.set_level(logging.DEBUG, "warren")
-    flood = Flood(4000)
-    config = Config(store=StoreConfig(tmp_path))
-    async with open_supervisor(config, providers={"flood": flood}, environ={}) as service:  # noqa: SIM117 - long
-        async with gateway(service, stall_timeout=0.5) as port, connect(port) as other, frames(port) as stuck:
-            session_id = (await other.call("session/create", prompt=None, model="flood"))["session_id"]
-            params = {"session_id": session_id, "prompt": "go"}
-            call = {"jsonrpc": "2.0", "id": 1, "method": "turn/start", "params": params}
-            await stuck.send(TextMessage(json.dumps(call)))
-            worst = await slowest(other, session_id)
-            assert worst < 0.3
-            with pytest.raises(trio.BrokenResourceError), trio.fail_after(5):
-                await send_on(stuck, Ping(), pause=0.05)
-            view = await other.call("session/read", session_id=session_id)
-            assert view["state"]["is_active"] is False
-            assert (await other.call("session/create", prompt="and me?"))["text"] == "and me?"
-    async with open_supervisor(config, providers={"flood": flood}, environ={}) as service:
-        assert (await service.read(session_id)).state.last_assistant_text == "enough"
-    assert "read nothing for 0.5 s" in caplog.text
-
-
-async def slowest(client: Client, session_id: str) -> float:
-    """Read a session until its turn has ended; return the longest that an answer took, in seconds."""
-    worst, view = 0.0, {"state": {"message_count": 0}}
-    while not view["state"]["message_count"]:
-        started = trio.current_time()
-        view = await client.call("session/read", session_id=session_id)
-        worst = max(worst, trio.current_time() - started)
-        await trio.sleep(0.01)
-    return worst
-
-
-async def test_a_stuck_watcher_does_not_slow_a_turn() -> None:
-    """A watcher that never reads costs the turn nothing, and a watcher that reads misses nothing."""
-
-    async def long(turn: FakeTurn) -> None:
-        for _ in range(500):
-            turn.say("x" * 10_000)
-            await trio.lowlevel.checkpoint()
-
-    service = FakeService(behaviour=long)
-    async with gateway(service) as port, connect(port) as reader, frames(port) as stuck:
-        call = {"jsonrpc": "2.0", "id": 1, "method": "session/subscribe", "params": {"session_id": "s1"}}
-        await stuck.send(TextMessage(json.dumps(call)))
-        await stuck.next()
-        await reader.call("session/subscribe", session_id="s1")
-        with trio.fail_after(10):
-            await reader.call("turn/start", session_id="s1", prompt="go")
-        assert len(text(reader.events("s1"))) == 5_000_000
 
 
 async def test_clients_come_and_go(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,7 @@ from warren.transport.cli.runtime import config_of, execute, store_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.turns import SIGNALS, die_of
 from warren.transport.embed import open_supervisor
+from warren.transport.process import tune_gc
 
 if TYPE_CHECKING:
     from warren.transport.gateway import GatewayConfig
@@ -56,6 +57,7 @@ def serve(options: Options, address: Address) -> None:
         raise click.ClickException(MISSING)
     config = config_of(options, store_of(options, needed=options.store is not None))
     gateway = _gateway_config(address, config)
+    tune_gc()
     execute(lambda: _serve(config, gateway, address), options, log_level=logging.WARNING)
 
 

@@ -1,0 +1,41 @@
+"""What the README shows runs as it is printed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+
+
+def test_the_embedding_example_runs_as_printed(tmp_path: Path) -> None:
+    """In an empty folder it answers, replays the events of both turns and ends."""
+    (block,) = _blocks("python")
+    run = subprocess.run(
+        [sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    lines = run.stdout.splitlines()
+    assert lines[0].startswith("And once more? ")
+    assert lines[1].split() == ["1", "RunStarted"]
+    assert "RunCompleted" in run.stdout
+    assert (tmp_path / ".rkat" / "sessions.sqlite3").exists()
+
+
+def test_the_demonstration_finds_nothing_missing() -> None:
+    """`make run` without a terminal kills a gateway, checks what is left, says so, and ends with 0."""
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.count("\nok ") == 8
+    assert "FAILED" not in run.stdout

@@ -1,0 +1,144 @@
+"""Clients that do not read: they harm nobody and do not stay."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import trio
+from wsproto.events import Event, Ping, TextMessage
+
+from tests.transport.clients import Client, Frames, connect, frames, gateway, healthy, let_in, text
+from tests.transport.sessions import FakeService, FakeTurn, Flood
+from warren.config import Config, StoreConfig
+from warren.transport.embed import open_supervisor
+
+
+async def test_a_client_that_asks_without_reading_is_not_read_either() -> None:
+    """A flood of requests with nobody reading the replies fills no memory: its sending comes to a halt."""
+    sent = 0
+
+    async def ask(client: Frames) -> None:
+        nonlocal sent
+        flood = {"jsonrpc": "2.0", "id": "x" * 10_000, "method": "no/such"}
+        while True:
+            await client.send(TextMessage(json.dumps(flood)))
+            sent += 1
+
+    async with (
+        gateway(FakeService(), max_in_flight=5) as port,
+        connect(port) as other,
+        frames(port) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(ask, client)
+        with trio.fail_after(20):
+            before = -1
+            while before < sent:
+                before = sent
+                await trio.sleep(0.3)
+        assert await healthy(other)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_asks_without_reading_is_dropped() -> None:
+    """A client that does not take its replies is dropped after the stall's time, and its place is free."""
+    settings = {"stall_timeout": 0.3, "max_in_flight": 5, "max_connections": 1}
+    async with gateway(FakeService(), **settings) as port, frames(port) as client:
+        flood = {"jsonrpc": "2.0", "id": "x" * 10_000, "method": "no/such"}
+        with pytest.raises(trio.BrokenResourceError), trio.fail_after(20):
+            await send_on(client, TextMessage(json.dumps(flood)))
+        with trio.fail_after(5):
+            await let_in(port)
+
+
+async def send_on(client: Frames, event: Event, pause: float = 0.0) -> None:
+    """Send the same again and again, reading nothing, until that fails."""
+    while True:
+        await client.send(event)
+        await trio.sleep(pause)
+
+
+async def test_a_stuck_client_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A client that never reads is dropped; its turn goes on and is stored, and others are served meanwhile."""
+    caplog.set_level(logging.DEBUG, "warren")
+    flood = Flood(4000)
+    config = Config(store=StoreConfig(tmp_path))
+    async with open_supervisor(config, providers={"flood": flood}, environ={}) as service:  # noqa: SIM117 - long
+        async with gateway(service, stall_timeout=0.5) as port, connect(port) as other, frames(port) as stuck:
+            session_id = (await other.call("session/create", prompt=None, model="flood"))["session_id"]
+            params = {"session_id": session_id, "prompt": "go"}
+            call = {"jsonrpc": "2.0", "id": 1, "method": "turn/start", "params": params}
+            await stuck.send(TextMessage(json.dumps(call)))
+            worst = await slowest(other, session_id)
+            assert worst < 1
+            with pytest.raises(trio.BrokenResourceError), trio.fail_after(5):
+                await send_on(stuck, Ping(), pause=0.05)
+            view = await other.call("session/read", session_id=session_id)
+            assert view["state"]["is_active"] is False
+            assert (await other.call("session/create", prompt="and me?"))["text"] == "and me?"
+    async with open_supervisor(config, providers={"flood": flood}, environ={}) as service:
+        assert (await service.read(session_id)).state.last_assistant_text == "enough"
+    assert "read nothing for 0.5 s" in caplog.text
+
+
+async def jam(client: Frames) -> None:
+    """Have the gateway send to a client until that is stuck."""
+    params = {"session_id": "s1", "prompt": "go"}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "turn/start", "params": params}
+    await client.send(TextMessage(json.dumps(call)))
+    await trio.sleep(0.3)
+
+
+async def endless(turn: FakeTurn) -> None:
+    """Say much, for ever."""
+    while True:
+        turn.say("x" * 20_000)
+        await trio.sleep(0.0001)
+
+
+async def test_a_stuck_client_that_is_to_be_closed_is_let_go() -> None:
+    """Who does not read its goodbye does not keep its place for the whole time of a stall."""
+    settings = {"max_connections": 1, "max_message_bytes": 1000, "stall_timeout": 60}
+    async with gateway(FakeService(behaviour=endless), **settings) as port, frames(port) as stuck:
+        await jam(stuck)
+        await stuck.send(TextMessage("\u20ac" * 400))
+        with trio.fail_after(5):
+            await let_in(port)
+
+
+async def test_a_stuck_client_does_not_hold_up_the_shutdown() -> None:
+    """The gateway ends within its bound, whatever a client does not read."""
+    with trio.fail_after(5):
+        async with gateway(FakeService(behaviour=endless), stall_timeout=60) as port, frames(port) as stuck:
+            await jam(stuck)
+
+
+async def slowest(client: Client, session_id: str) -> float:
+    """Read a session until its turn has ended; return the longest that an answer took, in seconds."""
+    worst, view = 0.0, {"state": {"message_count": 0}}
+    while not view["state"]["message_count"]:
+        started = trio.current_time()
+        view = await client.call("session/read", session_id=session_id)
+        worst = max(worst, trio.current_time() - started)
+        await trio.sleep(0.01)
+    return worst
+
+
+async def test_a_stuck_watcher_does_not_slow_a_turn() -> None:
+    """A watcher that never reads costs the turn nothing, and a watcher that reads misses nothing."""
+
+    async def long(turn: FakeTurn) -> None:
+        for _ in range(500):
+            turn.say("x" * 10_000)
+            await trio.lowlevel.checkpoint()
+
+    service = FakeService(behaviour=long)
+    async with gateway(service) as port, connect(port) as reader, frames(port) as stuck:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "session/subscribe", "params": {"session_id": "s1"}}
+        await stuck.send(TextMessage(json.dumps(call)))
+        await stuck.next()
+        await reader.call("session/subscribe", session_id="s1")
+        with trio.fail_after(10):
+            await reader.call("turn/start", session_id="s1", prompt="go")
+        assert len(text(reader.events("s1"))) == 5_000_000
