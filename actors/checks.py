@@ -1,13 +1,14 @@
 """Checks of what callers pass, with errors that name the field."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from warren import codec
 from warren.actors.eventlog import EventLog
 from warren.errors import InvalidParamsError, PersistenceDisabledError
 from warren.tools import Tool
 
+V = TypeVar("V")
 MAX_PAGE: Final = 1_000
 MAX_OFFSET: Final = 2**53
 """Beyond it a JSON client cannot count exactly."""
@@ -21,6 +22,13 @@ def check_text(value: str | None, name: str) -> str | None:
 def storable(text: str) -> str:
     """Return a text of the host's code with what UTF-8 cannot hold replaced."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def check_value(value: V | None, cls: type[V], name: str) -> V | None:
+    """Return a value object of that class, or None."""
+    if value is not None and not isinstance(value, cls):
+        raise _bad(name, f"must be a {cls.__name__}")
+    return value
 
 
 def check_id(session_id: str) -> str:
@@ -44,6 +52,8 @@ def check_count(value: int | None, name: str) -> int | None:
 
 def check_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
     """Return labels: texts under texts."""
+    if labels is not None and not isinstance(labels, Mapping):
+        raise _bad("labels", "must be an object")
     found: Mapping[str, str] = codec.from_data(dict[str, str], dict(labels or {}), root="$.labels")
     for key in found:
         codec.from_data(str, key, root="$.labels")

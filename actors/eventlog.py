@@ -67,8 +67,8 @@ class EventLog:
         self.journal.forget(record_seq)
         self.journal.start_above(seq_floor)
 
-    def unstored(self, terminal: Envelope) -> tuple[EventRow, ...]:
-        """Return the rows that the store does not have yet, and that of the terminal event to come."""
+    def unstored(self, terminal: Envelope | None) -> tuple[EventRow, ...]:
+        """Return the rows that the store does not have yet, and that of a terminal event to come."""
         return self.journal.rows(terminal)
 
     def stamp(self, event: Event) -> Envelope:

@@ -1,5 +1,7 @@
 """What a turn came to, and what follows from it: the record, the terminal event, the reply. No I/O."""
 
+from typing import Any
+
 import attrs
 
 from warren import codec
@@ -7,7 +9,7 @@ from warren.budget import Spent
 from warren.errors import AgentError, BudgetExhaustedError, ProviderError, StoreError, WarrenError
 from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
 from warren.messages import StopReason
-from warren.records import SessionRecord
+from warren.records import CompactionEntry, SessionRecord
 from warren.usage import Usage
 from warren.views import TurnResult
 
@@ -21,6 +23,8 @@ class Outcome:
         stop_reason: why the model stopped.
         usage: tokens of the turn.
         spent: what it used of the budgets.
+        last_input_tokens: of the newest model call, 0 after a compaction.
+        last_compaction_step: the step of the newest attempt to compact.
         error: None for an answer, else what its caller gets.
     """
 
@@ -28,6 +32,8 @@ class Outcome:
     stop_reason: StopReason
     usage: Usage
     spent: Spent
+    last_input_tokens: int
+    last_compaction_step: int | None
     error: WarrenError | None = None
 
     def failed(self, error: WarrenError) -> "Outcome":
@@ -48,24 +54,51 @@ class Outcome:
         """Return what the caller of an answered turn gets."""
         return TurnResult(session_id, self.text, self.spent.steps, self.spent.tool_calls, self.usage, self.stop_reason)
 
-    def charged(self, record: SessionRecord) -> SessionRecord:
-        """Return the record with what the turn has cost: all that stays of a turn that could not be stored."""
-        usage, spent = record.usage + self.usage, record.spent + self.spent
-        return attrs.evolve(record, usage=usage, spent=spent, steps=record.steps + self.spent.steps)
+    def charged(self, base: SessionRecord, now: SessionRecord) -> SessionRecord:
+        """Return the record with what the turn has cost: all that stays of a turn that could not be stored.
 
-    def settled(self, record: SessionRecord, terminal: Envelope, message_count: int) -> SessionRecord:
-        """Return the record as the turn leaves it, its terminal event being the last one."""
+        `base` is the session as the turn found it, `now` as it is: another one where the turn has compacted it.
+        """
+        return attrs.evolve(now, **self._costs(base))
+
+    def settled(
+        self, base: SessionRecord, now: SessionRecord, terminal: Envelope | None, last_seq: int, message_count: int
+    ) -> SessionRecord:
+        """Return the record as the turn leaves it; `terminal` is None where it only compacted."""
         return attrs.evolve(
-            record,
-            usage=record.usage + self.usage,
-            spent=record.spent + self.spent,
-            steps=record.steps + self.spent.steps,
-            turns=record.turns + 1,
-            updated_at=max(terminal.timestamp, record.updated_at),
+            now,
+            turns=base.turns + (terminal is not None),
+            updated_at=now.updated_at if terminal is None else max(terminal.timestamp, now.updated_at),
             message_count=message_count,
-            last_seq=terminal.seq,
-            last_assistant_text=self.text or record.last_assistant_text,
+            last_seq=last_seq if terminal is None else terminal.seq,
+            last_assistant_text=self.text or base.last_assistant_text,
+            turn_open=False,
+            **self._costs(base),
         )
+
+    def compacted(
+        self, base: SessionRecord, now: SessionRecord, entry: CompactionEntry, last_seq: int, message_count: int
+    ) -> SessionRecord:
+        """Return the record in the middle of the turn, with the new head and all that the turn has added so far."""
+        return attrs.evolve(
+            now,
+            head=entry.head,
+            compactions=now.compactions + 1,
+            updated_at=max(entry.created_at, now.updated_at),
+            message_count=message_count,
+            last_seq=last_seq,
+            turn_open=True,
+            **self._costs(base),
+        )
+
+    def _costs(self, base: SessionRecord) -> dict[str, Any]:
+        return {
+            "usage": base.usage + self.usage,
+            "spent": base.spent + self.spent,
+            "steps": base.steps + self.spent.steps,
+            "last_input_tokens": self.last_input_tokens,
+            "last_compaction_step": self.last_compaction_step,
+        }
 
 
 def cause_of(error: WarrenError) -> FailureCause:

@@ -6,7 +6,7 @@ import attrs
 
 from warren.budget import Budget
 from warren.mailbox import Message, Signal
-from warren.records import SessionRecord
+from warren.records import CompactionEntry, SessionRecord
 from warren.service import OnEvent
 from warren.storage.operations import Operation
 from warren.views import TurnResult
@@ -25,6 +25,14 @@ class StartTurn(Message[TurnResult]):
     max_tokens: int | None = None
     budget: Budget | None = None
     on_event: OnEvent | None = None
+
+
+@attrs.frozen
+class Compact(Message[CompactionEntry]):
+    """Compact the context now; the session is busy meanwhile, as with a turn."""
+
+    signal: ClassVar[Signal | None] = Signal.START
+    instructions: str | None = None
 
 
 @attrs.frozen

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import trio
@@ -18,14 +18,17 @@ from warren.actors.checks import (
     check_prompt,
     check_text,
     check_tools,
+    check_value,
 )
 from warren.actors.eventlog import Subscription, utc_now
-from warren.actors.protocol import Interrupt, Loaded, Retire, StartTurn
+from warren.actors.protocol import Compact, Interrupt, Loaded, Retire, StartTurn
 from warren.actors.session import SessionActor
 from warren.actors.supervisor import Supervisor
 from warren.budget import Budget
+from warren.compaction import CompactionConfig
 from warren.errors import (
     AgentError,
+    CompactionDisabledError,
     PersistenceDisabledError,
     SessionNotFoundError,
     SessionNotRunningError,
@@ -34,7 +37,8 @@ from warren.errors import (
 )
 from warren.events import Envelope
 from warren.ids import new_session_id
-from warren.records import MessageRow, SessionRecord
+from warren.mailbox import Message
+from warren.records import CompactionEntry, MessageRow, SessionRecord
 from warren.service import Capabilities, Health, OnEvent
 from warren.storage import Delete
 from warren.tools import Tool
@@ -51,6 +55,8 @@ from warren.views import (
 
 if TYPE_CHECKING:
     from warren.storage import Store
+
+R = TypeVar("R")
 
 
 @attrs.define(eq=False)
@@ -71,6 +77,7 @@ class Service:
         max_tokens: int | None = None,
         labels: Mapping[str, str] | None = None,
         budget: Budget | None = None,
+        compaction: CompactionConfig | None = None,
         tools: Sequence[str | Tool] | None = None,
         on_event: OnEvent | None = None,
     ) -> TurnResult:
@@ -87,8 +94,11 @@ class Service:
             max_tokens=check_count(max_tokens, "max_tokens") or config.max_tokens,
             tools=check_tools(tools, {**shared.tools, **own_tools}),
             labels=check_labels(labels),
-            budget=budget or Budget(),
+            budget=check_value(budget, Budget, "budget") or Budget(),
+            compaction=check_value(compaction, CompactionConfig, "compaction"),
         )
+        if compaction is not None and config.compaction is None:
+            raise _no_compaction()
         turn = None if prompt is None else StartTurn(check_prompt(prompt), on_event=on_event)
         prompt_for_system = check_text(system_prompt, "system_prompt") or config.system_prompt
         shared.providers.resolve(record.model, record.provider)
@@ -117,7 +127,7 @@ class Service:
             check_text(model, "model"),
             check_text(provider, "provider"),
             check_count(max_tokens, "max_tokens"),
-            budget,
+            check_value(budget, Budget, "budget"),
             on_event,
         )
         return await self._turn(self._supervisor.revive(check_id(session_id)), turn)
@@ -135,7 +145,7 @@ class Service:
             f"the turn has not ended within {grace:g} s; it will", session_id=session_id, cause="interrupt_timeout"
         )
 
-    async def _turn(self, actor: SessionActor, turn: StartTurn) -> TurnResult:
+    async def _turn(self, actor: SessionActor, turn: Message[R]) -> R:
         try:
             reply = self._supervisor.admit(actor, turn)
         except WarrenError:
@@ -144,6 +154,14 @@ class Service:
             )  # or a caller that tries again and again would starve the turn it waits for
             raise
         return await reply.wait()
+
+    async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
+        """See SessionService."""
+        request = Compact(check_text(instructions, "instructions"))
+        check_id(session_id)
+        if not self.capabilities().session_compaction:
+            raise _no_compaction()
+        return await self._turn(self._supervisor.revive(session_id), request)
 
     # -- views
 
@@ -192,7 +210,8 @@ class Service:
         rows, total = await store.messages(session_id, offset=offset, limit=limit)
         if not total and view.state.message_count:
             raise self._supervisor.not_found(session_id)  # deleted between the two reads
-        return HistoryPage(session_id, tuple(map(_entry, rows)), offset, total)
+        moved = await store.compactions(session_id, offset=offset, limit=limit)
+        return HistoryPage(session_id, tuple(map(_entry, rows)), offset, total, tuple(moved))
 
     async def resume(self, session_id: str) -> SessionView:
         """See SessionService."""
@@ -237,17 +256,19 @@ class Service:
             self._supervisor.check_open()
             raise _no_store("nothing is stored that could be deleted")
         try:
-            return await self._supervisor.revive(check_id(session_id)).mailbox.ask(Retire("delete"))
-        except SessionNotFoundError:
-            pass  # deleted before, which is fine, or never here
-        except StoreError:
+            await self._supervisor.revive(check_id(session_id)).mailbox.ask(Retire("delete"))
+        except (SessionNotFoundError, StoreError):
             if self._supervisor.find(session_id) is not None:
                 raise  # its actor lives, and must not be robbed of its rows
-        await storage.write(Delete(session_id))  # also what is damaged so that no actor can load it
+            # Deleted before, which is fine, or damaged so that no actor can load it.
+            await storage.write(Delete(session_id))
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""
-        return Capabilities(self._store is not None, session_compaction=False, memory_store=False)
+        config = self._supervisor.shared.config
+        return Capabilities(
+            self._supervisor.shared.storage is not None, config.compaction is not None, memory_store=False
+        )
 
     def health(self) -> Health:
         """See SessionService."""
@@ -291,6 +312,10 @@ def _entry(row: MessageRow) -> HistoryEntry:
         return HistoryEntry(row.position, row.created_at, codec.decode_message(row.body))
     except ValueError as exc:
         raise StoreError(f"message {row.position}: {exc}", cause="corrupt", retryable=False) from exc
+
+
+def _no_compaction() -> CompactionDisabledError:
+    return CompactionDisabledError("session compaction is disabled: the runtime was started without it")
 
 
 def _no_store(problem: str) -> PersistenceDisabledError:

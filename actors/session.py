@@ -1,33 +1,40 @@
 """The session actor: owns one conversation, runs its turns one at a time, and answers all else while one runs."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
 import trio
 
+from warren import codec
+from warren.actors.compaction import CompactionPlan, prefix_of
 from warren.actors.eventlog import EventLog
 from warren.actors.outcome import Outcome
-from warren.actors.protocol import Interrupt, Loaded, Retire, StartTurn
+from warren.actors.protocol import Compact, Interrupt, Loaded, Retire, StartTurn
 from warren.actors.storage import StorageActor
 from warren.actors.turn import Turn, TurnPlan
 from warren.budget import Meter
+from warren.compaction import CompactionConfig, Compactor, DefaultCompactor
 from warren.config import Config
 from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenError
-from warren.events import Envelope
+from warren.events import Envelope, RunFailed
 from warren.mailbox import Admission, Mail, Mailbox, Signal, State
-from warren.messages import SystemMessage
+from warren.messages import Message, SystemMessage
 from warren.model import Providers
-from warren.records import MessageRow, SessionRecord
+from warren.records import CompactionEntry, MessageRow, SessionRecord
 from warren.service import OnEvent
 from warren.storage import Archive, Commit, Delete, LookUp
 from warren.tools import Tool
 from warren.transcript import Transcript
-from warren.views import HistoryEntry, HistoryPage, SessionSummary, SessionView, TurnResult, summary_of, view_of
+from warren.views import HistoryEntry, HistoryPage, SessionSummary, SessionView, summary_of, view_of
+from warren.windows import window_of
 
 logger: Final = logging.getLogger("warren.session")
+IndexMessages = Callable[[str, SessionRecord, int, Sequence[Message]], Awaitable[None]]
+"""Takes messages of a session, the first at that position, into the memory: all or none. Raises WarrenError."""
 
 
 @attrs.frozen
@@ -40,6 +47,8 @@ class Shared:
         tools: the runtime's tools, by name.
         storage: None without the session-store capability.
         tool_threads: bounds sync tools that run at once.
+        new_compactor: makes the policy of one session of its settings and its model's window.
+        index: takes discarded messages into the memory; None without one.
     """
 
     config: Config
@@ -47,6 +56,8 @@ class Shared:
     tools: Mapping[str, Tool]
     storage: StorageActor | None
     tool_threads: trio.CapacityLimiter
+    new_compactor: Callable[[CompactionConfig, int | None], Compactor] = DefaultCompactor
+    index: IndexMessages | None = None
 
 
 @attrs.define(eq=False)
@@ -72,11 +83,14 @@ class SessionActor:
     _admission: Admission = attrs.field(init=False)
     # The context of the next model call; beyond the record's message_count it is a running turn's. None: not loaded.
     _transcript: Transcript | None = None
+    # What no store keeps: the messages before the head, when each message was added, and how the head moved.
+    _past: list[bytes] = attrs.field(factory=list)
     _times: list[datetime] = attrs.field(factory=list)
+    _compactions: list[CompactionEntry] = attrs.field(factory=list)
     _out_of_date: bool = False
     _in_hand: list[Mail[Any]] = attrs.field(factory=list)
     _turn: Turn | None = None
-    _starter: Mail[TurnResult] | None = None
+    _starter: Mail[Any] | None = None
     _interrupters: list[Mail[None]] = attrs.field(factory=list)
     _retirers: list[Mail[None]] = attrs.field(factory=list)
 
@@ -108,8 +122,10 @@ class SessionActor:
         """Return messages of finished turns of a session that no store holds."""
         total, transcript = self._record.message_count, self._transcript or Transcript()
         page = range(offset, min(offset + limit, total))
-        found = tuple(HistoryEntry(at, self._times[at], transcript[at]) for at in page)
-        return HistoryPage(self.session_id, found, offset, total)
+        bodies = [*self._past, *transcript.rows]
+        found = tuple(HistoryEntry(at, self._times[at], codec.decode_message(bodies[at])) for at in page)
+        moved = tuple(entry for entry in self._compactions if offset < entry.head <= offset + limit)
+        return HistoryPage(self.session_id, found, offset, total, moved)
 
     # -- the life of the actor
 
@@ -118,7 +134,7 @@ class SessionActor:
         self._transcript = Transcript()
         if system_prompt is not None:
             self._transcript.append(SystemMessage(system_prompt))
-        record = attrs.evolve(record, message_count=len(self._transcript))
+        record = attrs.evolve(record, message_count=self._transcript.end)
         await self._store(record, 0)
         self.record = record
 
@@ -130,6 +146,17 @@ class SessionActor:
             raise SessionNotFoundError("there is no such session", session_id=self.session_id)
         self.log.begin(stored.record.last_seq, stored.seq_floor)
         self.record, self._transcript, self._out_of_date = stored.record, None, False
+        if stored.record.turn_open:
+            await self._close_open_turn(stored.record, storage)
+
+    async def _close_open_turn(self, record: SessionRecord, storage: StorageActor | None) -> None:
+        """End a turn that a compaction had stored the beginning of, and that nobody has ended since."""
+        lost = self.log.stamp(RunFailed(self.session_id, "the process ended during the turn", "crash"))
+        self.record = attrs.evolve(record, turn_open=False, turns=record.turns + 1, last_seq=lost.seq)
+        if storage is not None:
+            await storage.write(Commit(self.record, (), self.log.unstored(lost)))
+        self.log.publish(lost)
+        self.log.stored()
 
     async def run(self) -> None:
         """Read mail until retired. An error leaves the session as it was last committed."""
@@ -167,8 +194,8 @@ class SessionActor:
 
     def _handle(self, mail: Mail[Any]) -> None:
         match mail.message:
-            case StartTurn():
-                self._start(mail, mail.message)
+            case StartTurn() | Compact() as message:
+                self._start(mail, message)
             case Interrupt():
                 self._interrupt(mail)
             case Retire(how=how):
@@ -185,7 +212,7 @@ class SessionActor:
             self._interrupters.append(mail)
             self._turn.interrupt()
 
-    def _start(self, mail: Mail[TurnResult], message: StartTurn) -> None:
+    def _start(self, mail: Mail[Any], message: StartTurn | Compact) -> None:
         try:
             plan = self._plan(message)
         except WarrenError as exc:
@@ -195,27 +222,38 @@ class SessionActor:
             mail.refuse(exc)
             return
         self._starter = mail
-        publish = self._publisher(message.on_event)
-        self._turn = Turn(plan, self._record, self._context, self.log.stamp, publish)
+        publish = self._publisher(message.on_event if isinstance(message, StartTurn) else None)
+        self._turn = Turn(plan, self._record, self._context, self.log.stamp, publish, self._commit_compaction)
 
     # -- a turn
 
-    def _plan(self, message: StartTurn) -> TurnPlan:
+    def _plan(self, message: StartTurn | Compact) -> TurnPlan:
         record, shared = self._record, self.shared
         if record.archived:
             raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-        provider = message.provider or (None if message.model else record.provider)
-        limits = shared.config.limits
+        asked = message if isinstance(message, StartTurn) else StartTurn("")
+        provider = asked.provider or (None if asked.model else record.provider)
+        limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
         return TurnPlan(
-            prompt=message.prompt,
-            choice=shared.providers.resolve(message.model or record.model, provider),
-            max_tokens=message.max_tokens or record.max_tokens,
+            prompt=asked.prompt if asked is message else None,
+            instructions=message.instructions if isinstance(message, Compact) else None,
+            choice=choice,
+            max_tokens=asked.max_tokens or record.max_tokens,
             tools=self._tools(record),
-            meter=Meter.of(message.budget or limits.turn, record.budget, record.spent),
+            meter=Meter.of(limits.turn.overridden(asked.budget), record.budget, record.spent),
             retry=shared.config.retry,
             limits=limits,
             tool_threads=shared.tool_threads,
+            compaction=self._compaction_plan(record, choice.model),
         )
+
+    def _compaction_plan(self, record: SessionRecord, model: str) -> CompactionPlan | None:
+        config, shared = record.compaction or self.shared.config.compaction, self.shared
+        if config is None or shared.config.compaction is None:
+            return None
+        window = config.window or window_of(model)
+        index = partial(shared.index, self.session_id, record) if shared.index is not None else None
+        return CompactionPlan(shared.new_compactor(config, window), window, index)
 
     def _tools(self, record: SessionRecord) -> Mapping[str, Tool]:
         known = {**self.shared.tools, **self.own_tools}
@@ -250,18 +288,38 @@ class SessionActor:
     async def _run_turn(self, turn: Turn) -> None:
         """Commit, then notify, then reply; a cancellation from outside ends the turn without a trace."""
         outcome = await turn.run()
-        terminal = self.log.stamp(outcome.terminal(self.session_id))
-        record = outcome.settled(self._record, terminal, len(self._context))
+        terminal = self._last_words(turn, outcome)
+        record = outcome.settled(turn.record, self._record, terminal, self.log.last_seq, self._context.end)
         error = await self._commit(record, terminal)
         if error is not None:  # the session stands where it stood, but for what the turn has cost
             outcome = outcome.failed(error)
-            terminal = self.log.stamp(outcome.terminal(self.session_id))
-            record = outcome.charged(self._record)
-            del self._context.bodies[record.message_count :]
+            terminal = self._last_words(turn, outcome)
+            record = outcome.charged(turn.record, self._record)
+            self._context.truncate(record.message_count)
         self.record = record
         self._finish(turn, outcome, terminal, stored=error is None)
 
-    async def _commit(self, record: SessionRecord, terminal: Envelope) -> WarrenError | None:
+    def _last_words(self, turn: Turn, outcome: Outcome) -> Envelope | None:
+        """Return the turn's terminal event; None where it only compacted, and was no turn to anybody who watches."""
+        return self.log.stamp(outcome.terminal(self.session_id)) if turn.begun else None
+
+    async def _commit_compaction(self, turn: Turn, entry: CompactionEntry) -> None:
+        """Store a new head with all that the turn has added so far; without a store keep what leaves the context."""
+        now, context = self._record, self._context
+        record = turn.so_far().compacted(turn.record, now, entry, self.log.last_seq, context.end)
+        try:
+            await self._store(record, now.message_count, None, entry)
+        except StoreError as exc:
+            if not await self._stored_after_all(exc, record):
+                raise
+        if self.shared.storage is None:
+            self._past.extend(context.since(context.head)[: entry.head - context.head])
+            self._compactions.append(entry)
+        else:
+            self.log.stored()
+        self.record = record
+
+    async def _commit(self, record: SessionRecord, terminal: Envelope | None) -> WarrenError | None:
         try:
             await self._store(record, self._record.message_count, terminal)
         except StoreError as exc:
@@ -288,11 +346,12 @@ class SessionActor:
                 return stored is not None and (stored.turns, stored.last_seq) == (record.turns, record.last_seq)
         return False
 
-    def _finish(self, turn: Turn, outcome: Outcome, terminal: Envelope, *, stored: bool) -> None:
+    def _finish(self, turn: Turn, outcome: Outcome, terminal: Envelope | None, *, stored: bool) -> None:
         """End the turn: no checkpoint from here until everybody knows."""
         starter, self._starter, self._turn = self._starter, None, None
         interrupters, self._interrupters = self._interrupters, []
-        turn.publish(terminal)
+        if terminal is not None:
+            turn.publish(terminal)
         if stored and self.shared.storage is not None:
             self.log.stored()
         else:
@@ -300,7 +359,7 @@ class SessionActor:
         self._admission.move(Signal.TURN_ENDED)
         self.turn_ended()
         if starter is not None and outcome.error is None:
-            starter.answer(outcome.result(self.session_id))
+            starter.answer(turn.compacted or outcome.result(self.session_id))
         elif starter is not None and outcome.error is not None:
             outcome.error.session_id = self.session_id
             starter.refuse(outcome.error)
@@ -326,17 +385,27 @@ class SessionActor:
         """Fetch the messages once a turn needs them; archiving or watching a session does not."""
         storage = self.shared.storage
         if self._transcript is None and self.turn_runs and storage is not None:
-            self._transcript = Transcript(await storage.store.bodies(self.session_id, self._record.message_count))
+            self._transcript = await self._stored_context(storage)
 
-    async def _store(self, record: SessionRecord, first: int, terminal: Envelope | None = None) -> None:
-        """Commit the record, the messages from position `first` on, and the events up to the terminal one."""
-        storage, bodies = self.shared.storage, self._context.bodies[first:]
+    async def _stored_context(self, storage: StorageActor) -> Transcript:
+        record = self._record
+        stored = await storage.store.context(self.session_id, record.head, record.message_count)
+        return Transcript(stored.rows, head=record.head, prefix=prefix_of(stored.first, stored.compaction))
+
+    async def _store(
+        self,
+        record: SessionRecord,
+        first: int,
+        terminal: Envelope | None = None,
+        compaction: CompactionEntry | None = None,
+    ) -> None:
+        """Commit the record, the messages from position `first` on, the events up to the terminal one, a new head."""
+        storage, bodies = self.shared.storage, self._context.since(first)
         if storage is None:
             self._times.extend([record.updated_at] * len(bodies))
             return
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
-        events = () if terminal is None else self.log.unstored(terminal)
-        await storage.write(Commit(record, rows, events))
+        await storage.write(Commit(record, rows, self.log.unstored(terminal), compaction))
 
     async def _retire(self) -> None:
         """Archive or delete as asked, answer those who asked, and close; where the store refuses, live on."""
@@ -355,12 +424,15 @@ class SessionActor:
             self.log.close()
         else:
             self._admission.move(Signal.RETIRE_FAILED)
+            if self._out_of_date:
+                await self.load()
 
     async def _answer_retirers(self, retirers: list[Mail[None]]) -> bool:
         """Do what they asked for and tell them; return whether any of it was done."""
         try:
             await self._retire_in_store({mail.message for mail in retirers})
         except WarrenError as exc:
+            self._out_of_date |= exc.cause == "crash"  # then it may have been done all the same
             for mail in retirers:
                 mail.refuse(exc.again())
             return False

@@ -3,24 +3,24 @@
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
 
 from warren.actors.checks import storable
 from warren.actors.eventlog import EventLog
-from warren.actors.protocol import Retire, StartTurn
+from warren.actors.protocol import Retire
 from warren.actors.session import SessionActor, Shared
 from warren.actors.supervision import first_error
 from warren.errors import AgentError, CapacityExceededError, SessionNotFoundError, WarrenError
 from warren.events import Envelope
 from warren.journal import envelopes
-from warren.mailbox import Reply
+from warren.mailbox import Message, Reply
 from warren.records import SessionRecord
 from warren.tools import Tool
-from warren.views import TurnResult
 
+R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
 REPLAY_PAGE: Final = 500
 LOST_REMEMBERED: Final = 1_000
@@ -110,7 +110,7 @@ class Supervisor:
             entry = self._entries[session_id] = Entry(self._new_log(session_id))
         return self._start(entry, SessionActor.load)
 
-    def admit(self, actor: SessionActor, turn: StartTurn) -> Reply[TurnResult]:
+    def admit(self, actor: SessionActor, turn: Message[R]) -> Reply[R]:
         """Claim the session for a turn, or refuse at once: busy, retired, or no capacity."""
         if not actor.turn_runs:
             self.check_capacity()

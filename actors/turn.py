@@ -1,24 +1,26 @@
 """One turn: the loop of steps from the user's prompt to the final answer."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
 import trio
 
+from warren import codec
 from warren.actors.checks import storable
+from warren.actors.compaction import Compaction, CompactionPlan, ContextKeeper
 from warren.actors.model_call import ModelCall
 from warren.actors.outcome import Outcome
 from warren.actors.supervision import first_error
 from warren.actors.toolbox import ToolRun
 from warren.budget import Meter, Use
 from warren.config import Limits, RetryPolicy
-from warren.errors import AgentError, BudgetExhaustedError, ProviderError, WarrenError
-from warren.events import Envelope, Event, RunStarted, TextComplete, TurnCompleted, TurnStarted
+from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
+from warren.events import CompactionFailed, Envelope, Event, RunStarted, TextComplete, TurnCompleted, TurnStarted
 from warren.messages import AssistantMessage, Message, StopReason, ToolResultsMessage, UserMessage
 from warren.model import ModelChoice, ModelRequest
-from warren.records import SessionRecord
+from warren.records import CompactionEntry, SessionRecord
 from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import Usage
@@ -32,7 +34,8 @@ class TurnPlan:
     """What a turn is started with.
 
     Attributes:
-        prompt: what the user says.
+        prompt: what the user says; None compacts the context and does nothing else.
+        instructions: what such a compaction's summary shall mind.
         choice: the model to call.
         max_tokens: cap of one answer.
         tools: what the model may call, by name.
@@ -40,9 +43,11 @@ class TurnPlan:
         retry: how failed model calls are tried again.
         limits: the runtime's bounds.
         tool_threads: shared by all sync tools of the runtime.
+        compaction: how the context is compacted; None where that is off.
     """
 
-    prompt: str
+    prompt: str | None
+    instructions: str | None
     choice: ModelChoice
     max_tokens: int | None
     tools: Mapping[str, Tool]
@@ -50,6 +55,7 @@ class TurnPlan:
     retry: RetryPolicy
     limits: Limits
     tool_threads: trio.CapacityLimiter
+    compaction: CompactionPlan | None
 
 
 @attrs.define(eq=False)
@@ -61,9 +67,12 @@ class Turn:
         context: what the model sees; the turn appends to it.
         stamp: gives an event its number and time.
         publish: takes the numbered events.
+        commit_compaction: stores a new head of the context, with all that the turn has added so far.
         text: the newest answer's text.
         stop_reason: why the model stopped.
         usage: tokens of this turn.
+        keeper: keeps the context within what the model can take.
+        compacted: what came of a compaction that was all there was to do.
         begun: whether its first event is out, and so its terminal one has to follow.
     """
 
@@ -72,10 +81,13 @@ class Turn:
     context: Transcript
     stamp: Callable[[Event], Envelope]
     publish: Callable[[Envelope], None]
+    commit_compaction: "Callable[[Turn, CompactionEntry], Awaitable[None]]"
     text: str = ""
     stop_reason: StopReason = "end_turn"
     usage: Usage = attrs.field(factory=Usage)
     begun: bool = False
+    compacted: CompactionEntry | None = None
+    keeper: ContextKeeper = attrs.field(init=False)
     _step_usage: Usage = attrs.field(factory=Usage)
     _scope: trio.CancelScope = attrs.field(init=False)
     _interrupted: bool = False
@@ -84,6 +96,11 @@ class Turn:
     _began: float = attrs.field(factory=trio.current_time)
 
     def __attrs_post_init__(self) -> None:
+        marks = (self.record.last_input_tokens, self.record.last_compaction_step)
+        specs = codec.encode([tool.spec for tool in self.plan.tools.values()]) if self.plan.compaction else b""
+        self.keeper = ContextKeeper(
+            self.plan.compaction, self.context, self._compaction, self.plan.max_tokens, len(specs), *marks
+        )
         self._scope = trio.CancelScope(deadline=self._began + self.plan.meter.seconds_left())
 
     def emit(self, event: Event) -> None:
@@ -122,7 +139,8 @@ class Turn:
 
     def so_far(self) -> Outcome:
         """Return what the turn has come to."""
-        return Outcome(self.text, self.stop_reason, self.usage, self.plan.meter.spent)
+        marks = (self.keeper.last_input_tokens, self.keeper.last_step)
+        return Outcome(self.text, self.stop_reason, self.usage, self.plan.meter.spent, *marks)
 
     def _cancelled(self) -> WarrenError:
         if self._interrupted:
@@ -130,28 +148,65 @@ class Turn:
         return self._exhausted(self.plan.meter.exhausted() or self.plan.meter.use("time"))
 
     async def _steps(self) -> None:
+        if self.plan.prompt is None:
+            await self._compact_only()
+        else:
+            await self._converse(self.plan.prompt)
+
+    async def _compact_only(self) -> None:
+        if self.plan.compaction is None:
+            raise CompactionDisabledError("session compaction is disabled")
+        came = await self.keeper.compact(self.plan.compaction, self._step, self.plan.instructions)
+        if isinstance(came, CompactionFailed):
+            raise AgentError(came.error, cause="compaction_failed", details={"reason": came.reason})
+        self.compacted = came
+
+    async def _converse(self, prompt: str) -> None:
         self.begun = True
-        self.emit(RunStarted(self.record.session_id, self.plan.prompt))
-        self._add(UserMessage(self.plan.prompt))
+        self.emit(RunStarted(self.record.session_id, prompt))
+        self._add(UserMessage(prompt))
         while True:
             self._check_budgets()
-            message = await self._call_model()
+            before = self.usage
+            context = await self.keeper.make_room(self._step)
+            if self.usage is not before:  # a compaction drew from the same budget
+                self._check_budgets()
+            message = await self._call_model(context)
             if message.tool_calls:
                 await self._run_tools(message)
             self.emit(TurnCompleted(message.stop_reason, self._step_usage))
             if not message.tool_calls:
                 return
 
-    async def _call_model(self) -> AssistantMessage:
+    @property
+    def _step(self) -> int:
+        """The session's step counter."""
+        return self.record.steps + self.plan.meter.steps
+
+    def _compaction(self, plan: CompactionPlan, step: int) -> Compaction:
+        return Compaction(
+            plan,
+            self.context,
+            step,
+            self.plan.choice,
+            self.plan.retry,
+            self.emit,
+            self._book,
+            lambda entry: self.commit_compaction(self, entry),
+        )
+
+    async def _call_model(self, context: Sequence[Message]) -> AssistantMessage:
         plan = self.plan
-        self.emit(TurnStarted(self.record.steps + plan.meter.steps))
+        self.emit(TurnStarted(self._step))
         request = ModelRequest(
-            plan.choice.model, self.context, tuple(tool.spec for tool in plan.tools.values()), plan.max_tokens
+            plan.choice.model, context, tuple(tool.spec for tool in plan.tools.values()), plan.max_tokens
         )
         plan.meter.charge(steps=1)
         self._call = ModelCall(self.emit, plan.retry)
         reply = await self._call.run(plan.choice, request)
         self._book(reply.usage)
+        self._step_usage = reply.usage
+        self.keeper.last_input_tokens = reply.usage.input_tokens
         self._accept(reply.message)
         self._call = None
         self.text, self.stop_reason = reply.message.text, reply.message.stop_reason
@@ -178,7 +233,6 @@ class Turn:
             raise ProviderError(f"the model's answer cannot be kept: {exc}", cause="provider_bug") from exc
 
     def _book(self, usage: Usage) -> None:
-        self._step_usage = usage
         self.usage += usage
         self.plan.meter.charge(usage)
 

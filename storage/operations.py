@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import attrs
 
 from warren.errors import SessionNotFoundError
-from warren.records import EventRow, MessageRow, SessionRecord
+from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.rows import COLUMNS, DELETED, microseconds, record_to_row, row_to_record
 
 if TYPE_CHECKING:
@@ -18,21 +18,25 @@ R_co = TypeVar("R_co", covariant=True)
 
 # A tombstone is left alone, and so nothing is returned; what is archived stays so.
 _SAVE: Final = f"""
-    INSERT INTO sessions ({COLUMNS}, generation) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
+    INSERT INTO sessions ({COLUMNS}, generation) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)
     ON CONFLICT (session_id) DO UPDATE SET
         updated_at = excluded.updated_at, state = max(state, excluded.state), model = excluded.model,
         turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
-        last_seq = excluded.last_seq, labels = excluded.labels, details = excluded.details,
+        last_seq = excluded.last_seq, head = excluded.head, labels = excluded.labels, details = excluded.details,
         generation = excluded.generation
     WHERE state <> {DELETED}
     RETURNING key
 """
 _ADD_MESSAGE: Final = "INSERT INTO messages (session, position, created_at, body) VALUES (?,?,?,?)"
 _ADD_EVENT: Final = "INSERT INTO events (session, seq, first_seq, timestamp, body, cuts) VALUES (?,?,?,?,?,?)"
+_ADD_COMPACTION: Final = """
+    INSERT INTO compactions (session, step, created_at, head, messages_before, messages_after, summary, summary_tokens)
+    VALUES (?,?,?,?,?,?,?,?)
+"""
 _ARCHIVE: Final = f"UPDATE sessions SET state = 1 WHERE session_id = ? AND state <> {DELETED} RETURNING {COLUMNS}"
 _LOOK_UP: Final = f"SELECT {COLUMNS} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _BURY: Final = f"""
-    UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0,
+    UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
         labels = '{{}}', details = '{{}}'
     WHERE session_id = ? RETURNING key
 """
@@ -67,11 +71,13 @@ class Commit(Operation[None]):
             archived in the store stays archived.
         messages: new messages.
         events: new rows of the event log.
+        compaction: what moved the record's head, if something did.
     """
 
     record: SessionRecord
     messages: tuple[MessageRow, ...] = ()
     events: tuple[EventRow, ...] = ()
+    compaction: CompactionEntry | None = None
 
     @property
     def session_id(self) -> str:
@@ -87,6 +93,8 @@ class Commit(Operation[None]):
             db.executemany(_ADD_MESSAGE, _message_values(key, self.messages))
         if self.events:
             db.executemany(_ADD_EVENT, _event_values(key, self.events))
+        if self.compaction is not None:
+            db.execute(_ADD_COMPACTION, _compaction_values(key, self.compaction))
 
 
 @attrs.frozen
@@ -119,6 +127,7 @@ class Delete(Operation[None]):
             raise _not_found(self.session_id)
         db.execute("DELETE FROM messages WHERE session = ?", (key,))
         db.execute("DELETE FROM events WHERE session = ?", (key,))
+        db.execute("DELETE FROM compactions WHERE session = ?", (key,))
 
 
 @attrs.frozen
@@ -141,6 +150,11 @@ def _event_values(key: int, rows: Sequence[EventRow]) -> list[tuple[int, int, in
     return [
         (key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), _text(row.cuts)) for row in rows
     ]
+
+
+def _compaction_values(key: int, entry: CompactionEntry) -> tuple[int | str, ...]:
+    counts = (entry.head, entry.messages_before, entry.messages_after)
+    return (key, entry.step, microseconds(entry.created_at), *counts, entry.summary, entry.summary_tokens)
 
 
 def _text(cuts: bytes | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import apsw
 import attrs
 
-from warren.records import EventRow, MessageRow, SessionRecord
+from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, moment, row_to_record
 
 SEQ_STRIDE: Final = 1_000_000
@@ -21,7 +21,16 @@ _HEAD: Final = f"""
     WHERE session_id = ? AND state <> {DELETED}
 """
 _BODIES: Final = f"""
-    SELECT CAST(body AS BLOB) FROM messages WHERE session = {_KEY} AND position < ? ORDER BY position
+    SELECT CAST(body AS BLOB) FROM messages
+    WHERE session = {_KEY} AND position >= ? AND position < ? ORDER BY position
+"""
+_COMPACTION_COLUMNS: Final = "step, created_at, head, messages_before, messages_after, summary, summary_tokens"
+_NEWEST_COMPACTION: Final = f"""
+    SELECT {_COMPACTION_COLUMNS} FROM compactions WHERE session = {_KEY} ORDER BY step DESC LIMIT 1
+"""
+_COMPACTIONS: Final = f"""
+    SELECT {_COMPACTION_COLUMNS} FROM compactions
+    WHERE session = {_KEY} AND head > ? AND head <= ? ORDER BY step
 """
 _MESSAGES: Final = f"""
     SELECT position, created_at, CAST(body AS BLOB) FROM messages
@@ -53,6 +62,21 @@ class Head:
         return self.record.last_seq + SEQ_STRIDE * (generation - self.written)
 
 
+@attrs.frozen
+class Context:
+    """What a model sees of a session, as it is stored.
+
+    Attributes:
+        first: the JSON of the conversation's first message, where the head has moved past it.
+        compaction: the newest one, where the head has moved.
+        rows: the JSON of the messages from the head on.
+    """
+
+    first: bytes | None
+    compaction: CompactionEntry | None
+    rows: list[bytes]
+
+
 def load(db: apsw.Connection, session_id: str) -> Head | None:
     """Return what a session's actor begins with; None for a session that is not here."""
     row = db.execute(_HEAD, (session_id,)).get
@@ -68,10 +92,28 @@ def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:
     return None if row is None else row_to_record(row)
 
 
-def bodies(db: apsw.Connection, session_id: str, count: int) -> list[bytes]:
-    """Return the JSON of a session's first `count` messages, in order."""
-    rows: list[Any] = db.execute(_BODIES, (session_id, count)).fetchall()
-    return [body for (body,) in rows]
+def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Context:
+    """Return what the model sees of a session of `count` messages whose head stands at `head`."""
+    with _snapshot(db):
+        rows: list[Any] = db.execute(_BODIES, (session_id, head, count)).fetchall()
+        first: list[Any] = db.execute(_BODIES, (session_id, 0, 1)).fetchall() if head else []
+        newest = db.execute(_NEWEST_COMPACTION, (session_id,)).fetchone() if head else None
+    return Context(
+        first=first[0][0] if first else None,
+        compaction=None if newest is None else _compaction(newest),
+        rows=[body for (body,) in rows],
+    )
+
+
+def compactions(db: apsw.Connection, session_id: str, offset: int, limit: int) -> list[CompactionEntry]:
+    """Return the compactions whose new head is among the `limit` positions above `offset`."""
+    rows: list[Any] = db.execute(_COMPACTIONS, (session_id, offset, offset + limit)).fetchall()
+    return [_compaction(row) for row in rows]
+
+
+def _compaction(row: tuple[Any, ...]) -> CompactionEntry:
+    step, created_at, *rest = row
+    return CompactionEntry(step, moment(created_at), *rest)
 
 
 def messages(db: apsw.Connection, session_id: str, offset: int, limit: int) -> tuple[list[MessageRow], int]:

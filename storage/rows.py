@@ -7,6 +7,7 @@ import attrs
 
 from warren import codec
 from warren.budget import Budget, Spent
+from warren.compaction import CompactionConfig
 from warren.errors import StoreError
 from warren.records import SessionRecord
 from warren.usage import Usage
@@ -15,7 +16,7 @@ OPEN: Final = 0
 ARCHIVED: Final = 1
 DELETED: Final = 2
 COLUMNS: Final = (
-    "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, labels, details"
+    "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, details"
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -32,6 +33,11 @@ class _Details:
     spent: Spent = attrs.field(factory=Spent)
     usage: Usage = attrs.field(factory=Usage)
     last_assistant_text: str | None = None
+    compaction: CompactionConfig | None = None
+    compactions: int = 0
+    last_compaction_step: int | None = None
+    last_input_tokens: int = 0
+    turn_open: bool = False
 
 
 _DETAILS: Final = tuple(field.name for field in attrs.fields(_Details))
@@ -60,6 +66,7 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
         record.steps,
         record.message_count,
         record.last_seq,
+        record.head,
         codec.encode(record.labels).decode(),
         codec.encode(details).decode(),
     )
@@ -67,7 +74,7 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
 
 def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
     """Return the record of a row read as `COLUMNS`. Raises StoreError(cause="corrupt") naming a damaged session."""
-    session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, labels, details = row
+    session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, details = row
     try:
         rest = codec.decode_stored(_Details, details)
         marks = codec.decode_stored(dict[str, str], labels)
@@ -84,6 +91,7 @@ def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
         steps=steps,
         message_count=message_count,
         last_seq=last_seq,
+        head=head,
         labels=marks,
         **{name: getattr(rest, name) for name in _DETAILS},
     )

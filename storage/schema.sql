@@ -19,6 +19,7 @@ CREATE TABLE sessions (
     steps         INTEGER NOT NULL,
     message_count INTEGER NOT NULL,
     last_seq      INTEGER NOT NULL,
+    head          INTEGER NOT NULL,  -- the position of the first message that the model still sees as it was
     generation    INTEGER NOT NULL,  -- of the opening that wrote the row
     labels        TEXT NOT NULL,
     details       TEXT NOT NULL
@@ -32,6 +33,19 @@ CREATE TABLE messages (
     body       TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX messages_in_order ON messages (session, position);
+
+-- What the model sees in place of the messages before a head; the newest one counts.
+CREATE TABLE compactions (
+    session         INTEGER NOT NULL,
+    step            INTEGER NOT NULL,
+    created_at      INTEGER NOT NULL,
+    head            INTEGER NOT NULL,
+    messages_before INTEGER NOT NULL,
+    messages_after  INTEGER NOT NULL,
+    summary         TEXT NOT NULL,
+    summary_tokens  INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX compactions_in_order ON compactions (session, step);
 
 CREATE TABLE events (
     session   INTEGER NOT NULL,

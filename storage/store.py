@@ -11,7 +11,7 @@ import trio
 
 from warren.config import StoreConfig
 from warren.errors import WarrenError
-from warren.records import EventRow, MessageRow, SessionRecord
+from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage import queries
 from warren.storage.faults import translate
 from warren.storage.file import FILE_NAME, open_reader, open_writer
@@ -105,9 +105,13 @@ class Store:
                 generation = await self._writing.run(Writer.claim)
         return StoredSession(head.record, head.seq_floor(generation))
 
-    async def bodies(self, session_id: str, count: int) -> builtins.list[bytes]:
-        """Return the JSON of a session's first `count` messages, in order of position: the context of a model call."""
-        return await self._read(partial(queries.bodies, session_id=session_id, count=count))
+    async def context(self, session_id: str, head: int, count: int) -> queries.Context:
+        """Return what the model sees of a session of `count` messages whose head stands at position `head`."""
+        return await self._read(partial(queries.context, session_id=session_id, head=head, count=count))
+
+    async def compactions(self, session_id: str, *, offset: int, limit: int) -> builtins.list[CompactionEntry]:
+        """Return the compactions whose new head is among the `limit` positions above `offset`, in order."""
+        return await self._read(partial(queries.compactions, session_id=session_id, offset=offset, limit=limit))
 
     async def record(self, session_id: str) -> SessionRecord | None:
         """Return a session's record; None for a session that is not here or was deleted."""

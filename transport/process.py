@@ -4,7 +4,7 @@ import gc
 from typing import Final
 
 YOUNG: Final = 50_000
-"""Objects made between two looks for garbage: the turns of a thousand sessions at once make many, and soon drop them."""
+"""Objects made between two looks for garbage: a thousand turns at once make many, and soon drop them."""
 
 
 def tune_gc() -> None:

@@ -30,6 +30,13 @@ class Budget:
     max_tool_calls: int | None = attrs.field(default=None, validator=[positive, fits])
     max_steps: int | None = attrs.field(default=None, validator=[positive, fits])
 
+    def overridden(self, other: "Budget | None") -> "Budget":
+        """Return these limits with those that `other` sets in their place."""
+        if other is None:
+            return self
+        given = {name: value for name, value in attrs.asdict(other).items() if value is not None}
+        return attrs.evolve(self, **given)
+
 
 @attrs.frozen
 class Spent:

@@ -6,6 +6,7 @@ from typing import Literal
 import attrs
 
 from warren.budget import Budget
+from warren.compaction import CompactionConfig
 from warren.fields import not_negative, positive
 
 
@@ -85,6 +86,7 @@ class Config:
         model: the model of sessions that name none.
         provider: the provider of sessions that name none; None lets the model's name decide.
         system_prompt: of sessions that name none.
+        compaction: how contexts are compacted; None turns the `session-compaction` capability off.
         max_tokens: cap of one answer for sessions that name none.
         retry: how failed model calls are tried again.
         limits: bounds.
@@ -95,6 +97,7 @@ class Config:
     model: str = "echo"
     provider: str | None = None
     system_prompt: str | None = None
+    compaction: CompactionConfig | None = None
     max_tokens: int | None = None
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
     limits: Limits = attrs.field(factory=Limits)

@@ -123,6 +123,32 @@ class BudgetWarning:
 
 
 @attrs.frozen
+class CompactionStarted:
+    """The context is about to be summarised; how large it is, as reported by the model and as estimated."""
+
+    input_tokens: int
+    estimated_history_tokens: int
+    message_count: int
+
+
+@attrs.frozen
+class CompactionCompleted:
+    """The context is shorter from here on, and that is stored. The counts are of messages that the model sees."""
+
+    summary_tokens: int
+    messages_before: int
+    messages_after: int
+
+
+@attrs.frozen
+class CompactionFailed:
+    """The context is as it was; the turn goes on. `reason` is for programs."""
+
+    error: str
+    reason: str
+
+
+@attrs.frozen
 class RunCompleted:
     """The turn ended well: terminal, after its commit."""
 
@@ -173,6 +199,9 @@ Event = (
     | TurnCompleted
     | Retrying
     | BudgetWarning
+    | CompactionStarted
+    | CompactionCompleted
+    | CompactionFailed
     | RunCompleted
     | RunFailed
     | StreamTruncated

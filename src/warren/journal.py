@@ -59,10 +59,10 @@ class Journal:
         run = self._runs[-1] if self._runs else None
         return run is not None and type(run.event) is type(envelope.event) and run.seq + 1 == envelope.seq
 
-    def rows(self, last: Envelope) -> tuple[EventRow, ...]:
+    def rows(self, last: Envelope | None = None) -> tuple[EventRow, ...]:
         """Return what is here as rows of the log, and the event that is about to close it."""
-        closing = _Run(last.seq, last.seq, last.timestamp, last.event)
-        return tuple(_row(run) for run in [*self._runs, closing])
+        closing = [] if last is None else [_Run(last.seq, last.seq, last.timestamp, last.event)]
+        return tuple(_row(run) for run in [*self._runs, *closing])
 
     def start_above(self, seq: int) -> None:
         """Number the next event above `seq`; what is below is elsewhere, but for what is here already."""

@@ -7,6 +7,7 @@ from typing import Literal
 import attrs
 
 from warren.budget import Budget, Spent
+from warren.compaction_config import CompactionConfig
 from warren.usage import Usage
 
 Lifecycle = Literal["live", "stored", "archived"]
@@ -33,6 +34,12 @@ class SessionRecord:
         message_count: messages of the transcript, the system message included.
         last_seq: the last number of its event log.
         last_assistant_text: the newest answer.
+        head: position of the first message that the model still sees as it was; the ones before are summarised.
+        compaction: how its context is compacted; None takes the runtime's way.
+        compactions: how often its head was moved.
+        last_compaction_step: the step of the last attempt to compact, failed ones included.
+        last_input_tokens: input tokens of the newest model call, 0 after a compaction.
+        turn_open: a compaction stored a turn that had not ended yet; a process that dies then leaves it so.
         archived: retired: readable, hidden from `list`, not startable.
     """
 
@@ -52,7 +59,36 @@ class SessionRecord:
     message_count: int = 0
     last_seq: int = 0
     last_assistant_text: str | None = None
+    head: int = 0
+    compaction: CompactionConfig | None = None
+    compactions: int = 0
+    last_compaction_step: int | None = None
+    last_input_tokens: int = 0
+    turn_open: bool = False
     archived: bool = False
+
+
+@attrs.frozen
+class CompactionEntry:
+    """One move of a session's head.
+
+    Attributes:
+        step: the step before which it happened.
+        created_at: when it was stored (UTC).
+        head: position of the first message that the model sees as it was from then on.
+        messages_before: messages that the model saw before.
+        messages_after: and after.
+        summary: what stands for those that it no longer sees.
+        summary_tokens: output tokens of the call that wrote it.
+    """
+
+    step: int
+    created_at: datetime
+    head: int
+    messages_before: int
+    messages_after: int
+    summary: str
+    summary_tokens: int
 
 
 @attrs.frozen

@@ -7,7 +7,9 @@ from typing import Protocol
 import attrs
 
 from warren.budget import Budget
+from warren.compaction import CompactionConfig
 from warren.events import Envelope
+from warren.records import CompactionEntry
 from warren.tools import Tool
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
@@ -61,16 +63,19 @@ class SessionService(Protocol):
         max_tokens: int | None = None,
         labels: Mapping[str, str] | None = None,
         budget: Budget | None = None,
+        compaction: CompactionConfig | None = None,
         tools: Sequence[str | Tool] | None = None,
         on_event: OnEvent | None = None,
     ) -> TurnResult:
         """Create a session and run its first turn; with `prompt=None` only create it.
 
         What is None takes the runtime's default. `budget` limits the session over all its turns. `tools` are names
-        of the runtime's tools or tools of this session's own, which do not outlive the process.
+        of the runtime's tools or tools of this session's own, which do not outlive the process. `compaction` says how
+        the session's context is compacted, where the runtime's way shall not do.
 
-        Raises InvalidParamsError before anything exists, CapacityExceededError, and whatever `start_turn` raises: then
-        the session exists and the error's `session_id` names it.
+        Raises InvalidParamsError and CompactionDisabledError before anything exists, CapacityExceededError, StoreError
+        without a `session_id` where nothing could be created, and whatever `start_turn` raises: then the session
+        exists and the error's `session_id` names it.
         """
         ...
 
@@ -91,6 +96,15 @@ class SessionService(Protocol):
         SessionNotFoundError, CapacityExceededError, InvalidParamsError; ProviderError, BudgetExhaustedError,
         AgentError(cause="cancelled") for a turn that ended so, stored all the same; StoreError for a turn that could
         not be stored: its answer is in `details["text"]` and the session stands where it stood before.
+        """
+        ...
+
+    async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
+        """Summarise the session's context now; the session is busy meanwhile. `instructions` go to the model.
+
+        Raises CompactionDisabledError, SessionNotFoundError, SessionBusyError, CapacityExceededError;
+        AgentError(cause="compaction_failed") whose `details["reason"]` says why nothing changed, or
+        AgentError(cause="cancelled").
         """
         ...
 

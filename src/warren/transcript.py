@@ -1,6 +1,7 @@
 """A session's conversation in memory: encoded messages, decoded where they are looked at."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import overload
 
 from warren import codec
@@ -8,24 +9,56 @@ from warren.messages import Message
 
 
 class Transcript(Sequence[Message]):
-    """Messages kept as their JSON: idle conversations cost the garbage collector nothing.
+    """What a model sees of a session: a prefix that stands for what was compacted, and the rows from `head` on.
 
-    Trap: each index decodes. `len` and `bodies` are free.
+    Messages are kept as their JSON: idle conversations cost the garbage collector nothing.
+
+    Trap: each index decodes. `len`, `end` and `size` are free.
+
+    Attributes:
+        prefix: the system message and the summary of what is before `head`; empty as long as nothing was compacted.
+        head: position in the whole conversation of the first row.
+        rows: the messages from there on.
+        size: bytes of prefix and rows; kept as they change, so that an estimate costs the same at any length.
     """
 
-    __slots__ = ("bodies",)
+    __slots__ = ("head", "prefix", "rows", "size")
 
-    def __init__(self, bodies: Iterable[bytes] = ()) -> None:
-        self.bodies = list(bodies)
+    def __init__(self, rows: Iterable[bytes] = (), *, head: int = 0, prefix: Iterable[bytes] = ()) -> None:
+        self.prefix = list(prefix)
+        self.head = head
+        self.rows = list(rows)
+        self.size = sum(map(len, self.prefix)) + sum(map(len, self.rows))
 
-    def append(self, message: Message) -> bytes:
-        """Add a message; return its JSON, which is also its row in the store."""
+    @property
+    def end(self) -> int:
+        """Messages of the whole conversation; also the position of the next one."""
+        return self.head + len(self.rows)
+
+    def append(self, message: Message) -> None:
+        """Add a message at the end."""
         body = codec.encode(message)
-        self.bodies.append(body)
-        return body
+        self.rows.append(body)
+        self.size += len(body)
+
+    def since(self, position: int) -> list[bytes]:
+        """Return the rows from a position of the conversation on, which must not be before `head`."""
+        return self.rows[position - self.head :]
+
+    def truncate(self, count: int) -> None:
+        """Take back what was added after the conversation had `count` messages."""
+        self.size -= sum(map(len, self.since(count)))
+        del self.rows[count - self.head :]
+
+    def move_head(self, head: int, prefix: Iterable[bytes]) -> list[bytes]:
+        """Let the prefix stand for all before `head`; return the rows that are no longer here."""
+        gone, self.rows = self.rows[: head - self.head], self.rows[head - self.head :]
+        self.head, self.prefix = head, list(prefix)
+        self.size = sum(map(len, self.prefix)) + sum(map(len, self.rows))
+        return gone
 
     def __len__(self) -> int:
-        return len(self.bodies)
+        return len(self.prefix) + len(self.rows)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -35,8 +68,12 @@ class Transcript(Sequence[Message]):
 
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
-            return [codec.decode_message(body) for body in self.bodies[index]]
-        return codec.decode_message(self.bodies[index])
+            return [codec.decode_message(body) for body in [*self.prefix, *self.rows][index]]
+        inside = index if index >= 0 else index + len(self)
+        if not 0 <= inside < len(self):
+            raise IndexError("no such message")
+        before = len(self.prefix)
+        return codec.decode_message(self.prefix[inside] if inside < before else self.rows[inside - before])
 
     def __iter__(self) -> Iterator[Message]:
-        return map(codec.decode_message, self.bodies)
+        return map(codec.decode_message, chain(self.prefix, self.rows))

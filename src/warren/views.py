@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from warren.messages import Message, StopReason
-from warren.records import Lifecycle, SessionRecord
+from warren.records import CompactionEntry, Lifecycle, SessionRecord
 from warren.usage import Usage
 
 
@@ -99,12 +99,21 @@ class HistoryEntry:
 
 @attrs.frozen
 class HistoryPage:
-    """A page of `history`, oldest first; `total` counts the whole transcript."""
+    """A page of `history`, oldest first: the conversation as it was, whatever of it was compacted.
+
+    Attributes:
+        session_id: the session.
+        messages: the page.
+        offset: position of its first message.
+        total: messages of the whole conversation.
+        compactions: those after which the model saw the conversation from a position of this page on.
+    """
 
     session_id: str
     messages: tuple[HistoryEntry, ...]
     offset: int
     total: int
+    compactions: tuple[CompactionEntry, ...] = ()
 
 
 def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
@@ -126,6 +135,7 @@ def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
         lifecycle=lifecycle_of(record, live=live),
         labels=record.labels,
         model=record.model,
+        compactions=record.compactions,
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 

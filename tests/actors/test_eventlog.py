@@ -156,20 +156,20 @@ async def test_no_gap_and_no_double_under_interleaving(data: st.DataObject) -> N
             case "half":
                 terminal = stream.log.stamp(END)
                 stream.store(terminal)
-                for _, reader, found in readers:
-                    found += await take(reader)
+                for _, reader, read in readers:
+                    read.extend(await take(reader))
                 stream.publish(terminal)
                 stream.log.stored()
             case "open":
                 start = data.draw(st.integers(0, stream.log.last_seq))
                 readers.append((start, stream.follow(start), []))
             case "read" if readers:
-                _, reader, found = data.draw(st.sampled_from(readers))
-                found += await take(reader, data.draw(st.integers(1, 4)))
-    for start, reader, found in readers:
-        found += await take(reader)
-        assert numbers(found) == list(range(start + 1, stream.log.last_seq + 1))
-        assert text(found) == text(stream.published[start:])
+                _, reader, read = data.draw(st.sampled_from(readers))
+                read.extend(await take(reader, data.draw(st.integers(1, 4))))
+    for start, reader, read in readers:
+        read.extend(await take(reader))
+        assert numbers(read) == list(range(start + 1, stream.log.last_seq + 1))
+        assert text(read) == text(stream.published[start:])
 
 
 async def test_a_slow_subscriber_gets_one_gap_and_goes_on() -> None:

@@ -87,7 +87,7 @@ async def test_retries_wait_longer_each_time_up_to_the_bound() -> None:
 
 async def test_attempts_run_out() -> None:
     """After the last attempt its error is raised, without another announcement."""
-    done = await run(*[[failure()] for _ in range(4)])
+    done = await run([failure()], [failure()], [failure()], [failure()])
     assert done.error is not None
     assert len(done.attempts) == 4
     assert len(done.retries) == 3
@@ -127,17 +127,13 @@ async def test_a_retry_does_not_repeat_what_was_shown() -> None:
 
 async def test_a_shorter_retry_then_a_longer_one() -> None:
     """An attempt that fails earlier than the one before it does not move back what counts as shown."""
-    done = await run(
-        [TextPiece("one two"), failure()], [TextPiece("one"), failure()], [TextPiece("one two three")]
-    )
+    done = await run([TextPiece("one two"), failure()], [TextPiece("one"), failure()], [TextPiece("one two three")])
     assert done.text == "one two three"
 
 
 async def test_a_diverging_retry_is_not_streamed() -> None:
     """An attempt that says something else is silent; its reply brings the whole text."""
-    done = await run(
-        [TextPiece("The sky is"), failure()], [TextPiece("The sea"), TextPiece(" is wet")]
-    )
+    done = await run([TextPiece("The sky is"), failure()], [TextPiece("The sea"), TextPiece(" is wet")])
     assert done.text == "The sky is"
     assert done.reply is not None
     assert done.reply.message.text == "The sea is wet"

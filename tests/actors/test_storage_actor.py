@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from tests.support.asking import ask
+from tests.support.asking import Asked, ask
 from tests.support.checks import numbers
 from tests.support.faulty_store import CrashError, Faults, FaultyStore
 from tests.support.models import says
@@ -22,6 +22,7 @@ from warren.errors import SessionNotFoundError, StoreError
 from warren.mailbox import Mailbox
 from warren.records import SessionRecord
 from warren.storage import Archive, Commit, inline_runner
+from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,15 +33,13 @@ def commit(session_id: str) -> Commit:
     return Commit(SessionRecord(session_id, NOW, NOW, "echo"))
 
 
-def opener(folder: Path, faults: Faults) -> functools.partial[object]:
-    """Return what opens a store in the folder."""
-    config = StoreConfig(folder, synchronous="NORMAL")
-    return functools.partial(FaultyStore.prepared, config, faults, inline_runner)
-
-
-def storage(folder: Path, faults: Faults, intensity: Intensity | None = None) -> AbstractAsyncContextManager[StorageActor]:
+def storage(
+    folder: Path, faults: Faults, intensity: Intensity | None = None
+) -> AbstractAsyncContextManager[StorageActor]:
     """Return the context of a storage actor over a real store."""
-    return open_storage(opener(folder, faults), Restarts(intensity or Intensity()))  # type: ignore[arg-type]
+    config = StoreConfig(folder, synchronous="NORMAL")
+    opener = functools.partial(FaultyStore.prepared, config, faults, inline_runner)
+    return open_storage(opener, Restarts(intensity or Intensity()))
 
 
 async def test_what_waits_is_committed_as_one_group(tmp_path: Path) -> None:
@@ -126,11 +125,15 @@ async def test_a_store_that_cannot_be_opened_again_is_tried_again(tmp_path: Path
 async def test_past_its_intensity_it_gives_up_with_the_cause(tmp_path: Path) -> None:
     """The error says which actor, carries the last crash, and is no exception group."""
     faults = Faults(crash_before=100)
-    with pytest.raises(ActorFailedError, match="storage") as caught:
+
+    async def body() -> None:
         async with storage(tmp_path, faults, Intensity(restarts=2, seconds=10)) as actor:
             for _ in range(100):
                 with pytest.raises(StoreError):
                     await actor.write(commit("a"))
+
+    with pytest.raises(ActorFailedError, match="storage") as caught:
+        await body()
     assert isinstance(caught.value.__cause__, CrashError)
     assert len(faults.groups) == 3
 
@@ -177,14 +180,19 @@ async def test_the_runtime_ends_with_the_cause_when_storage_gives_up(tmp_path: P
     """The body is cancelled, a running turn's caller gets an error, and the cause leaves without a group."""
     faults = Faults()
     config = Config(intensity=Intensity(restarts=0))
+    turns: list[Asked[TurnResult]] = []
+
+    async def body(nursery: trio.Nursery) -> None:
+        async with open_runtime(says(["hi"]), store=tmp_path, faults=faults, config=config) as service:
+            session_id = await new_session(service)
+            faults.crash_before = 1
+            turns.append(ask(nursery, service.start_turn, session_id, "hello"))
+            await trio.sleep_forever()
+
     async with trio.open_nursery() as nursery:
         with pytest.raises(ActorFailedError) as caught:
-            async with open_runtime(says(["hi"]), store=tmp_path, faults=faults, config=config) as service:
-                session_id = await new_session(service)
-                faults.crash_before = 1
-                turn = ask(nursery, service.start_turn, session_id, "hello")
-                await trio.sleep_forever()
-        assert (await turn.failure(StoreError)).details["text"] == "hi"
+            await body(nursery)
+        assert (await turns[0].failure(StoreError)).details["text"] == "hi"
     assert isinstance(caught.value.__cause__, CrashError)
 
 

@@ -262,7 +262,7 @@ async def test_a_parameter_may_have_any_name() -> None:
     """A tool's parameters cannot collide with the machinery that calls it."""
 
     @tool
-    async def echo(func: str, limiter: str, call: str) -> str:  # noqa: A002
+    async def echo(func: str, limiter: str, call: str) -> str:
         """Join."""
         return func + limiter + call
 

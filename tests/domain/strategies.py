@@ -9,6 +9,7 @@ import attrs
 from hypothesis import strategies as st
 
 from warren import budget, codec, events, messages, records, usage, views
+from warren.compaction import CompactionConfig
 from warren.fields import LARGEST
 
 MODULES: Final = (messages, events, records, views, budget, usage)
@@ -87,8 +88,10 @@ _budget: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "max_tool_calls": _limits,
     "max_steps": _limits,
 }
+_compaction: Final = tuple(field.name for field in attrs.fields(CompactionConfig))
 SPECIAL: Final[Mapping[Any, st.SearchStrategy[Any]]] = {
     messages.UnknownBlock: _unknown(messages.UnknownBlock, codec.BLOCK_TYPES),
     events.UnknownEvent: _unknown(events.UnknownEvent, codec.EVENT_TYPES),
     budget.Budget: st.builds(budget.Budget, **_budget),
+    CompactionConfig: st.builds(CompactionConfig, **dict.fromkeys(_compaction, st.integers(1, 10**9))),
 }

@@ -1,6 +1,7 @@
 """What a session promises, end to end, on a virtual clock: nobody waits for somebody else."""
 
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -101,7 +102,7 @@ async def measure(service: Service, slow: str) -> list[Asked[object]]:
     asks: list[Asked[object]] = []
     async with trio.open_nursery() as nursery:
         for number in range(100):
-            calls = [
+            calls: list[Callable[[], Awaitable[object]]] = [
                 partial(service.read, slow),
                 service.list,
                 partial(service.create_session, f"hello {number}"),

@@ -22,6 +22,7 @@ from warren.errors import AgentError, StoreError
 from warren.events import RunFailed
 from warren.messages import ToolUseBlock
 from warren.model import ModelReply, ModelRequest
+from warren.service import SessionService
 from warren.storage import thread_runner
 from warren.tools import tool
 from warren.transport.embed import open_supervisor
@@ -31,11 +32,12 @@ BLOCKED = threading.Event()
 
 async def test_a_sync_tool_does_not_hold_up_an_interrupt(tmp_path: Path) -> None:
     """A thread that blocks is left behind: the turn ends within 0.2 s and the next one works."""
-    may_end = threading.Event()
+    blocked, may_end = threading.Event(), threading.Event()
 
     @tool
     def block() -> str:
         """Block the thread."""
+        blocked.set()
         may_end.wait(60)
         return "free"
 
@@ -47,8 +49,7 @@ async def test_a_sync_tool_does_not_hold_up_an_interrupt(tmp_path: Path) -> None
     ):
         session_id = await new_session(service)
         turn = ask(nursery, service.start_turn, session_id, "hello", on_event=recorder)
-        while len(recorder.events) < 4:
-            await trio.sleep(0.01)
+        await trio.to_thread.run_sync(blocked.wait, 60)
         began = trio.current_time()
         await service.interrupt(session_id)
         assert (await turn.failure(AgentError)).cause == "cancelled"
@@ -76,7 +77,7 @@ async def test_a_file_that_another_process_locks(tmp_path: Path) -> None:
         other.execute("ROLLBACK")
         other.close()
         assert (await service.start_turn(session_id, "three")).text == "three"
-        assert len(await transcript(service, session_id)) == 4  # type: ignore[arg-type]
+        assert len(await transcript(service, session_id)) == 4
 
 
 async def test_an_interrupt_while_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
@@ -110,9 +111,9 @@ async def test_a_hundred_sessions_with_threads_and_a_real_file(tmp_path: Path) -
             assert (await service.read(session_id)).state.message_count == 10
 
 
-async def _talk(service: object, session_id: str) -> None:
+async def _talk(service: SessionService, session_id: str) -> None:
     for number in range(5):
-        result = await service.start_turn(session_id, f"turn {number}")  # type: ignore[attr-defined]
+        result = await service.start_turn(session_id, f"turn {number}")
         assert result.text == f"turn {number}"
 
 
@@ -163,12 +164,12 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_turn(tmp_path: Path, 
         recorder = Recorder()
         async with open_supervisor(Config(store=StoreConfig(tmp_path)), environ={}) as service:
             session_id = victim.session_id
-            messages = await transcript(service, session_id)  # type: ignore[arg-type]
+            messages = await transcript(service, session_id)
             assert_valid_transcript(messages)
             answered += victim.answered
             shown = max(shown, victim.shown)
             assert len(messages) // 2 in (answered, answered + 1)
-            assert_valid_stream(await replay(service, session_id))  # type: ignore[arg-type]
+            assert_valid_stream(await replay(service, session_id))
             await service.start_turn(session_id, "after the crash", model="echo", on_event=recorder)
             answered = len(messages) // 2 + 1
             assert recorder.envelopes[0].seq > shown

@@ -27,7 +27,7 @@ CALLS = st.builds(
 CRASHES = st.builds(Step, st.sampled_from(["crash", "crash load"]), SESSION)
 STORE = st.builds(
     Step,
-    st.sampled_from(["crash storage", "crash storage after", "refuse", "accept", "slow", "fast", "restart"]),
+    st.sampled_from(["crash storage", "crash storage after", "refuse", "slow", "fast", "restart"]),
 )
 
 

@@ -1,13 +1,12 @@
 """A whole runtime under a script: what is done to it, what everybody saw of it, and what has to hold afterwards."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import attrs
 import apsw
+import attrs
 import trio
 import trio.testing
 
@@ -19,8 +18,8 @@ from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, open_runtime, replay, transcript
 from warren.actors.service import Service
 from warren.config import Config, Intensity, Limits, RetryPolicy
-from warren.errors import PersistenceDisabledError, ProviderError, SessionNotFoundError, WarrenError
-from warren.events import DELTAS, TERMINAL, Envelope, RunFailed
+from warren.errors import ProviderError, SessionNotFoundError, WarrenError
+from warren.events import DELTAS, Envelope, RunFailed
 from warren.messages import ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.tools import tool
@@ -28,7 +27,7 @@ from warren.views import TurnResult
 
 Verb = Literal[
     "create", "start", "interrupt", "read", "list", "history", "resume", "subscribe", "give up", "archive", "delete",
-    "crash", "crash storage", "crash storage after", "crash load", "refuse", "accept", "slow", "fast", "restart", "wait",
+    "crash", "crash storage", "crash storage after", "crash load", "refuse", "slow", "fast", "restart", "wait",
 ]  # fmt: skip
 PATIENCE = 500.0
 CONFIG = Config(
@@ -126,7 +125,7 @@ class Follower:
 class Session:
     """A session of the script and all that was seen of it."""
 
-    session_id: str | None = None
+    session_id: str = ""
     turns: list[Turn] = attrs.field(factory=list)
     followers: list[Follower] = attrs.field(factory=list)
     endings: list[Asked[None]] = attrs.field(factory=list)
@@ -165,6 +164,8 @@ class World:
             await self._live(rest[:cut])
             if cut == len(rest):
                 break
+            if self.store is None:
+                self.sessions = [Session(), Session()]
             rest = rest[cut + 1 :]
         assert trio.lowlevel.current_statistics().tasks_living == tasks
         if self.store is not None:
@@ -180,21 +181,16 @@ class World:
                     FunctionModel(play), store=self.store, tools=[nap], config=CONFIG, faults=self.faults
                 ) as service:
                     for session in self.sessions:
-                        self._forget_ephemeral(session)
-                        if session.session_id is not None:
+                        if session.session_id:
                             self._follow(nursery, service, session, 0)
                     for step in script:
                         await self._do(nursery, service, step)
                     await self._settle(service)
                 await self._end()
 
-    def _forget_ephemeral(self, session: Session) -> None:
-        if self.store is None:
-            session.__init__()  # type: ignore[misc]
-
     async def _do(self, nursery: trio.Nursery, service: Service, step: Step) -> None:
         session = self.sessions[step.session]
-        if session.session_id is None and step.verb not in ("wait", "refuse", "accept", "slow", "fast"):
+        if not session.session_id and step.verb not in ("wait", "refuse", "slow", "fast"):
             self._calm()
             session.session_id = (await service.create_session(None)).session_id
             self._follow(nursery, service, session, 0)
@@ -232,7 +228,6 @@ class World:
         self._follow(nursery, service, session, seen[(how or 0) % len(seen)] if seen else 0)
 
     def _follow(self, nursery: trio.Nursery, service: Service, session: Session, after_seq: int) -> None:
-        assert session.session_id is not None
         follower = Follower(after_seq)
         session.followers.append(follower)
         nursery.start_soon(follower.run, service, session.session_id)
@@ -244,7 +239,6 @@ class World:
                 return
 
     async def _crash(self, _nursery: trio.Nursery, service: Service, session: Session, _how: Any) -> None:
-        assert session.session_id is not None
         if crash(service, session.session_id) and self.store is None:
             session.lost = True
 
@@ -259,9 +253,7 @@ class World:
 
     async def _refuse(self, *_: Any) -> None:
         self.faults.refuse = apsw.FullError("the disk is full")
-
-    async def _accept(self, *_: Any) -> None:
-        self.faults.refuse = None
+        self.faults.refusals = (self.faults.refusals or 0) + 1
 
     async def _slow(self, *_: Any) -> None:
         self.faults.delay = self.faults.delay_after = 3.0
@@ -273,7 +265,7 @@ class World:
         await trio.sleep(how or 0)
 
     def _calm(self) -> None:
-        self.faults.refuse = None
+        self.faults.refuse, self.faults.refusals = None, None
         self.faults.delay = self.faults.delay_after = 0.0
         self.faults.crash_before = self.faults.crash_after = self.faults.crash_load = 0
 
@@ -323,11 +315,10 @@ class World:
         self._calm()
         async with open_runtime(FunctionModel(play), store=self.store, tools=[nap], faults=self.faults) as service:
             for session in self.sessions:
-                if session.session_id is not None:
+                if session.session_id:
                     await self._check_stored(service, session)
 
     async def _check_stored(self, service: Service, session: Session) -> None:
-        assert session.session_id is not None
         try:
             messages = await transcript(service, session.session_id)
         except SessionNotFoundError:
@@ -353,7 +344,6 @@ class World:
     async def _check_that_it_goes_on(
         self, service: Service, session: Session, lifecycle: str, log: Sequence[Envelope]
     ) -> None:
-        assert session.session_id is not None
         if lifecycle == "archived":
             return
         recorder = Recorder()

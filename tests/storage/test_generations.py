@@ -165,7 +165,7 @@ async def test_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         turns = stored.record.turns
         assert turns in (acknowledged, acknowledged + 1)
         assert stored.record == turn("a", turns - 1).record
-        assert len(await store.bodies("a", stored.record.message_count)) == 2 * turns
+        assert len((await store.context("a", 0, stored.record.message_count)).rows) == 2 * turns
         assert len(await store.events("a", limit=10**6)) == 3 * turns
         assert len(await store.list(limit=10**6)) == turns + 1
         assert stored.seq_floor == stored.record.last_seq + SEQ_STRIDE

@@ -122,7 +122,7 @@ async def _compare(store: Store, model: _Model) -> None:
         messages = [row for _, row in sorted(session.messages.items())]
         assert stored is not None
         assert stored.record == session.record
-        assert await store.bodies(session_id, 10**6) == [row.body for row in messages]
+        assert (await store.context(session_id, 0, 10**6)).rows == [row.body for row in messages]
         assert (await store.messages(session_id))[0] == messages
         assert await store.events(session_id) == [row for _, row in sorted(session.events.items())]
     for labels in LABELS:

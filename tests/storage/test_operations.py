@@ -25,7 +25,7 @@ async def test_a_commit_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         stored = await store.load(SID)
         assert stored is not None
         assert stored.record == commit.record
-        assert await store.bodies(SID, 2) == [message.body for message in commit.messages]
+        assert (await store.context(SID, 0, 2)).rows == [message.body for message in commit.messages]
         assert stored.seq_floor == commit.record.last_seq
         assert await store.messages(SID) == (list(commit.messages), 2)
         assert await store.events(SID) == list(commit.events)
@@ -37,7 +37,7 @@ async def test_a_second_turn_adds_to_the_first(tmp_path: Path) -> None:
         await written(store, turn(SID, 0))
         await written(store, turn(SID, 1, text="again"))
         stored = await store.load(SID)
-        bodies = await store.bodies(SID, 4)
+        bodies = (await store.context(SID, 0, 4)).rows
     assert stored is not None
     assert stored.record == turn(SID, 1, text="again").record
     rows = turn(SID, 0).messages + turn(SID, 1, text="again").messages

@@ -143,7 +143,7 @@ async def test_reads_do_not_wait_for_a_writer(tmp_path: Path) -> None:
         with trio.fail_after(5):
             stored = await store.load("a")
             assert stored is not None
-            assert len(await store.bodies("a", 2)) == 2
+            assert len((await store.context("a", 0, 2)).rows) == 2
             assert await store.record("a") == turn("a").record
             assert await store.list() == [turn("a").record]
             assert (await store.messages("a"))[1] == 2

@@ -1,6 +1,7 @@
 """What has to hold of every transcript and of every stream."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from warren import codec
 from warren.events import TERMINAL, Envelope, Event, RunStarted, StreamTruncated
@@ -40,7 +41,7 @@ def assert_valid_transcript(messages: Sequence[Message]) -> None:
 def assert_valid_stream(envelopes: Sequence[Envelope]) -> None:
     """Fail where numbers do not rise, or where a turn has not exactly one beginning and one terminal event."""
     spans = [(envelope.first_seq or envelope.seq, envelope.seq) for envelope in envelopes]
-    for (_, last), (first, _) in zip(spans, spans[1:], strict=False):
+    for (_, last), (first, _) in pairwise(spans):
         assert first > last, f"{first} follows {last}"
     assert_whole_turns([envelope.event for envelope in envelopes])
 

@@ -23,6 +23,7 @@ class Faults:
 
     Attributes:
         refuse: what the database raises at the end of every write.
+        refusals: how many groups it does so with; None stands for all.
         refuse_kinds: only these operations fail; empty means all.
         crash_before: so many of the next groups raise in the storage actor, nothing written.
         crash_after: so many of the next groups raise in the storage actor after their commit.
@@ -37,6 +38,7 @@ class Faults:
     """
 
     refuse: Exception | None = None
+    refusals: int | None = None
     refuse_kinds: tuple[type[Operation[Any]], ...] = ()
     crash_before: int = 0
     crash_after: int = 0
@@ -55,11 +57,16 @@ class Faults:
         setattr(self, name, max(0, left - 1))
         return left > 0
 
-    def spoil(self, operation: Operation[Any]) -> Operation[Any]:
-        """Return the operation as it shall go."""
-        if self.refuse is None or not isinstance(operation, self.refuse_kinds or Operation):
-            return operation
-        return HalfDone(operation, self.refuse)
+    def spoil(self, operations: Sequence[Operation[Any]]) -> list[Operation[Any]]:
+        """Return a group as it shall go."""
+        error = self.refuse
+        if error is None or not self._refuses_once_more():
+            return list(operations)
+        kinds = self.refuse_kinds or (Operation,)
+        return [HalfDone(each, error) if isinstance(each, kinds) else each for each in operations]
+
+    def _refuses_once_more(self) -> bool:
+        return self.refusals is None or self.take("refusals")
 
 
 @attrs.frozen
@@ -99,7 +106,7 @@ class FaultyStore(Store):
         if faults.take("crash_before"):
             raise CrashError("before the commit")
         await self._wait(faults.delay, faults.gate)
-        outcomes = await super().write([faults.spoil(operation) for operation in operations])
+        outcomes = await super().write(faults.spoil(operations))
         await self._wait(faults.delay_after, None)
         if faults.take("crash_after"):
             raise CrashError("after the commit")

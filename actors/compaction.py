@@ -1,0 +1,215 @@
+"""Compaction, a sub-protocol of the session actor: one attempt, its steps in `_steps` in their order."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import attrs
+
+from warren import codec
+from warren.actors.eventlog import utc_now
+from warren.actors.model_call import ModelCall
+from warren.compaction import (
+    CompactionContext,
+    CompactionError,
+    CompactionResult,
+    Compactor,
+    estimate,
+    mechanical,
+    prompt_with,
+    room_of,
+    summary_message,
+    summary_request,
+    verify,
+)
+from warren.config import RetryPolicy
+from warren.errors import WarrenError
+from warren.events import CompactionCompleted, CompactionFailed, CompactionStarted, Event, Retrying
+from warren.messages import Message, SystemMessage
+from warren.model import ModelChoice, ModelReply, ModelRequest
+from warren.records import CompactionEntry
+from warren.transcript import Transcript
+from warren.usage import Usage
+
+Index = Callable[[int, Sequence[Message]], Awaitable[None]]
+"""Takes messages, the first of them at that position, into the memory: all or none. Raises WarrenError."""
+
+CUT_SHORT: Final = CompactionFailed("the turn ended before the compaction did", "cancelled")
+
+
+@attrs.frozen
+class CompactionPlan:
+    """How a session's context is compacted.
+
+    Attributes:
+        compactor: the policy.
+        window: tokens that the model can take, where known.
+        index: None without a memory.
+    """
+
+    compactor: Compactor
+    window: int | None
+    index: Index | None
+
+
+@attrs.define(eq=False)
+class Compaction:
+    """One attempt at the context of a running turn. Whatever ends it, the context is wholly old or wholly new.
+
+    Attributes:
+        plan: how.
+        context: what is compacted.
+        step: the step before which it happens.
+        choice: the model that writes the summary.
+        retry: how its failed calls are tried again.
+        emit: takes the events.
+        book: takes the tokens of the call, whatever comes of it.
+        commit: stores the new head while the context still is the old one. Raises WarrenError: then nothing changed.
+        instructions: what the user wants the summary to mind.
+        failure: what was told of an attempt that failed.
+    """
+
+    plan: CompactionPlan
+    context: Transcript
+    step: int
+    choice: ModelChoice
+    retry: RetryPolicy
+    emit: Callable[[Event], None]
+    book: Callable[[Usage], None]
+    commit: Callable[[CompactionEntry], Awaitable[None]]
+    instructions: str | None = None
+    failure: CompactionFailed | None = None
+
+    async def summarise(self, last_input_tokens: int) -> CompactionEntry | None:
+        """Compact by a summary of the model's; on failure say so on the stream and return None."""
+        return await self._told(self._summary, last_input_tokens)
+
+    async def drop_oldest(self, room: int, last_input_tokens: int) -> CompactionEntry | None:
+        """Compact without a model: let the oldest exchanges leave until the rest fits into `room` tokens."""
+
+        async def rebuild(messages: Sequence[Message]) -> tuple[CompactionResult, int]:
+            return mechanical(messages, room).result, 0
+
+        return await self._told(rebuild, last_input_tokens)
+
+    async def _told(
+        self, rebuild: Callable[[Sequence[Message]], Awaitable[tuple[CompactionResult, int]]], last_input_tokens: int
+    ) -> CompactionEntry | None:
+        """Run the steps, and tell of them: started first, completed last."""
+        before = len(self.context)
+        self.emit(CompactionStarted(last_input_tokens, estimate(self.context.size), before))
+        entry, self.failure = None, CUT_SHORT
+        try:
+            entry = await self._steps(rebuild)
+            self.failure = None
+        except CompactionError as exc:
+            self.failure = CompactionFailed(str(exc), exc.reason)
+        except WarrenError as exc:
+            self.failure = CompactionFailed(exc.message, exc.code.value.lower())
+        finally:
+            if self.failure is not None:
+                self.emit(self.failure)
+        if entry is not None:
+            self.emit(CompactionCompleted(entry.summary_tokens, before, len(self.context)))
+        return entry
+
+    async def _steps(
+        self, rebuild: Callable[[Sequence[Message]], Awaitable[tuple[CompactionResult, int]]]
+    ) -> CompactionEntry:
+        before, head = len(self.context), self.context.head
+        result, summary_tokens = await rebuild(self.context)
+        new_head = self.context.end - len(result.retained)
+        if self.plan.index is not None and result.discarded:
+            await self.plan.index(new_head - len(result.discarded), result.discarded)
+        counts = (before, len(result.messages))
+        entry = CompactionEntry(self.step, utc_now(), new_head, *counts, result.summary or "", summary_tokens)
+        await self.commit(entry)
+        # No checkpoint between the commit and the swap.
+        self.context.move_head(max(new_head, head), map(codec.encode, result.prefix))
+        return entry
+
+    async def _summary(self, messages: Sequence[Message]) -> tuple[CompactionResult, int]:
+        reply = await self._ask(messages)
+        result = self.plan.compactor.rebuild_history(messages, reply.message.text)
+        return verify(messages, result), reply.usage.output_tokens
+
+    async def _ask(self, messages: Sequence[Message]) -> ModelReply:
+        """Call the model for a summary. Its pieces reach no stream; its tokens are booked also where it is empty."""
+        compactor = self.plan.compactor
+        prompt = prompt_with(compactor.compaction_prompt(), self.instructions)
+        cap = compactor.max_summary_tokens()
+        request = ModelRequest(
+            self.choice.model, summary_request(messages, prompt, self.plan.window, cap), max_tokens=cap
+        )
+        reply = await ModelCall(self._only_retries, self.retry).run(self.choice, request)
+        self.book(reply.usage)
+        return reply
+
+    def _only_retries(self, event: Event) -> None:
+        if isinstance(event, Retrying):
+            self.emit(event)
+
+
+@attrs.define(eq=False)
+class ContextKeeper:
+    """Keeps a turn's context within what its model can take.
+
+    Attributes:
+        plan: how; None where compaction is off.
+        context: the context.
+        attempt: makes an attempt before a step.
+        answer: tokens that the answer may have, None for an unknown number.
+        overhead: bytes of what a request holds besides messages.
+        last_input_tokens: of the newest model call, 0 after a compaction.
+        last_step: the step of the newest attempt.
+    """
+
+    plan: CompactionPlan | None
+    context: Transcript
+    attempt: Callable[[CompactionPlan, int], Compaction]
+    answer: int | None
+    overhead: int
+    last_input_tokens: int
+    last_step: int | None
+
+    async def make_room(self, step: int) -> Sequence[Message]:
+        """Compact where it is due; return what to send: the context, or a view of it that the window can hold."""
+        if self.plan is None:
+            return self.context
+        size = estimate(self.context.size)
+        state = CompactionContext(self.last_input_tokens, len(self.context), size, self.last_step, step)
+        if self.plan.compactor.should_compact(state):
+            await self.compact(self.plan, step)
+        return await self._fitted(self.plan, step)
+
+    async def compact(
+        self, plan: CompactionPlan, step: int, instructions: str | None = None
+    ) -> CompactionEntry | CompactionFailed:
+        """Make one attempt, which arms the guard whatever comes of it."""
+        self.last_step = step
+        attempt = self.attempt(plan, step)
+        attempt.instructions = instructions
+        entry = await attempt.summarise(self.last_input_tokens)
+        if entry is None:
+            return attempt.failure or CUT_SHORT
+        self.last_input_tokens = 0
+        return entry
+
+    async def _fitted(self, plan: CompactionPlan, step: int) -> Sequence[Message]:
+        """Where the context exceeds the window all the same, make it fit without the model."""
+        if plan.window is None:
+            return self.context
+        room = room_of(plan.window, self.answer or 0) - estimate(self.overhead)
+        if estimate(self.context.size) <= room:
+            return self.context
+        try:
+            if mechanical(self.context, room).result.discarded:
+                await self.attempt(plan, step).drop_oldest(room, self.last_input_tokens)
+            return mechanical(self.context, room).request
+        except CompactionError:
+            return self.context  # the provider may count more kindly than we do; if not, its error says what is wrong
+
+
+def prefix_of(first: bytes | None, compaction: CompactionEntry | None) -> list[bytes]:
+    """Return what stands before the head of a stored context: its system message, and the summary."""
+    system = [first] if first is not None and isinstance(codec.decode_message(first), SystemMessage) else []
+    return system if compaction is None else [*system, codec.encode(summary_message(compaction.summary))]

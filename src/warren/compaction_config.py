@@ -1,0 +1,29 @@
+"""Settings of compaction. They are part of a session's record, and the policy is above the records."""
+
+from typing import Final
+
+import attrs
+
+from warren.fields import fits, not_negative, positive
+
+DEFAULT_THRESHOLD: Final = 100_000
+
+
+@attrs.frozen
+class CompactionConfig:
+    """When and how far to compact.
+
+    Attributes:
+        auto_compact_threshold: tokens from which on it is due; None is 100,000. Either way no more than 80 % of the
+            model's window, where that is known: above it there is no room to answer.
+        recent_turn_budget: complete exchanges that are kept; fewer where so many would leave the history too large.
+        max_summary_tokens: cap of the summary; at most a quarter of a known window.
+        min_turns_between_compactions: steps (model calls) from one attempt to the next.
+        window: tokens that a request may hold; None looks the model's name up, and takes none for an unknown one.
+    """
+
+    auto_compact_threshold: int | None = attrs.field(default=None, validator=[positive, fits])
+    recent_turn_budget: int = attrs.field(default=4, validator=[not_negative, fits])
+    max_summary_tokens: int = attrs.field(default=4096, validator=[positive, fits])
+    min_turns_between_compactions: int = attrs.field(default=3, validator=[not_negative, fits])
+    window: int | None = attrs.field(default=None, validator=[positive, fits])

@@ -1,0 +1,281 @@
+"""What a context is made of, where it may be cut, and how the part before the cut is told of."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Final, Literal, Self, overload
+
+import attrs
+
+from warren import codec
+from warren.messages import AssistantMessage, Message, SystemMessage, ToolResultsMessage, UserMessage
+from warren.transcript import Transcript
+
+SUMMARY_PREFIX: Final = (
+    "[Context compacted] A previous context produced the following summary of work so far."
+    " The current tool and session state is preserved."
+    " Use this summary to continue without duplicating work:"
+)
+REQUEST_MARK: Final = "[The request that this work is for, in the user's words]"
+GAP: Final = "[Messages after this summary were left out without one: they did not fit into the model's window.]"
+BYTES_PER_TOKEN: Final = 4
+
+CompactionReason = Literal["empty_summary", "nothing_to_reduce", "not_smaller", "too_large", "invalid_result"]
+
+
+class CompactionError(Exception):
+    """A context could not be made smaller; nothing was changed.
+
+    Attributes:
+        reason: `empty_summary`: the model said nothing. `nothing_to_reduce`: all of it has to stay.
+            `not_smaller`: the summary is larger than what it would stand for. `too_large`: it does not fit the window,
+            whatever is left out. `invalid_result`: a host's own compactor broke the rules.
+    """
+
+    def __init__(self, reason: CompactionReason, message: str) -> None:
+        super().__init__(message)
+        self.reason: CompactionReason = reason
+
+
+@attrs.frozen
+class CompactionResult:
+    """A smaller context.
+
+    What was discarded is a run of rows without a hole, right before those that were retained: a conversation of `end`
+    messages has its new head at `end - len(retained)`, and the discarded ones are the positions before that.
+
+    Attributes:
+        messages: the new context: system messages, one summary, the rows from the new head on.
+        discarded: what it no longer has, in the original order; never a system message or an older summary.
+    """
+
+    messages: tuple[Message, ...]
+    discarded: tuple[Message, ...]
+
+    @property
+    def prefix(self) -> tuple[Message, ...]:
+        """The system messages and the summary."""
+        return self.messages[: _leading(self.messages)[1]]
+
+    @property
+    def retained(self) -> tuple[Message, ...]:
+        """The rows that stay."""
+        return self.messages[_leading(self.messages)[1] :]
+
+    @property
+    def summary(self) -> str | None:
+        """The text to store as the summary: `summary_message` makes the context's message of it."""
+        system, first = _leading(self.messages)
+        return summary_text(self.messages[system]) if first > system else None
+
+
+def summary_message(summary: str) -> UserMessage:
+    """Return the message that stands for everything before the head."""
+    return UserMessage(f"{SUMMARY_PREFIX}\n\n{summary}")
+
+
+def is_summary(message: Message) -> bool:
+    """Tell whether a message is a summary.
+
+    Trap: only the place directly behind the system messages counts; elsewhere a user has pasted one. A Transcript
+    knows whether it has one there, of other sequences the look decides.
+    """
+    return isinstance(message, UserMessage) and message.content.startswith(SUMMARY_PREFIX)
+
+
+def summary_text(message: Message) -> str:
+    """Return the text of a summary message, as `summary_message` took it; of any other message, nothing."""
+    content = message.content if isinstance(message, UserMessage) else ""
+    return content.removeprefix(SUMMARY_PREFIX).removeprefix("\n\n") if is_summary(message) else ""
+
+
+def with_request(summary: str, request: str) -> str:
+    """Return a summary that ends with the request it is about, for a head inside of an exchange.
+
+    A mark that the model has copied from an older summary is defused, so that the first one is ours.
+    """
+    text = summary.replace(REQUEST_MARK, REQUEST_MARK[1:-1])
+    return f"{text}\n\n{REQUEST_MARK}\n{request}" if request else text
+
+
+def split_request(summary: str) -> tuple[str, str]:
+    """Return a summary and the request at its end, the reverse of `with_request`."""
+    text, _, request = summary.partition(f"\n\n{REQUEST_MARK}\n")
+    return text, request
+
+
+def size_of(message: Message) -> int:
+    """Return the bytes of a message's JSON."""
+    return len(codec.encode(message))
+
+
+@attrs.frozen
+class Measured(Sequence[Message]):
+    """A context decoded and measured once, to be looked at by several.
+
+    Attributes:
+        messages: its messages.
+        sizes: the bytes of each one's JSON.
+        summarised: whether a summary stands behind the system messages; None lets the look decide.
+    """
+
+    messages: tuple[Message, ...]
+    sizes: tuple[int, ...]
+    summarised: bool | None = None
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "Measured":
+        """Measure a context; the sizes cost next to nothing for a Transcript, and nothing the second time."""
+        if isinstance(messages, Measured):
+            return messages
+        every = tuple(messages)
+        if isinstance(messages, Transcript):
+            sizes = tuple(map(len, chain(messages.prefix, messages.rows)))
+            return cls(every, sizes, None if messages.prefix else False)
+        return cls(every, tuple(map(size_of, every)))
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        return self.messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+
+def estimate(size: int) -> int:
+    """Return the estimated tokens of that many bytes of JSON: keep the count of a history's bytes as it grows.
+
+    Trap: it is coarse. Scripts without spaces, and base64, have up to twice as many tokens.
+    """
+    return size // BYTES_PER_TOKEN
+
+
+@attrs.frozen
+class Layout:
+    """A context, taken apart.
+
+    Attributes:
+        messages: all of it.
+        system: how many messages at its head are the system's.
+        first: the index of the first row; a summary, if there is one, comes before it.
+        starts: the index at which each exchange begins; the oldest may lack its user message, after a cut inside.
+        in_flight: where the exchange that still waits for an answer begins; `len(messages)` where none does.
+        tails: the bytes from each index to the end.
+    """
+
+    messages: tuple[Message, ...]
+    system: int
+    first: int
+    starts: tuple[int, ...]
+    in_flight: int
+    tails: tuple[int, ...]
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Self:
+        """Take a context apart."""
+        measured = Measured.of(messages)
+        every, end = measured.messages, len(measured)
+        system, first = _leading(every)
+        first = system if measured.summarised is False else first
+        starts = [i for i in range(first, end) if i == first or isinstance(every[i], UserMessage)]
+        in_flight = starts[-1] if starts and not _is_answer(every[-1]) else end
+        return cls(every, system, first, tuple(starts), in_flight, tails(measured.sizes))
+
+    @property
+    def end(self) -> int:
+        """The index behind the last message."""
+        return len(self.messages)
+
+    @property
+    def summary(self) -> str:
+        """The text of the summary it begins with; empty without one."""
+        return "".join(map(summary_text, self.messages[self.system : self.first]))
+
+    @property
+    def size(self) -> int:
+        """The bytes of all its messages."""
+        return self.tails[0]
+
+    @property
+    def system_size(self) -> int:
+        """The bytes of its system messages."""
+        return self.tails[0] - self.tails[self.system]
+
+    def newest(self, count: int) -> int:
+        """Return the head that keeps the newest `count` complete exchanges and the one in flight."""
+        complete = [start for start in self.starts if start < self.in_flight]
+        kept = complete[max(0, len(complete) - count) :]
+        return kept[0] if kept else self.in_flight
+
+    def heads(self) -> list[int]:
+        """Return every index at which the retained part may begin, oldest first.
+
+        Whole exchanges leave first; then the newest one is cut before one of its answers, so that no result loses its
+        call; an exchange in flight keeps at least its last step.
+        """
+        if not self.starts:
+            return []
+        newest = self.starts[-1]
+        inside = [i for i in range(newest + 1, self.end) if isinstance(self.messages[i], AssistantMessage)]
+        return [*self.starts, *inside] + ([self.end] if self.in_flight == self.end else [])
+
+    def cuts(self, head: int) -> bool:
+        """Tell whether one of `heads` is inside of the newest exchange."""
+        return bool(self.starts) and self.starts[-1] < head < self.end
+
+    def request(self) -> str:
+        """Return the user's words that opened the newest exchange, also where an earlier cut went through it."""
+        opener = self.messages[self.starts[-1]] if self.starts else None
+        return opener.content if isinstance(opener, UserMessage) else split_request(self.summary)[1]
+
+    def rebuilt(self, head: int, summary: str | None) -> CompactionResult:
+        """Return the context with another head and summary."""
+        told = () if summary is None else (summary_message(summary),)
+        kept = (*self.messages[: self.system], *told, *self.messages[head:])
+        return CompactionResult(kept, self.messages[self.first : head])
+
+
+def tails(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the sum from each index to the end, and a 0 for the end itself."""
+    return tuple(accumulate(reversed(sizes), initial=0))[::-1]
+
+
+def _leading(messages: Sequence[Message]) -> tuple[int, int]:
+    """Return how many messages at the beginning are the system's, and how many with the summary behind them."""
+    end = len(messages)
+    system = next((i for i, message in enumerate(messages) if not isinstance(message, SystemMessage)), end)
+    return system, system + (system < end and is_summary(messages[system]))
+
+
+def _is_answer(message: Message) -> bool:
+    """Tell whether the model has answered and waits for nothing."""
+    return isinstance(message, AssistantMessage) and not message.tool_calls
+
+
+def verify(messages: Sequence[Message], result: CompactionResult) -> CompactionResult:
+    """Return the result of a host's own compactor, where it keeps the rules.
+
+    Raises CompactionError (`invalid_result`, `empty_summary`, `not_smaller`): what was retained and discarded has to be
+    the input without a hole, one summary between system and rows, no result without its call, the exchange in flight
+    not gone.
+    """
+    layout = Layout.of(messages)
+    head = layout.first + len(result.discarded)
+    if result != layout.rebuilt(head, result.summary or ""):
+        raise CompactionError("invalid_result", "the compactor lost, doubled or changed messages")
+    if not (result.summary or "").strip():
+        raise CompactionError("empty_summary", "the compactor kept no summary")
+    if head < layout.end and isinstance(layout.messages[head], ToolResultsMessage):
+        raise CompactionError("invalid_result", "the compactor parted a tool call from its result")
+    if head == layout.end > layout.in_flight:
+        raise CompactionError("invalid_result", "the compactor discarded the exchange in flight")
+    if layout.system_size + size_of(result.messages[layout.system]) + layout.tails[head] >= layout.size:
+        raise CompactionError("not_smaller", "the compacted history is not smaller")
+    return result

@@ -1,0 +1,50 @@
+"""Known model windows."""
+
+import pytest
+
+from warren.windows import WINDOWS, window_of
+
+
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [
+        ("claude-haiku-4-5", 200_000),
+        ("claude-sonnet-4-5-20250929", 200_000),
+        ("claude-sonnet-5", 1_000_000),
+        ("claude-of-next-year", 200_000),
+        ("anthropic/claude-sonnet-5", 1_000_000),
+        ("gpt-4", 8_192),
+        ("gpt-4o-mini", 128_000),
+        ("gpt-4.1-mini", 1_047_576),
+        ("gpt-5-mini", 272_000),
+        ("gpt-5-chat-latest", 128_000),
+        ("gpt-5.4", 922_000),
+        ("gpt-5.4-mini", 272_000),
+        ("o3", 200_000),
+        ("o1-mini", 128_000),
+        ("echo", None),
+        ("scripted:claude-play.json", None),
+        ("my-claude-clone", None),
+        ("", None),
+    ],
+)
+def test_the_longest_beginning_decides(model: str, window: int | None) -> None:
+    """A family has a window, a member may have another, an unknown model has none."""
+    assert window_of(model) == window
+
+
+def test_a_host_knows_better() -> None:
+    """A host's own figure wins over the table, also for a shorter beginning, and for models that nobody knows."""
+    own = {"gpt-4o": 32_000, "echo": 6_000, "local/": 8_000, "local/big": 64_000}
+    assert [window_of(model, own) for model in ("gpt-4o-mini", "echo", "local/small", "local/bigger", "o3")] == [
+        32_000,
+        6_000,
+        8_000,
+        64_000,
+        200_000,
+    ]
+
+
+def test_every_window_is_positive() -> None:
+    """The table holds tokens."""
+    assert min(WINDOWS.values()) >= 8_192
