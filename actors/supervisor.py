@@ -93,7 +93,7 @@ class Supervisor:
         """Start the actor of a new session; what is sent to it waits until the session is saved."""
         self.check_open()
         entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), tools)
-        return self._start(entry, lambda actor: actor.create(record, system_prompt))
+        return self._start(entry, lambda actor: actor.held.create(record, system_prompt))
 
     def revive(self, session_id: str) -> SessionActor:
         """Return the session's actor, started if need be; what is sent to it waits until the session is loaded.
@@ -108,7 +108,7 @@ class Supervisor:
             raise self.not_found(session_id)
         if entry is None:
             entry = self._entries[session_id] = Entry(self._new_log(session_id))
-        return self._start(entry, SessionActor.load)
+        return self._start(entry, lambda actor: actor.held.load())
 
     def admit(self, actor: SessionActor, turn: Message[R]) -> Reply[R]:
         """Claim the session for a turn, or refuse at once: busy, retired, or no capacity."""

@@ -81,7 +81,7 @@ class Turn:
     context: Transcript
     stamp: Callable[[Event], Envelope]
     publish: Callable[[Envelope], None]
-    commit_compaction: "Callable[[Turn, CompactionEntry], Awaitable[None]]"
+    commit_compaction: Callable[[SessionRecord, Outcome, CompactionEntry], Awaitable[None]]
     text: str = ""
     stop_reason: StopReason = "end_turn"
     usage: Usage = attrs.field(factory=Usage)
@@ -192,7 +192,7 @@ class Turn:
             self.plan.retry,
             self.emit,
             self._book,
-            lambda entry: self.commit_compaction(self, entry),
+            lambda entry: self.commit_compaction(self.record, self.so_far(), entry),
         )
 
     async def _call_model(self, context: Sequence[Message]) -> AssistantMessage:
