@@ -78,7 +78,7 @@ class Conversation:
     async def load(self) -> None:
         """Begin with what the store has. Raises SessionNotFoundError, StoreError."""
         session_id, storage = self.log.session_id, self.storage
-        stored = await storage.store.load(session_id) if storage is not None else None
+        stored = await (await storage.reader()).load(session_id) if storage is not None else None
         if stored is None:
             raise SessionNotFoundError("there is no such session", session_id=session_id)
         self.log.begin(stored.record.last_seq, stored.seq_floor)
@@ -90,7 +90,8 @@ class Conversation:
         """Fetch the messages once a turn needs them; archiving or watching a session does not."""
         if self._context is None and self.storage is not None:
             record = self.known
-            stored = await self.storage.store.context(record.session_id, record.head, record.message_count)
+            store = await self.storage.reader()
+            stored = await store.context(record.session_id, record.head, record.message_count)
             prefix = prefix_of(stored.first, stored.compaction)
             self._context = Transcript(stored.rows, head=record.head, prefix=prefix)
 

@@ -47,6 +47,7 @@ class Retire(Message[None]):
     """End the session's actor after the running turn; `archive` and `delete` change the store first."""
 
     signal: ClassVar[Signal | None] = Signal.RETIRE
+    urgent: ClassVar[bool] = True
     how: Literal["stop", "archive", "delete"]
 
 

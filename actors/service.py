@@ -172,7 +172,7 @@ class Service:
         if actor is not None and actor.record is not None:
             await trio.lowlevel.checkpoint()
             return actor.view()
-        store = self._store
+        store = await self._reader()
         record = await store.record(session_id) if store is not None else None
         if record is None:
             raise self._supervisor.not_found(session_id)
@@ -190,7 +190,7 @@ class Service:
         check_page(offset, limit)
         wanted = check_labels(labels)
         self._supervisor.check_open()
-        store = self._store
+        store = await self._reader()
         if store is not None:
             records = await store.list(offset=offset, limit=limit, labels=wanted, include_archived=include_archived)
             return SessionPage(tuple(map(self._summary, records)))
@@ -201,7 +201,7 @@ class Service:
         """See SessionService."""
         check_page(offset, limit)
         view = await self.read(session_id)
-        store = self._store
+        store = await self._reader()
         if store is None:
             actor = self._supervisor.find(session_id)
             if actor is None:
@@ -217,7 +217,7 @@ class Service:
         """See SessionService."""
         self._supervisor.check_open()
         self._supervisor.check_open()
-        if self._supervisor.find(check_id(session_id)) is None and self._store is None:
+        if self._supervisor.find(check_id(session_id)) is None and self._supervisor.shared.storage is None:
             raise _no_store("only live sessions can be resumed")
         actor = self._supervisor.revive(session_id)
         record = await actor.mailbox.ask(Loaded())
@@ -284,10 +284,9 @@ class Service:
             store,
         )
 
-    @property
-    def _store(self) -> "Store | None":
+    async def _reader(self) -> "Store | None":
         storage = self._supervisor.shared.storage
-        return storage.store if storage is not None else None
+        return await storage.reader() if storage is not None else None
 
     def _summary(self, record: SessionRecord) -> SessionSummary:
         actor = self._supervisor.find(record.session_id)

@@ -35,14 +35,16 @@ class StorageActor:
     last_error: str | None = None
     shown_unstored: bool = False
     _stale: "Store | None" = None
+    _restarted: trio.Event = attrs.field(factory=trio.Event)
     _mailbox: Mailbox = attrs.field(factory=lambda: Mailbox(WAITING_WRITES))
     _batch: list[Mail[Any]] = attrs.field(factory=list)
 
-    @property
-    def store(self) -> "Store":
-        """The open store, for reading. Raises StoreError for the moment in which a crashed actor restarts."""
-        if self._store is None:
-            raise _crashed()
+    async def reader(self) -> "Store":
+        """Return the open store, for reading; waits while a crashed actor restarts. Raises StoreError at the end."""
+        while self._store is None:
+            if self._mailbox.statistics().closed:
+                raise _closed()
+            await self._restarted.wait()
         return self._store
 
     async def write(self, operation: Operation[R]) -> R:
@@ -60,6 +62,7 @@ class StorageActor:
                 await supervise("storage", self._serve, restarts, self._crash)
             finally:
                 self._mailbox.abandon(_closed)
+                self._restarted.set()
                 if self._store is not None:
                     await self._store.aclose(clean=not self.shown_unstored)
 
@@ -73,6 +76,7 @@ class StorageActor:
             await stale.aclose(clean=False)
         if self._store is None:
             self._store = await self._open_store()
+        self._restarted.set()
         while True:
             try:
                 self._batch = await self._mailbox.receive()
@@ -97,6 +101,8 @@ class StorageActor:
         for mail in batch:
             mail.refuse(_crashed())
         self._stale, self._store = self._store, None
+        if self._restarted.is_set():  # a restart that crashes again keeps those waiting
+            self._restarted = trio.Event()
 
 
 @asynccontextmanager

@@ -221,5 +221,6 @@ class Supervisor:
         storage = self.shared.storage
         if storage is None:
             return []
-        rows = await storage.store.events(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
+        store = await storage.reader()
+        rows = await store.events(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
         return list(envelopes(session_id, rows, after_seq))

@@ -18,7 +18,14 @@ from warren.budget import Meter, Use
 from warren.config import Limits, RetryPolicy
 from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
 from warren.events import CompactionFailed, Envelope, Event, RunStarted, TextComplete, TurnCompleted, TurnStarted
-from warren.messages import AssistantMessage, Message, StopReason, ToolResultsMessage, UserMessage
+from warren.messages import (
+    AssistantMessage,
+    Message,
+    StopReason,
+    ToolResultsMessage,
+    UserMessage,
+    with_unique_calls,
+)
 from warren.model import ModelChoice, ModelRequest
 from warren.records import CompactionEntry, SessionRecord
 from warren.tools import Tool
@@ -207,12 +214,13 @@ class Turn:
         self._book(reply.usage)
         self._step_usage = reply.usage
         self.keeper.last_input_tokens = reply.usage.input_tokens
-        self._accept(reply.message)
+        message = with_unique_calls(reply.message) if reply.message.tool_calls else reply.message
+        self._accept(message)
         self._call = None
-        self.text, self.stop_reason = reply.message.text, reply.message.stop_reason
+        self.text, self.stop_reason = message.text, message.stop_reason
         if self.text:
             self.emit(TextComplete(self.text))
-        return reply.message
+        return message
 
     async def _run_tools(self, message: AssistantMessage) -> None:
         plan, calls = self.plan, message.tool_calls

@@ -20,6 +20,8 @@ class Message(Generic[R]):
 
     __slots__ = ()
     signal: ClassVar[Signal | None] = None
+    urgent: ClassVar[bool] = False
+    """Whether the mailbox takes it even where it is full."""
 
 
 @attrs.define(eq=False)

@@ -115,7 +115,7 @@ class Mailbox:
     def _put(self, mail: Mail[Any]) -> None:
         if self._refusal is not None:
             raise self._refusal()
-        if len(self._waiting) >= self.capacity:
+        if len(self._waiting) >= self.capacity and not mail.message.urgent:
             raise CapacityExceededError(f"the mailbox is full ({self.capacity} messages wait)", cause="mailbox_full")
         signal = mail.message.signal
         if signal is not None and self.admission is not None:

@@ -100,6 +100,22 @@ class AssistantMessage:
         return tuple(block for block in self.blocks if isinstance(block, ToolUseBlock))
 
 
+def with_unique_calls(message: AssistantMessage) -> AssistantMessage:
+    """Return the message with an id of its own for each tool call: a result could not be told from another's."""
+    seen: set[str] = set()
+    blocks = tuple(_unlike(block, seen) if isinstance(block, ToolUseBlock) else block for block in message.blocks)
+    return message if blocks == message.blocks else attrs.evolve(message, blocks=blocks)
+
+
+def _unlike(call: ToolUseBlock, seen: set[str]) -> ToolUseBlock:
+    name, number = call.id, 1
+    while name in seen or not name:
+        number += 1
+        name = f"{call.id or 'call'}-{number}"
+    seen.add(name)
+    return call if name == call.id else attrs.evolve(call, id=name)
+
+
 @attrs.frozen
 class ToolResultsMessage:
     """The results of all tool calls of the assistant message before it, in call order."""

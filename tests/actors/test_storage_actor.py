@@ -55,7 +55,7 @@ async def test_what_waits_is_committed_as_one_group(tmp_path: Path) -> None:
         for write in writes:
             await write.ended.wait()
         assert faults.groups == [1, 50]
-        assert len(await actor.store.list(limit=100)) == 51
+        assert len(await (await actor.reader()).list(limit=100)) == 51
 
 
 async def test_only_what_is_at_fault_fails(tmp_path: Path) -> None:
@@ -96,7 +96,22 @@ async def test_a_crash_restarts_it(tmp_path: Path) -> None:
         assert caught.value.cause == "crash"
         await actor.write(commit("s"))
         assert faults.opened == 2
-        assert await actor.store.record("s") is not None
+        assert await (await actor.reader()).record("s") is not None
+
+
+async def test_reads_during_a_restart_wait_for_it(tmp_path: Path) -> None:
+    """Who wants to read in that moment gets the store that is opened anew; at the end nobody is left waiting."""
+    faults = Faults(crash_before=1, crash_open=0)
+    async with storage(tmp_path, faults) as actor, trio.open_nursery() as nursery:
+        faults.crash_open = 1
+        write = ask(nursery, actor.write, commit("s"))
+        read = ask(nursery, actor.reader)
+        await write.failure(StoreError)
+        again = ask(nursery, actor.reader)
+        assert await (await again.value()).record("s") is None
+        assert await read.value() is not None
+    with pytest.raises(StoreError):
+        await actor.reader()
 
 
 async def test_writes_during_a_restart_wait_for_it(tmp_path: Path) -> None:
@@ -173,7 +188,7 @@ async def test_a_cancelled_write_is_written_all_the_same(tmp_path: Path) -> None
         with trio.move_on_after(1):
             await actor.write(commit("a"))
         await actor.write(commit("b"))
-        assert {record.session_id for record in await actor.store.list()} == {"a", "b"}
+        assert {record.session_id for record in await (await actor.reader()).list()} == {"a", "b"}
 
 
 async def test_the_runtime_ends_with_the_cause_when_storage_gives_up(tmp_path: Path) -> None:

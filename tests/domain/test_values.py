@@ -14,7 +14,15 @@ from tests.domain import strategies
 from warren import codec
 from warren.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
 from warren.fields import FieldValueError
-from warren.messages import AssistantMessage, Message, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
+from warren.messages import (
+    AssistantMessage,
+    Message,
+    ReasoningBlock,
+    TextBlock,
+    ToolUseBlock,
+    UserMessage,
+    with_unique_calls,
+)
 from warren.records import SessionRecord
 from warren.transcript import Transcript
 from warren.usage import Usage
@@ -78,12 +86,31 @@ def test_a_transcript_is_a_sequence(told: list[Message], start: int, stop: int) 
 
 @given(messages)
 def test_a_transcript_grows(told: list[Message]) -> None:
-    """What is appended is returned as the row that goes to the store."""
+    """What is appended is a row that goes to the store, and is counted."""
     transcript = Transcript()
-    assert [transcript.append(message) for message in told] == transcript.bodies
-    assert [codec.decode_message(body) for body in transcript.bodies] == told
+    for message in told:
+        transcript.append(message)
+    assert [codec.decode_message(body) for body in transcript.since(0)] == told
+    assert (transcript.end, transcript.size) == (len(told), sum(map(len, transcript.rows)))
     with pytest.raises(IndexError):
         transcript[len(told)]
+
+
+@given(messages, messages, st.data())
+def test_a_prefix_stands_for_what_is_before_the_head(
+    told: list[Message], prefix: list[Message], data: st.DataObject
+) -> None:
+    """Positions stay those of the whole conversation; the model sees the prefix and the rows from the head on."""
+    transcript = Transcript(map(codec.encode, told))
+    head = data.draw(st.integers(0, len(told)))
+    gone = transcript.move_head(head, map(codec.encode, prefix))
+    assert list(map(codec.decode_message, gone)) == told[:head]
+    assert list(transcript) == [*prefix, *told[head:]]
+    assert [transcript[at] for at in range(-len(transcript), len(transcript))] == [*prefix, *told[head:]] * 2
+    kept = data.draw(st.integers(head, len(told)))
+    transcript.truncate(kept)
+    assert (transcript.end, list(transcript)) == (kept, [*prefix, *told[head:kept]])
+    assert transcript.size == sum(map(len, [*transcript.prefix, *transcript.rows]))
 
 
 @pytest.mark.parametrize(
@@ -167,3 +194,11 @@ def test_the_defaults_of_a_runtime() -> None:
     """Nothing is set: everything in memory, the offline model, a bound on steps."""
     config = Config()
     assert (config.store, config.model, config.provider, config.limits.turn.max_steps) == (None, "echo", None, 100)
+
+
+def test_each_tool_call_gets_an_id_of_its_own() -> None:
+    """A model that repeats an id, or gives none, does not make two calls share one result."""
+    calls = tuple(ToolUseBlock(call_id, "f") for call_id in ("a", "a", "a-2", "", "b"))
+    message = with_unique_calls(AssistantMessage((TextBlock("text"), *calls)))
+    assert [call.id for call in message.tool_calls] == ["a", "a-2", "a-2-2", "call-2", "b"]
+    assert with_unique_calls(message) is message

@@ -25,6 +25,13 @@ class Start(Message[str]):
     number: int = 0
 
 
+@attrs.frozen
+class Farewell(Message[None]):
+    """A message that a full mailbox takes too."""
+
+    urgent: ClassVar[bool] = True
+
+
 def gone() -> WarrenError:
     """Return the refusal of a mailbox that was closed in order."""
     return SessionNotFoundError("gone")

@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import assert_checkpoints, assert_no_checkpoints, wait_all_tasks_blocked
 
-from tests.mailbox.letters import Asker, Question, Start, crashed, gone
+from tests.mailbox.letters import Asker, Farewell, Question, Start, crashed, gone
 from warren.errors import AgentError, CapacityExceededError, SessionBusyError, SessionNotFoundError
 from warren.mailbox import Admission, Mailbox, MailboxClosedError, Reply, Signal, State
 
@@ -87,6 +87,17 @@ async def test_a_full_mailbox_refuses() -> None:
         await mailbox.ask(Question())
     await mailbox.receive()
     mailbox.tell(Question())
+
+
+async def test_an_urgent_message_finds_room() -> None:
+    """What ends a session gets into a mailbox that is full, and into no closed one."""
+    mailbox = Mailbox(capacity=1)
+    mailbox.tell(Question())
+    mailbox.tell(Farewell())
+    assert mailbox.statistics().waiting == 2
+    mailbox.close(gone)
+    with pytest.raises(SessionNotFoundError):
+        mailbox.tell(Farewell())
 
 
 async def test_a_refused_start_claims_nothing() -> None:
