@@ -30,7 +30,7 @@ READ_EVENTS = """
 """
 SESSION = """
     INSERT INTO sessions (session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq,
-        generation, labels, details) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
+        head, generation, labels, details) VALUES (?,?,?,?,?,?,?,?,?,0,?,?,?)
     ON CONFLICT (session_id) DO UPDATE SET updated_at = excluded.updated_at, turns = excluded.turns,
         steps = excluded.steps, message_count = excluded.message_count, last_seq = excluded.last_seq,
         details = excluded.details
