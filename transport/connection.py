@@ -22,7 +22,7 @@ GOING_AWAY: Final = 1001
 TOO_BIG: Final = 1009
 GONE: Final = (ConnectionClosed, trio.BrokenResourceError, trio.ClosedResourceError)
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class Connection:
@@ -31,6 +31,8 @@ class Connection:
     Attributes:
         serving: cancel it to end the connection in good order, with close code 1001.
     """
+
+    serving: trio.CancelScope
 
     def __init__(self, socket: WebSocketConnection, wire: Wire, host: Host, config: GatewayConfig) -> None:
         self.serving = trio.CancelScope()

@@ -19,7 +19,7 @@ from warren.views import TurnResult
 PATIENCE: Final = 10.0
 HELD: Final = 10_000
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)

@@ -22,7 +22,7 @@ __all__ = ["GatewayConfig", "read_token", "serve_gateway"]
 RECEIVE_BYTES: Final = 64 * 1024
 MESSAGE_QUEUE: Final = 16
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 async def serve_gateway(

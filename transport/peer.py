@@ -13,7 +13,7 @@ from warren.transport.outbox import Outbox
 
 RESERVE: Final = 2
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)

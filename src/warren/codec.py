@@ -23,7 +23,7 @@ from warren.usage import Usage
 T = TypeVar("T")
 MAX_DEPTH: Final = 100
 """How deep JSON from outside may nest: what was read has to fit on the stack when it is written again."""
-JSON_TYPES: Final = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
+JSON_TYPES: Final[Mapping[type, str]] = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -31,13 +31,15 @@ def _snake(name: str) -> str:
     return _SNAKE.sub("_", name).lower()
 
 
-EVENT_TYPES: Final = {_snake(cls.__name__): cls for cls in get_args(events.Event) if cls is not events.UnknownEvent}
-BLOCK_TYPES: Final = {
+EVENT_TYPES: Final[Mapping[str, type]] = {
+    _snake(cls.__name__): cls for cls in get_args(events.Event) if cls is not events.UnknownEvent
+}
+BLOCK_TYPES: Final[Mapping[str, type]] = {
     "text": messages.TextBlock,
     "reasoning": messages.ReasoningBlock,
     "tool_use": messages.ToolUseBlock,
 }
-ROLES: Final = {
+ROLES: Final[Mapping[str, type]] = {
     "system": messages.SystemMessage,
     "user": messages.UserMessage,
     "assistant": messages.AssistantMessage,
@@ -46,6 +48,7 @@ ROLES: Final = {
 WHOLE: Final[Mapping[type, Collection[str]]] = {
     views.TurnResult: {"structured_output"},
     views.SessionState: (),
+    views.HistoryPage: (),
     Usage: {"estimated"},
 }
 """What callers are promised field by field: nothing but the fields named here is left out, also at its default."""

@@ -64,6 +64,11 @@ class WarrenError(Exception):
 
     code: ClassVar[ErrorCode]
     retryable_by_nature: ClassVar[bool] = False
+    message: str
+    session_id: str | None
+    cause: str | None
+    retryable: bool
+    details: dict[str, Any]
 
     def __init__(
         self,

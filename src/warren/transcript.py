@@ -23,6 +23,10 @@ class Transcript(Sequence[Message]):
     """
 
     __slots__ = ("head", "prefix", "rows", "size")
+    prefix: list[bytes]
+    head: int
+    rows: list[bytes]
+    size: int
 
     def __init__(self, rows: Iterable[bytes] = (), *, head: int = 0, prefix: Iterable[bytes] = ()) -> None:
         self.prefix = list(prefix)
