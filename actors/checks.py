@@ -1,14 +1,16 @@
 """Checks of what callers pass, with errors that name the field."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from warren import codec
 from warren.actors.eventlog import EventLog
 from warren.errors import InvalidParamsError, PersistenceDisabledError
+from warren.memory import MAX_HITS
 from warren.tools import Tool
 
 V = TypeVar("V")
+SCOPES: Final = ("session", "project")
 MAX_PAGE: Final = 1_000
 MAX_OFFSET: Final = 2**53
 """Beyond it a JSON client cannot count exactly."""
@@ -17,6 +19,13 @@ MAX_OFFSET: Final = 2**53
 def check_text(value: str | None, name: str) -> str | None:
     """Return a text that UTF-8 can hold, or None."""
     return None if value is None else codec.from_data(str, value, root=f"$.{name}")
+
+
+def check_name(value: str | None, name: str) -> str | None:
+    """Return a text with something in it, or None."""
+    if value is not None and not codec.from_data(str, value, root=f"$.{name}").strip():
+        raise _bad(name, "must not be empty")
+    return value
 
 
 def storable(text: str) -> str:
@@ -68,7 +77,19 @@ def check_page(offset: int, limit: int) -> None:
         raise _bad("limit", f"must be from 1 to {MAX_PAGE}")
 
 
-def check_tools(tools: Sequence[str | Tool] | None, known: Mapping[str, Tool]) -> tuple[str, ...] | None:
+def check_search(query: str, session_id: str | None, scope: str, limit: int) -> None:
+    """Refuse a search of the memory that cannot be."""
+    if not codec.from_data(str, query, root="$.query").strip():
+        raise _bad("query", "must not be empty")
+    if scope not in SCOPES:
+        raise _bad("scope", f"must be one of {', '.join(SCOPES)}")
+    if scope == "session" and session_id is None:
+        raise _bad("session_id", "is required to search one session; or search the project")
+    if not 1 <= codec.from_data(int, limit, root="$.limit") <= MAX_HITS:
+        raise _bad("limit", f"must be from 1 to {MAX_HITS}")
+
+
+def check_tools(tools: Sequence[str | Tool] | None, known: Collection[str]) -> tuple[str, ...] | None:
     """Return the tools' names; None stands for all that the runtime has."""
     if tools is None:
         return None

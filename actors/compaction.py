@@ -1,11 +1,13 @@
 """Compaction, a sub-protocol of the session actor: one attempt, its steps in `_steps` in their order."""
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import attrs
 
 from warren import codec
+from warren.actors.checks import storable
 from warren.actors.eventlog import utc_now
 from warren.actors.model_call import ModelCall
 from warren.compaction import (
@@ -13,6 +15,7 @@ from warren.compaction import (
     CompactionError,
     CompactionResult,
     Compactor,
+    Measured,
     estimate,
     mechanical,
     prompt_with,
@@ -23,13 +26,14 @@ from warren.compaction import (
 )
 from warren.config import RetryPolicy
 from warren.errors import WarrenError
-from warren.events import CompactionCompleted, CompactionFailed, CompactionStarted, Event, Retrying
+from warren.events import CompactionFailed, CompactionStarted, Event, Retrying
 from warren.messages import Message, SystemMessage
 from warren.model import ModelChoice, ModelReply, ModelRequest
 from warren.records import CompactionEntry
 from warren.transcript import Transcript
 from warren.usage import Usage
 
+logger: Final = logging.getLogger("warren.compaction")
 Index = Callable[[int, Sequence[Message]], Awaitable[None]]
 """Takes messages, the first of them at that position, into the memory: all or none. Raises WarrenError."""
 
@@ -63,7 +67,8 @@ class Compaction:
         retry: how its failed calls are tried again.
         emit: takes the events.
         book: takes the tokens of the call, whatever comes of it.
-        commit: stores the new head while the context still is the old one. Raises WarrenError: then nothing changed.
+        commit: stores the new head, and that it is complete, while the context still is the old one; returns what tells
+            of it. Raises WarrenError: then nothing changed.
         instructions: what the user wants the summary to mind.
         failure: what was told of an attempt that failed.
     """
@@ -75,7 +80,7 @@ class Compaction:
     retry: RetryPolicy
     emit: Callable[[Event], None]
     book: Callable[[Usage], None]
-    commit: Callable[[CompactionEntry], Awaitable[None]]
+    commit: Callable[[CompactionEntry], Awaitable[Callable[[], None]]]
     instructions: str | None = None
     failure: CompactionFailed | None = None
 
@@ -94,9 +99,8 @@ class Compaction:
     async def _told(
         self, rebuild: Callable[[Sequence[Message]], Awaitable[tuple[CompactionResult, int]]], last_input_tokens: int
     ) -> CompactionEntry | None:
-        """Run the steps, and tell of them: started first, completed last."""
-        before = len(self.context)
-        self.emit(CompactionStarted(last_input_tokens, estimate(self.context.size), before))
+        """Run the steps, and tell of them: started first, its end last."""
+        self.emit(CompactionStarted(last_input_tokens, estimate(self.context.size), len(self.context)))
         entry, self.failure = None, CUT_SHORT
         try:
             entry = await self._steps(rebuild)
@@ -108,29 +112,36 @@ class Compaction:
         finally:
             if self.failure is not None:
                 self.emit(self.failure)
-        if entry is not None:
-            self.emit(CompactionCompleted(entry.summary_tokens, before, len(self.context)))
         return entry
 
     async def _steps(
         self, rebuild: Callable[[Sequence[Message]], Awaitable[tuple[CompactionResult, int]]]
     ) -> CompactionEntry:
         before, head = len(self.context), self.context.head
-        result, summary_tokens = await rebuild(self.context)
+        result, summary_tokens = await rebuild(Measured.of(self.context))
         new_head = self.context.end - len(result.retained)
         if self.plan.index is not None and result.discarded:
             await self.plan.index(new_head - len(result.discarded), result.discarded)
         counts = (before, len(result.messages))
         entry = CompactionEntry(self.step, utc_now(), new_head, *counts, result.summary or "", summary_tokens)
-        await self.commit(entry)
-        # No checkpoint between the commit and the swap.
+        tell = await self.commit(entry)
+        # No checkpoint from the commit on: what is stored is what is here, and what is told.
         self.context.move_head(max(new_head, head), map(codec.encode, result.prefix))
+        tell()
         return entry
 
     async def _summary(self, messages: Sequence[Message]) -> tuple[CompactionResult, int]:
         reply = await self._ask(messages)
-        result = self.plan.compactor.rebuild_history(messages, reply.message.text)
-        return verify(messages, result), reply.usage.output_tokens
+        return self._rebuilt(messages, storable(reply.message.text)), reply.usage.output_tokens
+
+    def _rebuilt(self, messages: Sequence[Message], summary: str) -> CompactionResult:
+        try:
+            return verify(messages, self.plan.compactor.rebuild_history(messages, summary))
+        except CompactionError:
+            raise
+        except Exception as exc:  # a compactor may be the host's code: its bug is not the turn's
+            logger.exception("a compactor raised")
+            raise CompactionError("invalid_result", storable(f"the compactor failed: {exc!r}")) from exc
 
     async def _ask(self, messages: Sequence[Message]) -> ModelReply:
         """Call the model for a summary. Its pieces reach no stream; its tokens are booked also where it is empty."""
@@ -202,11 +213,13 @@ class ContextKeeper:
         if estimate(self.context.size) <= room:
             return self.context
         try:
-            if mechanical(self.context, room).result.discarded:
-                await self.attempt(plan, step).drop_oldest(room, self.last_input_tokens)
-            return mechanical(self.context, room).request
+            fitted = mechanical(self.context, room)
+            if fitted.result.discarded and await self.attempt(plan, step).drop_oldest(room, self.last_input_tokens):
+                self.last_input_tokens = 0
+                fitted = mechanical(self.context, room)
         except CompactionError:
             return self.context  # the provider may count more kindly than we do; if not, its error says what is wrong
+        return fitted.request
 
 
 def prefix_of(first: bytes | None, compaction: CompactionEntry | None) -> list[bytes]:

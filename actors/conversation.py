@@ -7,7 +7,6 @@ import attrs
 from warren import codec
 from warren.actors.compaction import prefix_of
 from warren.actors.eventlog import EventLog
-from warren.actors.outcome import Outcome
 from warren.actors.storage import StorageActor
 from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenError
 from warren.events import Envelope, RunFailed
@@ -67,12 +66,19 @@ class Conversation:
     # -- beginning
 
     async def create(self, record: SessionRecord, system_prompt: str | None) -> None:
-        """Begin a new session: it is saved before anything is told of it. Raises StoreError: then there is none."""
+        """Begin a new session: it is saved before anything is told of it.
+
+        Raises StoreError that names no session: there is none.
+        """
         self._context = Transcript()
         if system_prompt is not None:
             self._context.append(SystemMessage(system_prompt))
         record = attrs.evolve(record, message_count=self._context.end)
-        await self._store(record, 0)
+        try:
+            await self._store(record, 0)
+        except WarrenError as exc:
+            exc.session_id = None
+            raise
         self.record = record
 
     async def load(self) -> None:
@@ -96,12 +102,20 @@ class Conversation:
             self._context = Transcript(stored.rows, head=record.head, prefix=prefix)
 
     async def _close_open_turn(self, record: SessionRecord) -> None:
-        """End a turn that a compaction had stored the beginning of, and that nobody has ended since."""
-        lost = self.log.stamp(RunFailed(record.session_id, "the process ended during the turn", "crash"))
-        self.record = attrs.evolve(record, turn_open=False, turns=record.turns + 1, last_seq=lost.seq)
-        if self.storage is not None:
-            await self.storage.write(Commit(self.record, (), self.log.unstored(lost)))
-        self.log.publish(lost)
+        """End a turn that a compaction had stored the beginning of, and that nobody has ended in the store since."""
+        lost = RunFailed(record.session_id, "the process ended during the turn", "crash")
+        # What this process has shown of the turn and could not store ends with its terminal event already.
+        terminal = None if self.log.pending else self.log.stamp(lost)
+        last_seq = self.log.last_seq if terminal is None else terminal.seq
+        self.record = attrs.evolve(record, turn_open=False, turns=record.turns + 1, last_seq=last_seq)
+        try:
+            if self.storage is not None:
+                await self.storage.write(Commit(self.record, (), self.log.unstored(terminal)))
+        except StoreError as exc:
+            if not await self._stored_after_all(exc, self.record):
+                raise
+        if terminal is not None:
+            self.log.publish(terminal)
         self.log.stored()
 
     # -- going on
@@ -125,39 +139,36 @@ class Conversation:
         self.context.truncate(record.message_count)
         self.record = record
 
-    async def commit_compaction(self, base: SessionRecord, so_far: Outcome, entry: CompactionEntry) -> None:
-        """Keep a new head with all that the turn has added so far; the context still is the old one. Raises StoreError.
+    async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, told: Envelope) -> None:
+        """Keep a new head, all that the turn has added so far, and the events up to the one that tells of it.
 
-        `base` is the session as the turn found it.
+        The context still is the old one. Raises StoreError and SessionNotFoundError: then nothing is kept.
         """
-        now, context = self.known, self.context
-        record = so_far.compacted(base, now, entry, self.log.last_seq, context.end)
         try:
-            await self._store(record, now.message_count, None, entry)
+            await self._store(record, self.known.message_count, told, entry)
         except StoreError as exc:
+            self.out_of_date |= exc.cause in ("crash", "conflict")
             if not await self._stored_after_all(exc, record):
                 raise
         if self.storage is None:
-            self._past.extend(context.rows[: entry.head - context.head])
+            self._past.extend(self.context.rows[: entry.head - self.context.head])
             self._compactions.append(entry)
-        else:
-            self.log.stored()
         self.record = record
 
     async def _store(
         self,
         record: SessionRecord,
         first: int,
-        terminal: Envelope | None = None,
+        last: Envelope | None = None,
         compaction: CompactionEntry | None = None,
     ) -> None:
-        """Commit the record, the messages from position `first` on, the events up to the terminal one, a new head."""
+        """Commit the record, the messages from position `first` on, the events and a last one, a new head."""
         bodies = self.context.since(first)
         if self.storage is None:
             self._times.extend([record.updated_at] * len(bodies))
             return
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
-        await self.storage.write(Commit(record, rows, self.log.unstored(terminal), compaction))
+        await self.storage.write(Commit(record, rows, self.log.unstored(last), compaction))
 
     async def _stored_after_all(self, error: StoreError, record: SessionRecord) -> bool:
         """Ask, behind the commit, what came of it, where the storage actor crashed before it could say.

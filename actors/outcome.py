@@ -77,9 +77,19 @@ class Outcome:
         )
 
     def compacted(
-        self, base: SessionRecord, now: SessionRecord, entry: CompactionEntry, last_seq: int, message_count: int
+        self,
+        base: SessionRecord,
+        now: SessionRecord,
+        entry: CompactionEntry,
+        last_seq: int,
+        message_count: int,
+        *,
+        turn_open: bool,
     ) -> SessionRecord:
-        """Return the record in the middle of the turn, with the new head and all that the turn has added so far."""
+        """Return the record in the middle of the turn, with the new head and all that the turn has added so far.
+
+        `turn_open` is false where the compaction is all there is to the turn.
+        """
         return attrs.evolve(
             now,
             head=entry.head,
@@ -87,8 +97,8 @@ class Outcome:
             updated_at=max(entry.created_at, now.updated_at),
             message_count=message_count,
             last_seq=last_seq,
-            turn_open=True,
-            **self._costs(base),
+            turn_open=turn_open,
+            **self._costs(base) | {"last_input_tokens": 0},
         )
 
     def _costs(self, base: SessionRecord) -> dict[str, Any]:

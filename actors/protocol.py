@@ -6,6 +6,7 @@ import attrs
 
 from warren.budget import Budget
 from warren.mailbox import Message, Signal
+from warren.memory import MemoryEntry, Progress
 from warren.records import CompactionEntry, SessionRecord
 from warren.service import OnEvent
 from warren.storage.operations import Operation
@@ -54,6 +55,27 @@ class Retire(Message[None]):
 @attrs.frozen
 class Loaded(Message[SessionRecord]):
     """Answered with the session's record once it is in memory."""
+
+
+@attrs.frozen
+class Remember(Message[int]):
+    """Take entries into the memory, all or none; answered with how many were new."""
+
+    entries: tuple[MemoryEntry, ...]
+
+
+@attrs.frozen
+class Forget(Message[None]):
+    """Drop what is remembered of a session."""
+
+    session_id: str
+
+
+@attrs.frozen
+class Rebuild(Message[None]):
+    """Make the memory's index anew."""
+
+    progress: Progress | None = None
 
 
 @attrs.frozen

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import attrs
 import trio
@@ -14,13 +14,16 @@ from warren.actors.checks import (
     check_cursor,
     check_id,
     check_labels,
+    check_name,
     check_page,
     check_prompt,
+    check_search,
     check_text,
     check_tools,
     check_value,
 )
 from warren.actors.eventlog import Subscription, utc_now
+from warren.actors.memory import SEARCH
 from warren.actors.protocol import Compact, Interrupt, Loaded, Retire, StartTurn
 from warren.actors.session import SessionActor
 from warren.actors.supervisor import Supervisor
@@ -29,6 +32,7 @@ from warren.compaction import CompactionConfig
 from warren.errors import (
     AgentError,
     CompactionDisabledError,
+    MemoryDisabledError,
     PersistenceDisabledError,
     SessionNotFoundError,
     SessionNotRunningError,
@@ -38,6 +42,7 @@ from warren.errors import (
 from warren.events import Envelope
 from warren.ids import new_session_id
 from warren.mailbox import Message
+from warren.memory import MemoryHit
 from warren.records import CompactionEntry, MessageRow, SessionRecord
 from warren.service import Capabilities, Health, OnEvent
 from warren.storage import Delete
@@ -89,10 +94,10 @@ class Service:
             session_id=new_session_id(),
             created_at=now,
             updated_at=now,
-            model=check_text(model, "model") or config.model,
-            provider=check_text(provider, "provider") or (None if model else config.provider),
+            model=check_name(model, "model") or config.model,
+            provider=check_name(provider, "provider") or (None if model else config.provider),
             max_tokens=check_count(max_tokens, "max_tokens") or config.max_tokens,
-            tools=check_tools(tools, {**shared.tools, **own_tools}),
+            tools=check_tools(tools, {*shared.tools, *own_tools, *([SEARCH] if shared.memory else [])}),
             labels=check_labels(labels),
             budget=check_value(budget, Budget, "budget") or Budget(),
             compaction=check_value(compaction, CompactionConfig, "compaction"),
@@ -124,8 +129,8 @@ class Service:
         """See SessionService."""
         turn = StartTurn(
             check_prompt(prompt),
-            check_text(model, "model"),
-            check_text(provider, "provider"),
+            check_name(model, "model"),
+            check_name(provider, "provider"),
             check_count(max_tokens, "max_tokens"),
             check_value(budget, Budget, "budget"),
             on_event,
@@ -243,6 +248,23 @@ class Service:
             log.detach(subscription)
             self._supervisor.release(session_id)
 
+    async def search_memory(
+        self,
+        query: str,
+        *,
+        session_id: str | None = None,
+        scope: Literal["session", "project"] = "session",
+        limit: int = 5,
+    ) -> tuple[MemoryHit, ...]:
+        """See SessionService."""
+        check_search(query, session_id, scope, limit)
+        self._supervisor.check_open()
+        memory = self._supervisor.shared.memory
+        if memory is None:
+            raise MemoryDisabledError("semantic memory is disabled: the runtime was started without it")
+        within = session_id if scope == "session" else None
+        return tuple(await memory.search(query, limit=limit, session_id=within))
+
     # -- endings
 
     async def archive(self, session_id: str) -> None:
@@ -262,12 +284,16 @@ class Service:
                 raise  # its actor lives, and must not be robbed of its rows
             # Deleted before, which is fine, or damaged so that no actor can load it.
             await storage.write(Delete(session_id))
+            if (memory := self._supervisor.shared.memory) is not None:
+                await memory.forget(session_id)
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""
-        config = self._supervisor.shared.config
+        shared = self._supervisor.shared
         return Capabilities(
-            self._supervisor.shared.storage is not None, config.compaction is not None, memory_store=False
+            session_store=shared.storage is not None,
+            session_compaction=shared.config.compaction is not None,
+            memory_store=shared.memory is not None,
         )
 
     def health(self) -> Health:

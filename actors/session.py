@@ -1,7 +1,7 @@
 """The session actor: owns one conversation, runs its turns one at a time, and answers all else while one runs."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import trio
 from warren.actors.compaction import CompactionPlan
 from warren.actors.conversation import Conversation
 from warren.actors.eventlog import EventLog
+from warren.actors.memory import SEARCH, MemoryActor
 from warren.actors.outcome import Outcome
 from warren.actors.protocol import Compact, Interrupt, Loaded, Retire, StartTurn
 from warren.actors.storage import StorageActor
@@ -19,11 +20,10 @@ from warren.budget import Meter
 from warren.compaction import CompactionConfig, Compactor, DefaultCompactor
 from warren.config import Config
 from warren.errors import SessionNotFoundError, WarrenError
-from warren.events import Envelope
+from warren.events import CompactionCompleted, Envelope
 from warren.mailbox import Admission, Mail, Mailbox, Signal, State
-from warren.messages import Message
 from warren.model import Providers
-from warren.records import SessionRecord
+from warren.records import CompactionEntry, SessionRecord
 from warren.service import OnEvent
 from warren.storage import Archive, Delete
 from warren.tools import Tool
@@ -31,8 +31,6 @@ from warren.views import HistoryPage, SessionSummary, SessionView, summary_of, v
 from warren.windows import window_of
 
 logger: Final = logging.getLogger("warren.session")
-IndexMessages = Callable[[str, SessionRecord, int, Sequence[Message]], Awaitable[None]]
-"""Takes messages of a session, the first at that position, into the memory: all or none. Raises WarrenError."""
 
 
 @attrs.frozen
@@ -44,18 +42,18 @@ class Shared:
         providers: resolves models.
         tools: the runtime's tools, by name.
         storage: None without the session-store capability.
+        memory: None without the memory-store capability.
         tool_threads: bounds sync tools that run at once.
         new_compactor: makes the policy of one session of its settings and its model's window.
-        index: takes discarded messages into the memory; None without one.
     """
 
     config: Config
     providers: Providers
     tools: Mapping[str, Tool]
     storage: StorageActor | None
+    memory: MemoryActor | None
     tool_threads: trio.CapacityLimiter
     new_compactor: Callable[[CompactionConfig, int | None], Compactor] = DefaultCompactor
-    index: IndexMessages | None = None
 
 
 @attrs.define(eq=False)
@@ -186,9 +184,7 @@ class SessionActor:
             return
         self._starter = mail
         publish = self._publisher(message.on_event if isinstance(message, StartTurn) else None)
-        self._turn = Turn(
-            plan, self.held.known, self.held.context, self.log.stamp, publish, self.held.commit_compaction
-        )
+        self._turn = Turn(plan, self.held.known, self.held.context, self.log.stamp, publish, self._commit_compaction)
 
     # -- a turn
 
@@ -217,11 +213,14 @@ class SessionActor:
         if config is None or shared.config.compaction is None:
             return None
         window = config.window or window_of(model)
-        index = partial(shared.index, self.session_id, record) if shared.index is not None else None
+        memory = shared.memory
+        index = partial(memory.remember, self.session_id, record) if memory is not None else None
         return CompactionPlan(shared.new_compactor(config, window), window, index)
 
     def _tools(self, record: SessionRecord) -> Mapping[str, Tool]:
-        known = {**self.shared.tools, **self.own_tools}
+        memory = self.shared.memory
+        search = {} if memory is None else {SEARCH: memory.tool_of(self.session_id)}
+        known = {**search, **self.shared.tools, **self.own_tools}
         if record.tools is None:
             return known
         return {name: known[name] for name in record.tools if name in known}
@@ -250,12 +249,26 @@ class SessionActor:
             while self._turn is turn:
                 await self._read_mail()
 
+    async def _commit_compaction(self, turn: Turn, entry: CompactionEntry) -> Callable[[], None]:
+        """Store a new head and the event that tells of it; return what publishes that event."""
+        told = self.log.stamp(CompactionCompleted(entry.summary_tokens, entry.messages_before, entry.messages_after))
+        now, count = self.held.known, self.held.context.end
+        record = turn.so_far().compacted(turn.record, now, entry, told.seq, count, turn_open=turn.begun)
+        await self.held.commit_compaction(record, entry, told)
+
+        def tell() -> None:
+            turn.publish(told)
+            if self.shared.storage is not None:
+                self.log.stored()
+
+        return tell
+
     async def _run_turn(self, turn: Turn) -> None:
         """Commit, then notify, then reply; a cancellation from outside ends the turn without a trace."""
         outcome = await turn.run()
         terminal, held = self._last_words(turn, outcome), self.held
         record = outcome.settled(turn.record, held.known, terminal, self.log.last_seq, held.context.end)
-        error = await held.commit(record, terminal)
+        error = await held.commit(record, terminal) if turn.compacted is None else None  # then all of it is stored
         if error is not None:
             outcome = outcome.failed(error)
             terminal = self._last_words(turn, outcome)
@@ -328,5 +341,7 @@ class SessionActor:
             return
         if Retire("delete") in wanted:
             await storage.write(Delete(self.session_id))
+            if self.shared.memory is not None:
+                await self.shared.memory.forget(self.session_id)
         elif Retire("archive") in wanted:
             await storage.write(Archive(self.session_id))

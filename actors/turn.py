@@ -15,6 +15,7 @@ from warren.actors.outcome import Outcome
 from warren.actors.supervision import first_error
 from warren.actors.toolbox import ToolRun
 from warren.budget import Meter, Use
+from warren.compaction import estimate
 from warren.config import Limits, RetryPolicy
 from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
 from warren.events import CompactionFailed, Envelope, Event, RunStarted, TextComplete, TurnCompleted, TurnStarted
@@ -74,7 +75,8 @@ class Turn:
         context: what the model sees; the turn appends to it.
         stamp: gives an event its number and time.
         publish: takes the numbered events.
-        commit_compaction: stores a new head of the context, with all that the turn has added so far.
+        commit_compaction: stores a new head of the context, with all that the turn has added so far; returns what
+            tells of it.
         text: the newest answer's text.
         stop_reason: why the model stopped.
         usage: tokens of this turn.
@@ -88,7 +90,7 @@ class Turn:
     context: Transcript
     stamp: Callable[[Event], Envelope]
     publish: Callable[[Envelope], None]
-    commit_compaction: Callable[[SessionRecord, Outcome, CompactionEntry], Awaitable[None]]
+    commit_compaction: "Callable[[Turn, CompactionEntry], Awaitable[Callable[[], None]]]"
     text: str = ""
     stop_reason: StopReason = "end_turn"
     usage: Usage = attrs.field(factory=Usage)
@@ -146,6 +148,7 @@ class Turn:
 
     def so_far(self) -> Outcome:
         """Return what the turn has come to."""
+        self._clock()
         marks = (self.keeper.last_input_tokens, self.keeper.last_step)
         return Outcome(self.text, self.stop_reason, self.usage, self.plan.meter.spent, *marks)
 
@@ -163,6 +166,7 @@ class Turn:
     async def _compact_only(self) -> None:
         if self.plan.compaction is None:
             raise CompactionDisabledError("session compaction is disabled")
+        self._check_exhausted()
         came = await self.keeper.compact(self.plan.compaction, self._step, self.plan.instructions)
         if isinstance(came, CompactionFailed):
             raise AgentError(came.error, cause="compaction_failed", details={"reason": came.reason})
@@ -199,7 +203,7 @@ class Turn:
             self.plan.retry,
             self.emit,
             self._book,
-            lambda entry: self.commit_compaction(self.record, self.so_far(), entry),
+            lambda entry: self.commit_compaction(self, entry),
         )
 
     async def _call_model(self, context: Sequence[Message]) -> AssistantMessage:
@@ -245,11 +249,13 @@ class Turn:
         self.plan.meter.charge(usage)
 
     def _check_budgets(self) -> None:
-        meter = self.plan.meter
         self._clock()
-        for warning in meter.warnings():
+        for warning in self.plan.meter.warnings():
             self.emit(warning)
-        if (use := meter.exhausted()) is not None:
+        self._check_exhausted()
+
+    def _check_exhausted(self) -> None:
+        if (use := self.plan.meter.exhausted()) is not None:
             raise self._exhausted(use)
 
     def _clock(self) -> None:
@@ -264,6 +270,8 @@ class Turn:
         """Complete what an abrupt end left open: keep partial text, give every open call a result."""
         if self._call is not None and (partial := self._call.partial()) is not None:
             self.text, self.stop_reason = partial.text, partial.stop_reason
+            # What was said was paid for, also where the provider did not come to say how much it was.
+            self._book(Usage(estimate(self.context.size), estimate(len(partial.text.encode())), estimated=True))
             self._add(partial)
         if self._tool_run is not None:
             self._tool_run.close(reason)

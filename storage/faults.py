@@ -22,7 +22,7 @@ _CAUSES: Final[tuple[tuple[type[Exception], str, bool, str], ...]] = (
     (apsw.NoMemError, "out_of_memory", True, "there is not enough memory for the session store"),
     (MemoryError, "out_of_memory", True, "there is not enough memory for the session store"),
     (apsw.TooBigError, "too_big", False, "a row is larger than the session store can hold"),
-    (apsw.ConstraintError, "conflict", False, "a row of the same number is in the session store already"),
+    (apsw.ConstraintError, "conflict", True, "a row of the same number is in the session store already"),
     (apsw.ConnectionClosedError, "closed", False, "the session store is closed"),
     (PermissionError, "permission", False, "the session store may not be opened"),
     (OSError, "cannot_open", False, "the session store cannot be opened"),

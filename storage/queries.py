@@ -26,11 +26,11 @@ _BODIES: Final = f"""
 """
 _COMPACTION_COLUMNS: Final = "step, created_at, head, messages_before, messages_after, summary, summary_tokens"
 _NEWEST_COMPACTION: Final = f"""
-    SELECT {_COMPACTION_COLUMNS} FROM compactions WHERE session = {_KEY} ORDER BY step DESC LIMIT 1
+    SELECT {_COMPACTION_COLUMNS} FROM compactions WHERE session = {_KEY} ORDER BY rowid DESC LIMIT 1
 """
 _COMPACTIONS: Final = f"""
     SELECT {_COMPACTION_COLUMNS} FROM compactions
-    WHERE session = {_KEY} AND head > ? AND head <= ? ORDER BY step
+    WHERE session = {_KEY} AND head > ? AND head <= ? ORDER BY rowid
 """
 _MESSAGES: Final = f"""
     SELECT position, created_at, CAST(body AS BLOB) FROM messages

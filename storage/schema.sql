@@ -45,7 +45,7 @@ CREATE TABLE compactions (
     summary         TEXT NOT NULL,
     summary_tokens  INTEGER NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX compactions_in_order ON compactions (session, step);
+CREATE INDEX compactions_in_order ON compactions (session);  -- by rowid: there may be several before one step
 
 CREATE TABLE events (
     session   INTEGER NOT NULL,

@@ -55,7 +55,7 @@ class Writer:
         Idempotent; raises for no fault of the file.
         """
         with contextlib.suppress(apsw.Error):
-            if clean and not self._failed:
+            if clean and not self._failed and self.generation is not None:  # else there is nothing to vouch for
                 # Where another process has opened the file since, this changes nothing: its numbers are not ours to
                 # vouch for.
                 self._db.execute("UPDATE meta SET clean = 1 WHERE generation = ?", (self.generation,))

@@ -21,16 +21,16 @@ def read_token(path: str | Path) -> str:
     """Return the token that a file holds, without the white space around it.
 
     A browser can only send tokens made of letters, digits and `-._~+`, as it sends them in `Sec-WebSocket-Protocol`.
-    Raises InvalidParamsError (path `token_file`) where the file cannot be read, is empty, or holds more than one word.
+    Raises InvalidParamsError (path `$.token_file`) where the file cannot be read, is empty, or holds several words.
     """
     try:
         token = Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeError) as exc:
-        raise InvalidParamsError(f"token_file: cannot read {path}: {exc}", path="token_file") from exc
+        raise InvalidParamsError(f"$.token_file: cannot read {path}: {exc}", path="$.token_file") from exc
     if not token:
-        raise InvalidParamsError(f"token_file: {path} is empty", path="token_file")
+        raise InvalidParamsError(f"$.token_file: {path} is empty", path="$.token_file")
     if not is_token(token):
-        raise InvalidParamsError(f"token_file: {path} must hold one word without spaces", path="token_file")
+        raise InvalidParamsError(f"$.token_file: {path} must hold one word without spaces", path="$.token_file")
     return token
 
 

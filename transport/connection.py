@@ -19,7 +19,6 @@ from warren.transport.wire import Wire
 EVENT: Final = "session/event"
 NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
-TOO_BIG: Final = 1009
 GONE: Final = (ConnectionClosed, trio.BrokenResourceError, trio.ClosedResourceError)
 
 logger: Final = logging.getLogger(__name__)
@@ -71,7 +70,10 @@ class Connection:
             feeds = Feeds(self._host.service, self._outbox.event, tasks, self._config.max_subscriptions)
             peer = Peer(self._host, feeds, self._outbox, tasks, self._config.max_in_flight)
             while (message := await self._next()) is not None:
-                if isinstance(message, bytes):
+                if self._too_big(message):
+                    limit = self._config.max_message_bytes
+                    self._outbox.reply(jsonrpc.invalid_request(f"the message has more than {limit} bytes"))
+                elif isinstance(message, bytes):
                     self._outbox.reply(jsonrpc.invalid_request("binary frames are not understood: send text"))
                 else:
                     peer.receive(message)
@@ -86,14 +88,12 @@ class Connection:
             message: str | bytes = await self._socket.get_message()
         except ConnectionClosed:
             return None
-        if isinstance(message, str) and self._too_big(message):
-            self._code = TOO_BIG
-            return None
         return message
 
-    def _too_big(self, message: str) -> bool:
-        """Return whether a text is over the limit in bytes; trio-websocket counts characters."""
-        return not message.isascii() and len(message.encode()) > self._config.max_message_bytes
+    def _too_big(self, message: str | bytes) -> bool:
+        """Return whether a message is over the limit in bytes."""
+        size = len(message) if isinstance(message, bytes) or message.isascii() else len(message.encode())
+        return size > self._config.max_message_bytes
 
     async def _write(self) -> None:
         try:

@@ -21,6 +21,8 @@ __all__ = ["GatewayConfig", "read_token", "serve_gateway"]
 
 RECEIVE_BYTES: Final = 64 * 1024
 MESSAGE_QUEUE: Final = 16
+UNREAD: Final = 4
+"""How many times the limit a message may have before it is not even read: a client deserves to be told why."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -130,7 +132,7 @@ class _Gateway:
         wire.unread(plain_upgrade(head, subprotocol))
         async with trio.open_nursery() as io:
             request = await wrap_server_stream(
-                io, wire, MESSAGE_QUEUE, self._config.max_message_bytes, receive_buffer_size=RECEIVE_BYTES
+                io, wire, MESSAGE_QUEUE, UNREAD * self._config.max_message_bytes, receive_buffer_size=RECEIVE_BYTES
             )
             socket = await request.accept(subprotocol=subprotocol)
             connection = Connection(socket, wire, self._host, self._config)

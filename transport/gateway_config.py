@@ -42,7 +42,8 @@ class GatewayConfig:
         port: 0 picks one.
         token: what clients have to know; None lets in everybody who can connect.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
-        max_message_bytes: a longer message closes its connection with code 1009.
+        max_message_bytes: a longer message is refused with an error; one of more than four times that closes its
+            connection with code 1009, unread.
         max_in_flight: requests of one connection that may be unanswered.
         max_subscriptions: sessions that one connection may follow.
         max_connections: clients at once; another one gets 503.
@@ -83,5 +84,12 @@ class GatewayConfig:
 
 def _public_runtime(config: Config) -> dict[str, Any]:
     shown = attrs.asdict(config, filter=attrs.filters.include("model", "provider", "max_tokens"))
+    compaction = attrs.asdict(config.compaction) if config.compaction is not None else None
     limits, retry = attrs.asdict(config.limits), attrs.asdict(config.retry)
-    return {**shown, "stored": config.store is not None, "limits": limits, "retry": retry}
+    return {
+        **shown,
+        "stored": config.store is not None,
+        "compaction": compaction,
+        "limits": limits,
+        "retry": retry,
+    }

@@ -8,13 +8,14 @@ import attrs
 
 from warren import codec
 from warren.budget import Budget
-from warren.fields import FieldValueError, not_negative, positive
+from warren.compaction_config import CompactionConfig
+from warren.fields import FieldValueError, fits, not_negative, positive
+from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent, SessionService
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
 PROTOCOL: Final = "2.0"
 MAX_PAGE: Final = 1_000
-LARGEST: Final = 2**63 - 1
 
 P = TypeVar("P")
 
@@ -81,11 +82,6 @@ class Method(Generic[P]):
         return codec.to_data(await self.handler(host, caller, params))
 
 
-def _fits(_instance: object, attribute: "attrs.Attribute[Any]", value: int | None) -> None:
-    if value is not None and value > LARGEST:
-        raise FieldValueError(attribute.name, f"must be at most {LARGEST}")
-
-
 def _page(_instance: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
     if not 1 <= value <= MAX_PAGE:
         raise FieldValueError(attribute.name, f"must be from 1 to {MAX_PAGE}")
@@ -118,9 +114,10 @@ class CreateSession:
     model: str | None = None
     provider: str | None = None
     system_prompt: str | None = None
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, _fits])
+    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
     labels: Mapping[str, str] | None = None
     budget: Budget | None = None
+    compaction: CompactionConfig | None = None
     tools: tuple[str, ...] | None = None
 
 
@@ -128,7 +125,7 @@ class CreateSession:
 class ListSessions:
     """Of `session/list`: a page of `limit` rows from `offset` on, of sessions that carry all of `labels`."""
 
-    offset: int = attrs.field(default=0, validator=[not_negative, _fits])
+    offset: int = attrs.field(default=0, validator=[not_negative, fits])
     limit: int = attrs.field(default=50, validator=_page)
     labels: Mapping[str, str] | None = None
     include_archived: bool = False
@@ -139,8 +136,16 @@ class ReadHistory:
     """Of `session/history`: `limit` messages from `offset` on, oldest first."""
 
     session_id: str
-    offset: int = attrs.field(default=0, validator=[not_negative, _fits])
+    offset: int = attrs.field(default=0, validator=[not_negative, fits])
     limit: int = attrs.field(default=100, validator=_page)
+
+
+@attrs.frozen
+class CompactSession:
+    """Of `session/compact`: `instructions` tell the model what the summary has to mind."""
+
+    session_id: str
+    instructions: str | None = None
 
 
 @attrs.frozen
@@ -148,7 +153,7 @@ class Subscribe:
     """Of `session/subscribe`: from the next event on, or from the log after `after_seq` (0: everything)."""
 
     session_id: str
-    after_seq: int | None = attrs.field(default=None, validator=[not_negative, _fits])
+    after_seq: int | None = attrs.field(default=None, validator=[not_negative, fits])
 
 
 @attrs.frozen
@@ -159,7 +164,7 @@ class StartTurn:
     prompt: str
     model: str | None = None
     provider: str | None = None
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, _fits])
+    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
     budget: Budget | None = None
 
 
@@ -207,6 +212,10 @@ async def _delete(host: Host, _caller: Caller, params: SessionParams) -> object:
     return {"deleted": True}
 
 
+async def _compact(host: Host, _caller: Caller, params: CompactSession) -> CompactionEntry:
+    return await host.service.compact(params.session_id, instructions=params.instructions)
+
+
 async def _subscribe(_host: Host, caller: Caller, params: Subscribe) -> object:
     await caller.subscribe(params.session_id, params.after_seq)
     return {"subscribed": True}
@@ -250,6 +259,7 @@ _TABLE: Final[tuple[Method[Any], ...]] = (
     Method("session/history", ReadHistory, _history, "Show messages of finished turns, oldest first."),
     Method("session/archive", SessionParams, _archive, "Retire a session; a running turn ends first."),
     Method("session/delete", SessionParams, _delete, "Remove a session and all that it stored."),
+    Method("session/compact", CompactSession, _compact, "Summarise what the model sees of a session, now."),
     Method("session/subscribe", Subscribe, _subscribe, "Get a session's events; again to go on from another place."),
     Method("session/unsubscribe", SessionParams, _unsubscribe, "Stop a subscription."),
     Method("turn/start", StartTurn, _start_turn, "Run a turn; the answer comes after its last event."),

@@ -74,7 +74,7 @@ def mechanical(messages: Sequence[Message], room: int) -> Fitted:
     if (view := _shortened(layout.messages, caps[0])).size <= limit:
         return Fitted(unchanged, view.messages, caps[0])
     result = _without_oldest(layout, view, limit)
-    for cap in [*caps, 0]:
+    for cap in (None, *caps, 0):
         if (view := _shortened(result.messages, cap)).size <= limit:
             return Fitted(result, view.messages, cap)
     raise CompactionError("too_large", f"the newest exchange does not fit into {room} tokens")
@@ -105,8 +105,8 @@ class _View:
         return self.tails[0]
 
 
-def _shortened(messages: Sequence[Message], cap: int) -> _View:
-    view = tuple(shorten_results(message, cap) for message in messages)
+def _shortened(messages: Sequence[Message], cap: int | None) -> _View:
+    view = tuple(message if cap is None else shorten_results(message, cap) for message in messages)
     return _View(view, tails([size_of(message) for message in view]))
 
 
@@ -169,8 +169,7 @@ def _within(layout: Layout, told: _Told, limit: int) -> _Told:
     if head is None:
         raise CompactionError("too_large", "the request for a summary does not fit into the model's window")
     pinned = (opener,) if opener is not None and head > layout.starts[-1] else ()
-    count = head - layout.first - len(pinned)
-    return [*lead, *pinned, *([_left_out(count)] if count else []), *told[head:]]
+    return [*lead, *pinned, _left_out(head - layout.first - len(pinned)), *told[head:]]
 
 
 def _opener(layout: Layout, told: _Told) -> Message | None:

@@ -8,6 +8,7 @@ import attrs
 from warren.budget import Budget
 from warren.compaction import CompactionConfig
 from warren.fields import not_negative, positive
+from warren.memory import MemoryConfig
 
 
 @attrs.frozen
@@ -87,6 +88,7 @@ class Config:
         provider: the provider of sessions that name none; None lets the model's name decide.
         system_prompt: of sessions that name none.
         compaction: how contexts are compacted; None turns the `session-compaction` capability off.
+        memory: where what was compacted away is remembered; None turns the `memory-store` capability off.
         max_tokens: cap of one answer for sessions that name none.
         retry: how failed model calls are tried again.
         limits: bounds.
@@ -98,6 +100,7 @@ class Config:
     provider: str | None = None
     system_prompt: str | None = None
     compaction: CompactionConfig | None = None
+    memory: MemoryConfig | None = None
     max_tokens: int | None = None
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
     limits: Limits = attrs.field(factory=Limits)

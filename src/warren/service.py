@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Literal, Protocol
 
 import attrs
 
 from warren.budget import Budget
 from warren.compaction import CompactionConfig
 from warren.events import Envelope
+from warren.memory import MemoryHit
 from warren.records import CompactionEntry
 from warren.tools import Tool
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
@@ -153,6 +154,21 @@ class SessionService(Protocol):
 
         Entering raises SessionNotFoundError, PersistenceDisabledError where the events are gone and no store has
         them, InvalidParamsError where `after_seq` is ahead of the log.
+        """
+        ...
+
+    async def search_memory(
+        self,
+        query: str,
+        *,
+        session_id: str | None = None,
+        scope: Literal["session", "project"] = "session",
+        limit: int = 5,
+    ) -> tuple[MemoryHit, ...]:
+        """Return what is remembered that fits the query, best first, of one session or of the whole project.
+
+        At most `limit` hits, 20 at most; none that has nothing in common with the query. Raises MemoryDisabledError,
+        StoreError.
         """
         ...
 

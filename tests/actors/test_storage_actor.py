@@ -15,7 +15,7 @@ from tests.support.checks import numbers
 from tests.support.faulty_store import CrashError, Faults, FaultyStore
 from tests.support.models import says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
-from warren.actors.storage import StorageActor, open_storage
+from warren.actors.storage import StorageActor
 from warren.actors.supervision import ActorFailedError, Restarts
 from warren.config import Config, Intensity, StoreConfig
 from warren.errors import SessionNotFoundError, StoreError
@@ -39,7 +39,7 @@ def storage(
     """Return the context of a storage actor over a real store."""
     config = StoreConfig(folder, synchronous="NORMAL")
     opener = functools.partial(FaultyStore.prepared, config, faults, inline_runner)
-    return open_storage(opener, Restarts(intensity or Intensity()))
+    return StorageActor.running(opener, Restarts(intensity or Intensity()))
 
 
 async def test_what_waits_is_committed_as_one_group(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import attrs
 from hypothesis import strategies as st
 
 from warren import codec
-from warren.compaction import is_summary, summary_message
+from warren.compaction import SUMMARY_PREFIX, is_summary, summary_message
 from warren.messages import (
     AssistantMessage,
     Message,
@@ -72,6 +72,8 @@ def conversation(
 def contexts(draw: st.DrawFn) -> list[Message]:
     """Draw a context with or without system messages, summary, tools, huge results and turns that were cut short."""
     script = draw(st.lists(exchanges, min_size=1, max_size=7))
+    # Only a Transcript can tell a pasted summary in the first place of all from a real one; it has its own test.
+    script[0] = attrs.evolve(script[0], prompt=script[0].prompt.removeprefix(SUMMARY_PREFIX))
     system = draw(st.lists(texts, max_size=2))
     summary = draw(st.none() | summaries)
     length = len(conversation(script))

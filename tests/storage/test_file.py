@@ -13,7 +13,7 @@ import trio
 from tests.storage.samples import opened, turn, written
 from warren.config import StoreConfig
 from warren.errors import StoreError
-from warren.storage import Delete, Store, inline_runner
+from warren.storage import Delete, Store, inline_runner, thread_runner
 from warren.storage.file import FILE_NAME, open_writer
 
 
@@ -50,6 +50,20 @@ async def test_modes_of_what_exists_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "store").chmod(0o755)
     async with opened(tmp_path):
         assert mode(tmp_path / "store") == 0o755
+
+
+async def test_reading_alone_never_waits_for_a_lock(tmp_path: Path) -> None:
+    """Opening, reading and closing go through at once while another process writes."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+    other = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
+    other.execute("BEGIN IMMEDIATE")
+    begun = trio.current_time()
+    async with opened(tmp_path, busy_timeout=2.0, runner=thread_runner) as store:
+        assert len(await store.list()) == 1
+    assert trio.current_time() - begun < 1
+    other.execute("ROLLBACK")
+    other.close()
 
 
 async def test_closing_leaves_one_file(tmp_path: Path) -> None:

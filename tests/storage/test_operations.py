@@ -50,7 +50,7 @@ async def test_a_turn_stored_twice_is_refused_whole(tmp_path: Path) -> None:
         await written(store, turn(SID, 0, text="first"))
         outcomes = await store.write([turn(SID, 0, text="second")])
         assert causes(outcomes) == ["conflict"]
-        assert not outcomes[0].retryable
+        assert outcomes[0].retryable
         assert outcomes[0].session_id == SID
         only_events = attrs.evolve(turn(SID, 1, text="third"), events=turn(SID, 0).events)
         assert causes(await store.write([only_events])) == ["conflict"]

@@ -12,11 +12,14 @@ from warren.errors import SessionNotFoundError
 from warren.events import Envelope, Event, RunCompleted, RunStarted, TextDelta
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent, SessionService
 from warren.usage import Usage
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+ENTRY = CompactionEntry(4, NOW, 6, 8, 3, "they talked", 2)
 
 Behaviour = Callable[["FakeTurn"], Awaitable[None]]
 
@@ -96,6 +99,10 @@ class FakeService(SessionService):
         self.calls.append(("start_turn", {"session_id": session_id, "prompt": prompt, **options}))
         return await self._run(FakeTurn(self, session_id, prompt, on_event))
 
+    async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
+        self.calls.append(("compact", {"session_id": session_id, "instructions": instructions}))
+        return ENTRY
+
     async def interrupt(self, session_id: str) -> None:
         self.calls.append(("interrupt", {"session_id": session_id}))
 
@@ -171,6 +178,7 @@ class Puppet:
     said: trio.MemorySendChannel[str | None] = attrs.field(init=False)
     calls: int = 0
     _heard: trio.MemoryReceiveChannel[str | None] = attrs.field(init=False)
+    _called: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     def __attrs_post_init__(self) -> None:
         self.said, self._heard = trio.open_memory_channel[str | None](10_000)
@@ -179,8 +187,14 @@ class Puppet:
         for piece in pieces:
             self.said.send_nowait(piece)
 
+    async def reached(self, calls: int) -> None:
+        """Return once so many calls have begun."""
+        while self.calls < calls:
+            await self._called.park()
+
     async def complete(self, _request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         self.calls += 1
+        self._called.unpark_all()
         text = ""
         while (piece := await self._heard.receive()) is not None:
             text += piece

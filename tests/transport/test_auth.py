@@ -29,7 +29,7 @@ def test_a_bad_token_file_is_refused(tmp_path: Path, written: bytes, problem: st
     file.write_bytes(written)
     with pytest.raises(InvalidParamsError, match=problem) as caught:
         read_token(file)
-    assert caught.value.path == "token_file"
+    assert caught.value.path == "$.token_file"
 
 
 def test_a_missing_token_file_is_named(tmp_path: Path) -> None:

@@ -23,14 +23,24 @@ async def forever(turn: FakeTurn) -> None:
     await trio.sleep_forever()
 
 
-async def test_a_huge_frame_closes_its_own_connection_only() -> None:
-    """A message over the limit gets 1009; one of just the limit is served, and so are the others."""
+async def test_a_huge_message_is_refused_and_the_connection_lives() -> None:
+    """One of just the limit is served, a longer one gets an error, in one frame or in many."""
+    async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as client:
+        fitting = HEALTH + " " * (100_000 - len(HEALTH))
+        await client.raw(fitting)
+        assert (await client.next())["result"]["status"] == "ok"
+        await client.raw(fitting + " ")
+        refused = await client.next()
+        assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+        assert "100000 bytes" in refused["error"]["message"]
+        assert await healthy(client)
+
+
+async def test_a_frame_far_over_the_limit_closes_its_own_connection_only() -> None:
+    """More than four times the limit gets 1009; the others are served."""
     async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as other:
         async with connect(port) as client:
-            fitting = HEALTH + " " * (100_000 - len(HEALTH))
-            await client.raw(fitting)
-            assert (await client.next())["result"]["status"] == "ok"
-            await client.raw(fitting + " ")
+            await client.raw("x" * 400_001)
             assert await client.closed() == 1009
         assert await healthy(other)
 
@@ -51,7 +61,7 @@ async def test_a_very_huge_frame_is_not_read_to_its_end() -> None:
 async def test_huge_frames_in_one_piece_close_one_connection(caplog: pytest.LogCaptureFixture) -> None:
     """Several frames over the limit that arrive together confuse nobody."""
     async with gateway(FakeService(), max_message_bytes=1000) as port, connect(port) as other, frames(port) as client:
-        frame = client.protocol.send(TextMessage("x" * 1001))
+        frame = client.protocol.send(TextMessage("x" * 4001))
         await client.stream.send_all(frame * 3)
         with trio.fail_after(3):
             assert await client.closed() == 1009
@@ -63,7 +73,9 @@ async def test_the_limit_is_in_bytes() -> None:
     """Characters that take several bytes count as many."""
     async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
         await client.send(TextMessage("\u20ac" * 400))
-        assert await client.closed() == 1009
+        refused = await client.next()
+        assert isinstance(refused, TextMessage)
+        assert "more than 1000 bytes" in refused.data
 
 
 async def test_fragments_make_one_message() -> None:
@@ -82,7 +94,7 @@ async def test_fragments_make_one_message() -> None:
 async def test_fragments_over_the_limit_are_not_collected() -> None:
     """The limit holds for a message, not for its fragments."""
     async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
-        for _ in range(11):
+        for _ in range(41):
             await client.send(TextMessage(" " * 100, message_finished=False))
         assert await client.closed() == 1009
 

@@ -7,8 +7,9 @@ import attrs
 import pytest
 import trio
 
-from tests.transport.sessions import FakeService
+from tests.transport.sessions import ENTRY, FakeService
 from warren.budget import Budget
+from warren.compaction_config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import InvalidParamsError
 from warren.service import OnEvent
@@ -59,6 +60,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "session/history",
         "session/archive",
         "session/delete",
+        "session/compact",
         "session/subscribe",
         "session/unsubscribe",
         "turn/start",
@@ -90,6 +92,23 @@ BAD_PARAMS: list[tuple[str, Any, str]] = [
     ("session/create", {"prompt": "hi", "tools": ["a", 2]}, "$.tools[1]"),
     ("session/create", {"prompt": "hi", "budget": {"max_steps": -1}}, "$.budget.max_steps"),
     ("session/create", {"prompt": "hi", "budget": {"max_stepz": 1}}, "$.budget.max_stepz"),
+    ("session/create", {"prompt": "hi", "compaction": True}, "$.compaction"),
+    ("session/create", {"prompt": "hi", "compaction": {"windw": 1}}, "$.compaction.windw"),
+    ("session/create", {"prompt": "hi", "compaction": {"window": "1"}}, "$.compaction.window"),
+    ("session/create", {"prompt": "hi", "compaction": {"recent_turn_budget": None}}, "$.compaction.recent_turn_budget"),
+    (
+        "session/create",
+        {"prompt": "hi", "compaction": {"auto_compact_threshold": 0}},
+        "$.compaction.auto_compact_threshold",
+    ),
+    (
+        "session/create",
+        {"prompt": "hi", "compaction": {"max_summary_tokens": 2**64}},
+        "$.compaction.max_summary_tokens",
+    ),
+    ("session/compact", {}, "$.session_id"),
+    ("session/compact", {"session_id": "s1", "instructions": ["x"]}, "$.instructions"),
+    ("session/compact", {"session_id": "s1", "instruction": "x"}, "$.instruction"),
     ("session/read", {}, "$.session_id"),
     ("session/read", {"session_id": None}, "$.session_id"),
     ("session/read", {"session_id": 5}, "$.session_id"),
@@ -140,8 +159,9 @@ async def test_create_passes_every_option_on() -> None:
         "labels": {"a": "b"},
         "tools": ["t"],
     }
-    answer = await call("session/create", service, caller, **given, budget={"max_steps": 2})
-    assert service.calls == [("create_session", {**given, "tools": ("t",), "budget": Budget(max_steps=2)})]
+    answer = await call("session/create", service, caller, **given, budget={"max_steps": 2}, compaction={"window": 9})
+    made = {**given, "tools": ("t",), "budget": Budget(max_steps=2), "compaction": CompactionConfig(window=9)}
+    assert service.calls == [("create_session", made)]
     assert caller.calls == [("stream", None)]
     assert isinstance(answer, dict)
     assert answer["session_id"] == "s1"
@@ -172,7 +192,19 @@ CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
         "session/history",
         {"session_id": "s1", "offset": 4},
         ("history", {"session_id": "s1", "offset": 4, "limit": 100}),
-        {"session_id": "s1", "messages": [], "offset": 4, "total": 0},
+        {"session_id": "s1", "messages": [], "offset": 4, "total": 0, "compactions": []},
+    ),
+    (
+        "session/compact",
+        {"session_id": "s1", "instructions": "mind the names"},
+        ("compact", {"session_id": "s1", "instructions": "mind the names"}),
+        attrs.asdict(ENTRY),
+    ),
+    (
+        "session/compact",
+        {"session_id": "s1"},
+        ("compact", {"session_id": "s1", "instructions": None}),
+        attrs.asdict(ENTRY),
     ),
 ]
 
@@ -218,4 +250,17 @@ def test_public_settings_have_no_secrets(tmp_path: Any) -> None:
     assert (shown["model"], shown["stored"]) == ("m", True)
     assert shown["limits"]["max_sessions"] == 10_000
     assert shown["gateway"]["max_in_flight"] == 256
+    assert shown["compaction"] is None
     assert not any(secret in repr(shown) for secret in (SECRET, "be secret", str(tmp_path)))
+
+
+def test_public_settings_tell_how_contexts_are_compacted() -> None:
+    """What `config/get` shows has every setting of compaction, where it is on."""
+    shown = GatewayConfig(runtime=Config(compaction=CompactionConfig(window=9))).public()
+    assert shown["compaction"] == {
+        "auto_compact_threshold": None,
+        "recent_turn_budget": 4,
+        "max_summary_tokens": 4096,
+        "min_turns_between_compactions": 3,
+        "window": 9,
+    }

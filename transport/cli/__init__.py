@@ -1,4 +1,4 @@
-"""The command line: `warren run`, `chat`, `resume`, `sessions …`, `serve`, `models`; a thin client of the service."""
+"""The command line: `warren run`, `chat`, `resume`, `compact`, `sessions …`, `serve`, `models`; a thin client."""
 
 import sys
 from importlib.util import find_spec

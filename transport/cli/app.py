@@ -10,6 +10,7 @@ from warren.transport.cli.failures import report
 from warren.transport.cli.options import (
     Mode,
     budget_options,
+    compaction_options,
     gather,
     label_option,
     model_options,
@@ -53,10 +54,11 @@ def cli() -> None:
 @label_option
 @model_options
 @budget_options("the session, over all its turns")
+@compaction_options
 @stream_option
 @store_options
 @output_options
-def run(prompt: str | None, **given: Any) -> None:
+def run(prompt: str | None, **given: Any) -> int:
     """Run PROMPT in a new session and print the answer.
 
     Without PROMPT, or with -, the prompt is read from stdin. Ctrl-C ends the turn and keeps what came of it; a second
@@ -64,7 +66,7 @@ def run(prompt: str | None, **given: Any) -> None:
     """
     from warren.transport.cli import turns  # noqa: PLC0415 - help does without it
 
-    turns.run(gather(given), read_prompt(prompt))
+    return turns.run(gather(given), read_prompt(prompt))
 
 
 @cli.command(epilog=ID_HELP)
@@ -72,17 +74,18 @@ def run(prompt: str | None, **given: Any) -> None:
 @click.argument("prompt", type=text_of, required=False)
 @model_options
 @budget_options("this turn")
+@compaction_options
 @stream_option
 @store_options
 @output_options
-def resume(session: str, prompt: str | None, **given: Any) -> None:
+def resume(session: str, prompt: str | None, **given: Any) -> int:
     """Continue a stored session with PROMPT and print the answer.
 
     Without PROMPT, or with -, the prompt is read from stdin.
     """
     from warren.transport.cli import turns  # noqa: PLC0415 - help does without it
 
-    turns.resume(gather(given), session, lambda: read_prompt(prompt))
+    return turns.resume(gather(given), session, lambda: read_prompt(prompt))
 
 
 @cli.command(epilog=ID_HELP)
@@ -91,6 +94,7 @@ def resume(session: str, prompt: str | None, **given: Any) -> None:
 @label_option
 @model_options
 @budget_options("the session, over all its turns")
+@compaction_options
 @stream_option
 @store_options
 @output_options
@@ -104,6 +108,23 @@ def chat(session: str | None, **given: Any) -> int:
     from warren.transport.cli import chat as chatting  # noqa: PLC0415 - help does without it
 
     return chatting.chat(gather(given), session)
+
+
+@cli.command(epilog=ID_HELP)
+@click.argument("session", metavar="ID", type=text_of)
+@click.option("--instructions", type=text_of, metavar="TEXT", help="What the summary has to mind.")
+@compaction_options
+@store_options
+@output_options
+def compact(session: str, instructions: str | None, **given: Any) -> None:
+    """Summarise what the model sees of a session.
+
+    The next turns go on from the summary and the newest exchanges; the conversation stays readable as it was. This
+    happens by itself where a session gets long.
+    """
+    from warren.transport.cli import turns  # noqa: PLC0415 - help does without it
+
+    turns.compact(gather(given), session, instructions)
 
 
 @cli.group()
@@ -136,7 +157,7 @@ def sessions_list(offset: int, limit: int, *, archived: bool, **given: Any) -> N
 @store_options
 @output_options
 def sessions_show(session: str, limit: int, **given: Any) -> None:
-    """Show a session and its newest messages."""
+    """Show a session and its newest messages, with --verbose its summaries too."""
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
 
     work.show_session(gather(given), session, limit)
@@ -179,6 +200,7 @@ def sessions_archive(session: str, **given: Any) -> None:
 @option("--origin", type=text_of, multiple=True, metavar="URL", help="A web page that may connect; repeatable.")
 @system_option
 @model_options
+@compaction_options
 @store_options
 @output_options
 def serve(

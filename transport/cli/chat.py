@@ -15,12 +15,24 @@ from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, existing_store_of, open_service
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import decode_prompt
-from warren.transport.cli.turns import SIGNALS, Begin, first_turn, greet, next_turn, screen_of, take_turn
+from warren.transport.cli.turns import (
+    SIGNALS,
+    Begin,
+    first_turn,
+    greet,
+    next_turn,
+    screen_of,
+    take_compaction,
+    take_turn,
+)
 
+COMPACT: Final = re.compile(r"/compact(?:\s+(.*))?", re.DOTALL)
 COMMAND: Final = re.compile(r"/[a-z]*")
+NO_SESSION: Final = "no session yet: it begins with the first line"
 HELP: Final = """\
 /help     this list
 /session  the session's id
+/compact  summarise what the model sees; what follows it is what the summary has to mind
 /quit     leave (also Ctrl-D, or Ctrl-C at the prompt)
 Ctrl-C during an answer interrupts it. Everything else is said to the model."""
 
@@ -68,7 +80,9 @@ class Chat:
                 continue
             try:
                 prompt = decode_prompt(line)
-                if not COMMAND.fullmatch(prompt.strip()):
+                if compact := COMPACT.fullmatch(prompt.strip()):
+                    await self._compact(compact[1])
+                elif not COMMAND.fullmatch(prompt.strip()):
                     await self._say(prompt)
                 elif not self._obey(prompt.strip()):
                     return
@@ -84,11 +98,17 @@ class Chat:
             return first_turn(self.service, self.options, prompt)
         return next_turn(self.service, self.options, self.session_id, prompt)
 
+    async def _compact(self, instructions: str | None) -> None:
+        if self.session_id is None:
+            self.screen.streams.note(NO_SESSION)
+        else:
+            await take_compaction(self.service, self.session_id, instructions, self.screen, aside=True)
+
     def _obey(self, command: str) -> bool:
         """Do a command; return False where it was to leave."""
         commands: dict[str, Callable[[], str]] = {
             "/help": lambda: HELP,
-            "/session": lambda: self.session_id or "no session yet: it begins with the first line",
+            "/session": lambda: self.session_id or NO_SESSION,
         }
         if command in ("/quit", "/exit"):
             return False

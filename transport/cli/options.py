@@ -11,9 +11,24 @@ import click
 from click.core import ParameterSource
 
 from warren.budget import Budget
+from warren.compaction_config import CompactionConfig
+from warren.errors import CompactionDisabledError, InvalidParamsError
+from warren.fields import FieldValueError
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_STORE: Final = Path(".rkat")
+DEFAULT_CONFIG: Final = DEFAULT_STORE / "config.toml"
+COMPACTION_FIELDS: Final = tuple(field.name for field in attrs.fields(CompactionConfig))
+NOT_SETTINGS: Final = frozenset(
+    {"store", "ephemeral", "output", "verbose", "config", "no_compaction", *COMPACTION_FIELDS}
+)
+WEAKEST_FIRST: Final = (
+    ParameterSource.DEFAULT,
+    ParameterSource.DEFAULT_MAP,
+    ParameterSource.ENVIRONMENT,
+    ParameterSource.COMMANDLINE,
+)
+FROM_FILE: Final = WEAKEST_FIRST.index(ParameterSource.DEFAULT_MAP)
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+", re.ASCII)
 PART: Final = re.compile(r"([0-9.]+)(ms|[smhd]|)", re.ASCII)
@@ -86,6 +101,7 @@ class Options:
         store_named: whether the user named the store.
         mode: how results and errors are shown.
         stream: whether the answer is written as it comes; None decides by whether stdout is a terminal.
+        compaction: how contexts are compacted; None turns the capability off, as for commands that run no model.
     """
 
     store: Path | None = DEFAULT_STORE
@@ -101,6 +117,7 @@ class Options:
     max_tool_calls: int | None = None
     max_steps: int | None = None
     label: tuple[tuple[str, str], ...] = ()
+    compaction: CompactionConfig | None = None
 
     @property
     def budget(self) -> Budget | None:
@@ -112,29 +129,77 @@ class Options:
 def gather(given: Mapping[str, Any]) -> Options:
     """Return the running command's options as one object.
 
-    Raises click.UsageError where --store and --ephemeral contradict.
+    Raises click.UsageError where --store and --ephemeral contradict, CompactionDisabledError where --no-compaction
+    and a setting of compaction do, InvalidParamsError for a setting that is too large.
     """
     context = click.get_current_context()
-    rest = {name: value for name, value in given.items() if name not in ("store", "ephemeral", "output", "verbose")}
     store = None if _ephemeral(context, given) else given.get("store")
     return Options(
         store=None if _ephemeral(context, given) else store or DEFAULT_STORE,
         store_named=store is not None,
         mode=context.ensure_object(Mode),
-        **rest,
+        compaction=_compaction(context, given),
+        **{name: value for name, value in given.items() if name not in NOT_SETTINGS},
     )
 
 
 def _ephemeral(context: click.Context, given: Mapping[str, Any]) -> bool:
-    """Tell whether nothing is to be kept; an option on the command line wins over one of the environment."""
+    """Tell whether nothing is to be kept; the command line wins over the environment, that over the file."""
     if not given.get("ephemeral"):
         return False
     if given.get("store") is None:
         return True
-    sources = context.get_parameter_source("store"), context.get_parameter_source("ephemeral")
-    if sources[0] == sources[1]:
+    named, unnamed = _strength(context, "store"), _strength(context, "ephemeral")
+    if named == unnamed:
         raise click.UsageError("--store and --ephemeral exclude each other.", context)
-    return sources[1] == ParameterSource.COMMANDLINE
+    return unnamed > named
+
+
+def _compaction(context: click.Context, given: Mapping[str, Any]) -> CompactionConfig | None:
+    """Return how to compact, None for not at all.
+
+    Whoever turns it off wins over settings from farther away; a setting from as near, or nearer, cannot be obeyed. A
+    file only says how it would be done.
+    """
+    if "no_compaction" not in given:
+        return None
+    settings = {name: given[name] for name in COMPACTION_FIELDS if given[name] is not None}
+    if not given["no_compaction"]:
+        return _config(settings)
+    least = max(_strength(context, "no_compaction"), FROM_FILE + 1)
+    if any(_strength(context, name) >= least for name in settings):
+        raise CompactionDisabledError("session compaction is disabled by --no-compaction")
+    return None
+
+
+def _config(settings: Mapping[str, int]) -> CompactionConfig:
+    try:
+        return CompactionConfig(**settings)
+    except FieldValueError as exc:
+        raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
+
+
+def _strength(context: click.Context, name: str) -> int:
+    source = context.get_parameter_source(name)
+    return WEAKEST_FIRST.index(source) if source in WEAKEST_FIRST else 0
+
+
+def _load_config(context: click.Context, _: click.Parameter, value: Path | None) -> None:
+    """Let a file decide what neither the command line nor the environment does."""
+    if value is None and not _there(DEFAULT_CONFIG):
+        return
+    from warren.transport.cli.config_file import read_defaults  # noqa: PLC0415 - few have a file
+
+    context.default_map = read_defaults(value or DEFAULT_CONFIG)
+
+
+def _there(path: Path) -> bool:
+    """Tell whether a file is there; one in a folder of somebody else's is not."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
 
 
 def _set_json(context: click.Context, _: click.Parameter, value: str) -> str:
@@ -187,6 +252,14 @@ output_options: Final = _group(
 store_options: Final = _group(
     option("--store", type=folder_of, metavar="DIR", help="Folder of the store; .rkat by default."),
     option("--ephemeral", is_flag=True, help="Keep nothing: no store at all."),
+    option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        is_eager=True,
+        callback=_load_config,
+        help="TOML file with settings; .rkat/config.toml by default, if there is one.",
+    ),
 )
 model_options: Final = _group(
     option("-m", "--model", type=text_of, metavar="NAME", help="The model; see `warren models`."),
@@ -194,6 +267,44 @@ model_options: Final = _group(
         "-p", "--provider", type=text_of, metavar="NAME", help="Its provider, instead of the one its name suggests."
     ),
     option("--max-tokens", type=_COUNT, metavar="N", help="Cap of one answer, in tokens."),
+)
+compaction_options: Final = _group(
+    option(
+        "--compact-threshold",
+        "auto_compact_threshold",
+        type=_COUNT,
+        metavar="N",
+        help="Summarise what the model sees from so many tokens on; by default 100000, or what its window allows.",
+    ),
+    option(
+        "--compact-keep",
+        "recent_turn_budget",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="How many of the newest exchanges stay as they are; 4.",
+    ),
+    option(
+        "--compact-summary-tokens",
+        "max_summary_tokens",
+        type=_COUNT,
+        metavar="N",
+        help="Cap of a summary, in tokens; 4096.",
+    ),
+    option(
+        "--compact-every",
+        "min_turns_between_compactions",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Fewest model calls from one summary to the next; 3.",
+    ),
+    option(
+        "--context-window",
+        "window",
+        type=_COUNT,
+        metavar="N",
+        help="Tokens that a request may hold; by default what is known of the model.",
+    ),
+    option("--no-compaction", is_flag=True, help="Never summarise, however long a session gets."),
 )
 system_option: Final = option("--system", type=text_of, metavar="TEXT", help="The session's system prompt.")
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")

@@ -5,6 +5,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TypeVar
 
 import trio
@@ -42,6 +43,7 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
         model=options.model or default_model(os.environ),
         provider=options.provider,
         system_prompt=options.system,
+        compaction=options.compaction,
         max_tokens=options.max_tokens,
     )
 
@@ -63,9 +65,19 @@ def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
 def existing_store_of(options: Options) -> StoreConfig:
     """Return the store to read from, which is not made for that. Raises as `open_service` does."""
     store = store_of(options, needed=True)
-    if store is None or not store.path.exists():
+    if store is None or not holds_store(store.path):
         raise SessionNotFoundError(f"there is no store at {options.store}")
     return store
+
+
+def holds_store(folder: Path) -> bool:
+    """Tell whether a store was made in a folder, which may hold a configuration file alone."""
+    from warren.storage.file import FILE_NAME  # noqa: PLC0415 - it has an extra of its own
+
+    try:
+        return (folder / FILE_NAME).exists()
+    except PermissionError:
+        return True  # opening it will say what is wrong
 
 
 def _start_log(mode: Mode, level: int) -> None:

@@ -9,6 +9,9 @@ from warren import codec
 from warren.errors import WarrenError
 from warren.events import (
     BudgetWarning,
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
     Envelope,
     Event,
     Retrying,
@@ -19,6 +22,7 @@ from warren.events import (
     ToolExecutionCompleted,
     TurnStarted,
 )
+from warren.records import CompactionEntry
 from warren.transport.cli.failures import show_error
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
@@ -102,6 +106,16 @@ class Screen:
         self.streams.note(footer(result) + self.footnote, "dim")
         self._wrote = False
 
+    def compacted(self, session_id: str, entry: CompactionEntry, *, aside: bool = False) -> None:
+        """Show what a compaction that the user asked for has done; `aside` keeps off stdout, but for JSON."""
+        line = f"compacted {session_id}: {shrinking(entry)}"
+        if self.mode.json:
+            self.streams.write(codec.encode({"session_id": session_id, **codec.to_data(entry)}).decode() + "\n")
+        elif aside:
+            self.streams.note(line, "dim")
+        else:
+            self.streams.write(line + "\n")
+
     def fail(self, error: WarrenError) -> None:
         """Show why there is no answer; the text that came nevertheless goes to stdout."""
         text = error.details.get("text")
@@ -145,6 +159,11 @@ def footer(result: TurnResult) -> str:
     return f"session {result.session_id} · {steps} · tokens {tokens}"
 
 
+def shrinking(entry: CompactionEntry | CompactionCompleted) -> str:
+    """Return what a compaction has done to what the model sees."""
+    return f"{entry.messages_before} messages became {entry.messages_after}"
+
+
 def remark_of(event: Event) -> str | None:
     """Return what a user wants to know of an event besides the text."""
     match event:
@@ -156,7 +175,19 @@ def remark_of(event: Event) -> str | None:
             return f"{error}; trying again in {delay / 1000:g} s ({attempt} of {most})"
         case BudgetWarning(budget_type=kind, percent=percent):
             return f"{percent:g} % of the {kind.replace('_', ' ')} budget is used"
+        case CompactionStarted() | CompactionCompleted() | CompactionFailed():
+            return _remark_on_compaction(event)
     return None
+
+
+def _remark_on_compaction(event: CompactionStarted | CompactionCompleted | CompactionFailed) -> str:
+    match event:
+        case CompactionStarted(message_count=count):
+            return f"compacting what the model sees, {count} messages"
+        case CompactionCompleted():
+            return f"compacted: {shrinking(event)}"
+        case CompactionFailed(error=error):
+            return f"not compacted: {error}"
 
 
 def trace(envelope: Envelope) -> str:

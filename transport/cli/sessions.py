@@ -2,18 +2,21 @@
 
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from warren import codec
+from warren.records import CompactionEntry
 from warren.service import SessionService
 from warren.transport.cli import tables
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import execute, open_service, store_of
+from warren.transport.cli.runtime import execute, holds_store, open_service, store_of
 from warren.transport.cli.streams import Streams
 from warren.views import HistoryPage, SessionPage, SessionView
+
+MAX_PAGE: Final = 1_000
 
 
 def list_sessions(options: Options, offset: int, limit: int, *, archived: bool) -> None:
@@ -24,23 +27,33 @@ def list_sessions(options: Options, offset: int, limit: int, *, archived: bool) 
         async with open_service(options, stored=True) as service:
             return await service.list(offset=offset, limit=limit, labels=dict(options.label), include_archived=archived)
 
-    page = execute(work, options) if store is not None and store.path.exists() else SessionPage(())
+    page = execute(work, options) if store is not None and holds_store(store.path) else SessionPage(())
     _show(options, page, tables.show_list, page)
 
 
 def show_session(options: Options, name: str, limit: int) -> None:
     """Run `warren sessions show`."""
 
-    async def work() -> tuple[SessionView, HistoryPage]:
+    async def work() -> tuple[SessionView, HistoryPage, list[CompactionEntry]]:
         async with open_service(options, stored=True) as service:
             session_id = await resolve(service, name)
             view = await service.read(session_id)
             oldest = max(0, view.state.message_count - limit)
-            return view, await service.history(session_id, offset=oldest, limit=limit)
+            page = await service.history(session_id, offset=oldest, limit=limit)
+            wanted = options.mode.json or options.mode.verbose
+            return view, page, await _compactions(service, view) if wanted else []
 
-    view, page = execute(work, options)
-    data = codec.to_data(view) | {"messages": codec.to_data(page.messages)}
-    _show(options, data, tables.show_session, view, page)
+    view, page, compactions = execute(work, options)
+    data = codec.to_data(view) | {"messages": codec.to_data(page.messages), "compactions": codec.to_data(compactions)}
+    _show(options, data, tables.show_session, view, page, compactions)
+
+
+async def _compactions(service: SessionService, view: SessionView) -> list[CompactionEntry]:
+    """Return all compactions of a session, oldest first; reads its whole history where there are any."""
+    state, found = view.state, list[CompactionEntry]()
+    for offset in range(0, state.message_count, MAX_PAGE) if state.compactions else ():
+        found += (await service.history(state.session_id, offset=offset, limit=MAX_PAGE)).compactions
+    return found
 
 
 def delete_session(options: Options, name: str, *, ask: bool) -> None:

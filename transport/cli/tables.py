@@ -15,6 +15,8 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from warren.records import CompactionEntry
+from warren.transport.cli.screen import shrinking
 from warren.transport.cli.streams import Streams, visible
 from warren.views import HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
 
@@ -49,9 +51,13 @@ def show_table(streams: Streams, titles: Sequence[str], rows: Iterable[Sequence[
     streams.render(table)
 
 
-def show_session(streams: Streams, view: SessionView, page: HistoryPage) -> None:
-    """Show a session: what it is, then its messages."""
-    streams.write("".join(f"{name + ':':<10}{value}\n" for name, value in facts(view)))
+def show_session(
+    streams: Streams, view: SessionView, page: HistoryPage, compactions: Iterable[CompactionEntry] = ()
+) -> None:
+    """Show a session: what it is, the compactions that are given, then its messages."""
+    streams.write("".join(f"{name + ':':<13}{value}\n" for name, value in facts(view)))
+    for compaction in compactions:
+        _show_compaction(streams, compaction)
     left_out = page.total - len(page.messages)
     if left_out > 0:
         streams.note(f"the newest {len(page.messages)} of {page.total} messages; --limit shows more", "dim")
@@ -69,6 +75,7 @@ def facts(view: SessionView) -> list[tuple[str, str]]:
         ("created", moment(state.created_at)),
         ("updated", moment(state.updated_at)),
         ("messages", str(state.message_count)),
+        ("compactions", str(state.compactions)),
         ("tokens", f"{usage.input_tokens} in/{usage.output_tokens} out"),
     ]
     return found + ([("labels", labels(state.labels))] if state.labels else [])
@@ -108,6 +115,16 @@ def _row(summary: SessionSummary) -> tuple[str, ...]:
         summary.model,
         labels(summary.labels),
     )
+
+
+def _show_compaction(streams: Streams, entry: CompactionEntry) -> None:
+    heading = f"compacted · {moment(entry.created_at)} · {shrinking(entry)}"
+    if not streams.out_is_terminal:
+        streams.write(f"\n{heading}:\n{entry.summary}\n")
+        return
+    from rich.text import Text  # noqa: PLC0415 - only a terminal needs rich
+
+    streams.render(Text(f"\n{heading}", "dim"), Text(visible(entry.summary)))
 
 
 def _show_entry(streams: Streams, entry: HistoryEntry) -> None:

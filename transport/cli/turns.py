@@ -9,8 +9,9 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from warren.errors import SessionNotRunningError, WarrenError
+from warren.errors import CompactionDisabledError, SessionNotRunningError, WarrenError
 from warren.events import Envelope
+from warren.records import CompactionEntry
 from warren.service import OnEvent, SessionService
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.options import Options
@@ -25,30 +26,55 @@ T = TypeVar("T")
 Begin = Callable[[OnEvent], Awaitable[TurnResult]]
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 NO_MODEL: Final = "no API key is set: the built-in echo model answers; `warren models` lists the others"
+COMPACTING: Final = "compacting what the model sees"
 FIRST_WORDS: Final = "interrupting the turn; again exits at once"
 
 
-def run(options: Options, prompt: str) -> None:
-    """Run `warren run`. Raises what ended the turn."""
+def run(options: Options, prompt: str) -> int:
+    """Run `warren run` and return the exit code; what ended the turn is shown."""
 
-    async def work() -> None:
+    async def work() -> int:
         async with open_service(options) as service:
             screen = screen_of(options, service)
             greet(options, screen.streams)
-            await take_turn(service, first_turn(service, options, prompt), screen)
+            return await _only_turn(service, first_turn(service, options, prompt), screen)
 
-    execute(work, options)
+    return execute(work, options)
 
 
-def resume(options: Options, name: str, prompt: Callable[[], str]) -> None:
-    """Run `warren resume`; the prompt is read once a store is known to be there. Raises what ended the turn."""
+def resume(options: Options, name: str, prompt: Callable[[], str]) -> int:
+    """Run `warren resume` and return the exit code; the prompt is read once a store is known to be there."""
     existing_store_of(options)
     text = prompt()
 
-    async def work() -> None:
+    async def work() -> int:
         async with open_service(options, stored=True) as service:
             session_id = await resolve(service, name)
-            await take_turn(service, next_turn(service, options, session_id, text), screen_of(options, service))
+            begin = next_turn(service, options, session_id, text)
+            return await _only_turn(service, begin, screen_of(options, service))
+
+    return execute(work, options)
+
+
+async def _only_turn(service: SessionService, begin: Begin, screen: Screen) -> int:
+    """Run one turn in front of the user; return the exit code."""
+    try:
+        await take_turn(service, begin, screen)
+    except WarrenError as exc:
+        screen.fail(exc)
+        return exc.numbers.exit
+    return 0
+
+
+def compact(options: Options, name: str, instructions: str | None) -> None:
+    """Run `warren compact`. Raises what ended it."""
+    if options.compaction is None:
+        raise CompactionDisabledError("session compaction is disabled by --no-compaction")
+
+    async def work() -> None:
+        async with open_service(options, stored=True) as service:
+            session_id, screen = await resolve(service, name), screen_of(options, service)
+            await take_compaction(service, session_id, instructions, screen)
 
     execute(work, options)
 
@@ -114,15 +140,19 @@ class _Running:
         self.begun.set()
         self._send.send_nowait(envelope)
 
-    async def run(self, begin: Begin) -> TurnResult | WarrenError:
-        """Run the turn and show it; the last event is on the screen when this returns."""
+    def say(self, remark: str) -> None:
+        """Show a remark of our own."""
+        self._send.send_nowait(remark)
+
+    async def run(self, begin: Callable[[OnEvent], Awaitable[T]], finish: Callable[[T], None]) -> T | WarrenError:
+        """Run the turn and show it; the last event and its end are on the screen when this returns."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._show)
             with self._send:
                 outcome = await _outcome(begin(self.on_event))
                 self.stoppable = False
         if not isinstance(outcome, WarrenError):
-            await trio.to_thread.run_sync(self.screen.finish, outcome)
+            await trio.to_thread.run_sync(finish, outcome)
         return outcome
 
     async def _show(self) -> None:
@@ -134,7 +164,7 @@ class _Running:
     async def interrupt(self) -> None:
         """Ask the service to end the turn, once it has begun: before that there is nothing to interrupt."""
         self.stoppable = False
-        self._send.send_nowait(FIRST_WORDS)
+        self.say(FIRST_WORDS)
         await self.begun.wait()
         outcome = await _outcome(self.service.interrupt(self.session_id))
         if isinstance(outcome, WarrenError) and not isinstance(outcome, SessionNotRunningError):
@@ -147,10 +177,30 @@ async def take_turn(service: SessionService, begin: Begin, screen: Screen) -> Tu
     The first Ctrl-C (or SIGTERM) interrupts the turn through the service, so that what came of it is stored; another
     one, or one when the turn is over, ends the process at once, by that signal.
     """
-    running = _Running(service, screen)
+    return await _take(_Running(service, screen), begin, screen.finish)
+
+
+async def take_compaction(
+    service: SessionService, session_id: str, instructions: str | None, screen: Screen, *, aside: bool = False
+) -> CompactionEntry:
+    """Compact a session in front of the user, who can interrupt it as a turn; `aside` keeps off stdout.
+
+    Raises what ended it.
+    """
+    running = _Running(service, screen, session_id)
+    running.begun.set()
+    running.say(COMPACTING)
+    return await _take(
+        running,
+        lambda _on_event: service.compact(session_id, instructions=instructions),
+        lambda entry: screen.compacted(session_id, entry, aside=aside),
+    )
+
+
+async def _take(running: _Running, begin: Callable[[OnEvent], Awaitable[T]], finish: Callable[[T], None]) -> T:
     async with trio.open_nursery() as nursery:
         await nursery.start(_listen, running)
-        outcome = await running.run(begin)
+        outcome = await running.run(begin, finish)
         nursery.cancel_scope.cancel()
     if isinstance(outcome, WarrenError):
         raise outcome

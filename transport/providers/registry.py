@@ -60,11 +60,11 @@ class Registry:
         """Return the provider to call, and the model's name there.
 
         The name of an own provider is also a model (`mine`), and a prefix (`mine:fast`). With OPENAI_BASE_URL set,
-        every name that nobody else claims is a model of that server. Raises InvalidParamsError (path `model` or
-        `provider`); a missing key is an error of the call, not of the name.
+        every name that nobody else claims is a model of that server. Raises InvalidParamsError (path `$.model` or
+        `$.provider`); a missing key is an error of the call, not of the name.
         """
         if not model.strip():
-            raise InvalidParamsError("model: must not be empty", path="model")
+            raise InvalidParamsError("$.model: must not be empty", path="$.model")
         name = provider if provider is not None else self._provider_of(model)
         if name in self.extra:
             return ModelChoice(self.extra[name], model.removeprefix(f"{name}:"))
@@ -72,7 +72,7 @@ class Registry:
             return ModelChoice(self._scripted(model.removeprefix(f"{SCRIPTED}:")), model)
         if name not in BUILT_IN:
             known = ", ".join(sorted({*BUILT_IN, *self.extra}))
-            raise InvalidParamsError(f"provider: {name!r} is unknown; there are {known}", path="provider")
+            raise InvalidParamsError(f"$.provider: {name!r} is unknown; there are {known}", path="$.provider")
         return ModelChoice(self._built_in(name), model)
 
     def _provider_of(self, model: str) -> str:
@@ -85,9 +85,9 @@ class Registry:
         if not endpoint(OPENAI, self.environ).official:
             return OPENAI.name
         raise InvalidParamsError(
-            f"model: no provider is known for {model!r}; name the provider, or set {OPENAI.url_variable}"
+            f"$.model: no provider is known for {model!r}; name the provider, or set {OPENAI.url_variable}"
             " where a server of your own has it",
-            path="model",
+            path="$.model",
         )
 
     def _built_in(self, name: str) -> Provider:

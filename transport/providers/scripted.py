@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from stat import S_ISREG
+from typing import Any, Final
 
 import attrs
 import trio
@@ -14,6 +15,8 @@ from warren.messages import AssistantMessage, Block, Message, ReasoningBlock, St
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
 from warren.transport.providers.echo import last_words, tokens, words
 from warren.usage import Usage
+
+MAX_SCRIPT: Final = 16 * 1024 * 1024
 
 
 @attrs.frozen
@@ -150,12 +153,22 @@ class ScriptedProvider:
 
 
 def load_script(path: Path) -> Script:
-    """Read a script from a JSON file. Raises InvalidParamsError (path `model`) naming the file and the bad field."""
+    """Read a script from a JSON file. Raises InvalidParamsError (path `$.model`) naming the file and the bad field."""
     try:
-        return codec.from_data(Script, codec.parse(path.read_bytes()))
+        return codec.from_data(Script, codec.parse(_read(path)))
     except (OSError, ValueError, InvalidParamsError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
-        raise InvalidParamsError(f"script {path}: {problem}", path="model") from None
+        raise InvalidParamsError(f"$.model: script {path}: {problem}", path="$.model") from None
+
+
+def _read(path: Path) -> bytes:
+    """Return a file's content; whoever names it may be a client, and a device or a pipe would never end."""
+    status = path.stat()
+    if not S_ISREG(status.st_mode):
+        raise ValueError("is not a plain file")
+    if status.st_size > MAX_SCRIPT:
+        raise ValueError(f"is larger than {MAX_SCRIPT} bytes")
+    return path.read_bytes()
 
 
 async def _play(step: ScriptedStep, emit: Callable[[Piece], None]) -> None:

@@ -11,11 +11,13 @@ import trio
 
 from warren.errors import AgentError, SessionNotRunningError, WarrenError
 from warren.events import Envelope, Event, RunStarted
+from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent
 from warren.views import HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 ID = "0198a000-0000-7000-8000-00000000beef"
+ENTRY = CompactionEntry(4, NOW, 6, 8, 3, "they talked", 2)
 
 
 class FakeTerminal(io.StringIO):
@@ -53,6 +55,7 @@ class FakeService:
         calls: what was called, in order.
         sessions: what `list` knows, newest first.
         begin: a turn waits for it before its first event.
+        compaction: what comes of a compaction; None runs until it is interrupted.
     """
 
     events: Sequence[Event] = ()
@@ -60,6 +63,7 @@ class FakeService:
     calls: list[tuple[str, Any]] = attrs.field(factory=list)
     sessions: Sequence[SessionSummary] = ()
     begin: trio.Event | None = None
+    compaction: CompactionEntry | WarrenError | None = ENTRY
     interrupt_error: WarrenError | None = None
     _interrupted: trio.Event = attrs.field(factory=trio.Event)
 
@@ -71,12 +75,21 @@ class FakeService:
         self.calls.append(("start_turn", (session_id, prompt)))
         return await self._turn(prompt, options)
 
+    async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
+        self.calls.append(("compact", (session_id, instructions)))
+        if self.compaction is None:
+            await self._interrupted.wait()
+            raise AgentError("the turn was interrupted", session_id=ID, cause="cancelled")
+        if isinstance(self.compaction, WarrenError):
+            raise self.compaction
+        return self.compaction
+
     async def interrupt(self, session_id: str) -> None:
         self.calls.append(("interrupt", session_id))
         self._interrupted.set()
         if self.interrupt_error is not None:
             raise self.interrupt_error
-        if self.ending is not None:
+        if self.ending is not None and self.compaction is not None:
             raise SessionNotRunningError("the session runs no turn")
 
     async def list(self, *, offset: int = 0, limit: int = 50, **options: Any) -> SessionPage:

@@ -16,6 +16,7 @@ from warren.transport.cli.lines import PipedLines
 from warren.transport.cli.options import Options
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import Streams
+from warren.transport.cli.turns import COMPACTING
 
 
 @attrs.define
@@ -75,7 +76,7 @@ async def test_help_names_every_command() -> None:
     service = FakeService()
     chat, out, err = a_chat(service)
     await chat.follow(GivenLines([b"/help"]))
-    assert all(command in err.getvalue() for command in ("/help", "/session", "/quit"))
+    assert all(command in err.getvalue() for command in ("/help", "/session", "/compact", "/quit"))
     assert out.getvalue() == ""
     assert service.calls == []
 
@@ -86,6 +87,63 @@ async def test_session_shows_the_id() -> None:
     await chat.follow(GivenLines([b"/session"]))
     assert "no session yet" in err.getvalue()
     await chat.follow(GivenLines([b"one", b"/session"]))
+    assert err.getvalue().endswith(f"{ID}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "instructions"),
+    [
+        (b"/compact", None),
+        (b" /compact  ", None),
+        (b"/compact mind the cats", "mind the cats"),
+        (b"/compact\tcaf\xc3\xa9", "caf\u00e9"),
+    ],
+)
+async def test_compact_is_no_turn(line: bytes, instructions: str | None) -> None:
+    """/compact goes to the service with what follows it, and is told of on stderr."""
+    service = FakeService()
+    chat, out, err = a_chat(service, ID)
+    await chat.follow(GivenLines([line]))
+    assert service.calls == [("compact", (ID, instructions))]
+    assert out.getvalue() == ""
+    assert err.getvalue() == f"{COMPACTING}\ncompacted {ID}: 8 messages became 3\n"
+
+
+@pytest.mark.parametrize("line", [b"/compactor", b"please /compact", b"/compact/path x"])
+async def test_what_only_looks_like_compact(line: bytes) -> None:
+    """Other words are no compaction."""
+    service = FakeService()
+    await a_chat(service, ID)[0].follow(GivenLines([line]))
+    assert service.called("compact") == []
+
+
+async def test_compact_before_the_first_turn() -> None:
+    """There is nothing to compact yet, and that is no failure."""
+    service = FakeService()
+    chat, _, err = a_chat(service)
+    await chat.follow(GivenLines([b"/compact"]))
+    assert (service.calls, chat.exit_code) == ([], 0)
+    assert "no session yet" in err.getvalue()
+
+
+async def test_a_failed_compaction_does_not_end_the_chat() -> None:
+    """It is shown as a failed turn is, and the next line is said."""
+    service = FakeService(compaction=AgentError("too short", cause="compaction_failed"))
+    chat, out, err = a_chat(service, ID)
+    await chat.follow(GivenLines([b"/compact", b"one"]))
+    assert "too short" in err.getvalue()
+    assert (out.getvalue(), chat.exit_code) == ("answer\n", 1)
+
+
+async def test_ctrl_c_during_a_compaction_returns_to_the_lines() -> None:
+    """The compaction is interrupted as a turn is, and the next line is taken."""
+    service = FakeService(compaction=None)
+    chat, _, err = a_chat(service, ID)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(chat.follow, GivenLines([b"/compact", b"/session"]))
+        await wait_all_tasks_blocked()
+        signal.raise_signal(signal.SIGINT)
+    assert service.called("interrupt") == [ID]
     assert err.getvalue().endswith(f"{ID}\n")
 
 

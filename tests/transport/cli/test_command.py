@@ -32,6 +32,16 @@ def test_run_streams_when_asked(cli: Cli) -> None:
     assert running.read_until("half ") == "half "
 
 
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+def test_a_failed_turn_shows_the_text_that_came(cli: Cli, stream: str) -> None:
+    """What the model had said before it failed goes to stdout, with the end of its line; why it failed to stderr."""
+    model = cli.script({"text": "half of it", "error": {"message": "no more"}})
+    for command in (["run", "x"], ["resume", "last", "y"]):
+        ended = cli.run(*command, stream, "-m", model)
+        assert (ended.code, ended.out) == (1, "half of it\n")
+        assert ended.err.startswith("Error: no more")
+
+
 def test_resume_goes_on(cli: Cli) -> None:
     """A session is continued as `last`, by the end of its id and by its id; its transcript has every turn."""
     session = cli.run("run", "one", "--output", "json").data["session_id"]
@@ -49,7 +59,7 @@ def test_run_with_options(cli: Cli) -> None:
     """System prompt and labels are the session's from its first turn."""
     cli.run("run", "x", "--system", "be brief", "--label", "team=a", "--label", "n=1")
     shown = cli.run("sessions", "show", "last")
-    assert "labels:   n=1 team=a\n" in shown.out
+    assert "labels:      n=1 team=a\n" in shown.out
     assert "\nsystem:\nbe brief\n\nuser:\nx\n\nassistant:\nx\n" in shown.out
 
 
@@ -117,7 +127,7 @@ def test_an_archived_session_cannot_be_continued(cli: Cli) -> None:
     session = cli.run("run", "x", "--output", "json").data["session_id"]
     assert cli.run("sessions", "archive", session, "--output", "json").data == {"session_id": session, "archived": True}
     assert "[SESSION_NOT_FOUND]" in one_line(cli.run("resume", session, "more"), 1)
-    assert "state:    archived\n" in cli.run("sessions", "show", session).out
+    assert "state:       archived\n" in cli.run("sessions", "show", session).out
 
 
 def test_delete(cli: Cli) -> None:
@@ -182,7 +192,7 @@ def test_exit_codes(cli: Cli, args: list[str | bytes], step: dict[str, Any], cod
     assert (text.code, json_.code, json_.error["code"]) == (code, code, name)
     assert "Error: " in text.err
     assert "Traceback" not in text.err + json_.err
-    assert (text.out, json_.out) == ("", "")
+    assert (text.out, json_.out) == ("half \n" if step is SLOW else "", "")
 
 
 def test_a_failed_first_turn_is_a_session(cli: Cli) -> None:

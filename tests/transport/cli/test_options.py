@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.budget import Budget
+from warren.compaction_config import CompactionConfig
 from warren.transport.cli.app import cli
 from warren.transport.cli.options import (
     Mode,
     Options,
     budget_options,
+    compaction_options,
     duration_of,
     gather,
     label_of,
@@ -24,6 +26,7 @@ from warren.transport.cli.options import (
     output_options,
     seconds_of,
     store_options,
+    stream_option,
     text_of,
 )
 
@@ -36,6 +39,8 @@ def parse(*argv: str, **environ: str) -> Options:
     @label_option
     @model_options
     @budget_options("this turn")
+    @compaction_options
+    @stream_option
     @store_options
     @output_options
     def command(**given: Any) -> None:
@@ -95,8 +100,8 @@ def test_bytes_that_are_not_text_are_refused() -> None:
 
 
 def test_defaults() -> None:
-    """Nothing given: the store in the working folder, no limits, text."""
-    assert parse() == Options()
+    """Nothing given: the store in the working folder, no limits, text; contexts are compacted."""
+    assert parse() == Options(compaction=CompactionConfig())
     assert parse().store == Path(".rkat")
     assert parse().budget is None
 

@@ -11,6 +11,9 @@ from warren import codec
 from warren.errors import AgentError, BudgetExhaustedError, StoreError
 from warren.events import (
     BudgetWarning,
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
     Event,
     ReasoningDelta,
     Retrying,
@@ -183,11 +186,14 @@ def test_a_screen_shows_one_turn_after_another() -> None:
         (ToolExecutionCompleted("c", "add", "no", is_error=True, duration_ms=3), 'tool add failed: "no"'),
         (ToolExecutionCompleted("c", "add", "3", is_error=False, duration_ms=3), None),
         (BudgetWarning("tool_calls", 8, 10, 80.0), "80 % of the tool calls budget is used"),
+        (CompactionStarted(1000, 900, 40), "compacting what the model sees, 40 messages"),
+        (CompactionCompleted(55, 40, 9), "compacted: 40 messages became 9"),
+        (CompactionFailed("the model is down", "provider_error"), "not compacted: the model is down"),
         (TextDelta("x"), None),
     ],
 )
 def test_remarks(event: Event, remark: str | None) -> None:
-    """A user is told of tools, retries and budgets, and of nothing else."""
+    """A user is told of tools, retries, budgets and compactions, and of nothing else."""
     assert remark_of(event) == remark
 
 

@@ -33,10 +33,16 @@ class Client:
         return self._last
 
     async def call(self, method: str, **params: Any) -> Any:
+        return (await self._reply(method, params))["result"]
+
+    async def refused(self, method: str, **params: Any) -> Any:
+        return (await self._reply(method, params))["error"]
+
+    async def _reply(self, method: str, params: dict[str, Any]) -> Any:
         number = await self.send(method, **params)
         while (message := await self.receive()).get("id") != number:
             pass
-        return message["result"]
+        return message
 
     async def receive(self) -> Any:
         message = json.loads(await self.socket.get_message())

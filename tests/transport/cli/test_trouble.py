@@ -50,7 +50,7 @@ def test_ctrl_c_interrupts_the_turn(cli: Cli) -> None:
     assert ended.err.endswith("[AGENT_ERROR]\n")
     shown = cli.run("sessions", "show", "last").out
     assert shown.endswith("\nassistant (cancelled):\nhalf \n")
-    assert "state:    stored\n" in shown
+    assert "state:       stored\n" in shown
 
 
 def test_sigterm_interrupts_the_turn_too(cli: Cli) -> None:

@@ -54,17 +54,18 @@ async def test_other_names(model: str) -> None:
     for variables in ({}, {"OPENAI_BASE_URL": " "}, {"OPENAI_BASE_URL": "https://api.openai.com/v1/"}):
         with pytest.raises(InvalidParamsError, match=model) as caught:
             await provider_of(model, **variables)
-        assert caught.value.path == "model"
+        assert caught.value.path == "$.model"
 
 
 @pytest.mark.parametrize(
-    ("model", "provider", "path"), [("", None, "model"), (" ", "echo", "model"), ("x", "y", "provider")]
+    ("model", "provider", "path"), [("", None, "$.model"), (" ", "echo", "$.model"), ("x", "y", "$.provider")]
 )
 async def test_unknown(model: str, provider: str | None, path: str) -> None:
     """A blank model and an unknown provider are refused with the path of the field."""
     with pytest.raises(InvalidParamsError) as caught:
         await provider_of(model, provider)
     assert caught.value.path == path
+    assert caught.value.message.startswith(f"{path}: ")
 
 
 async def test_own_providers() -> None:

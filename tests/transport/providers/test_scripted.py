@@ -12,6 +12,7 @@ from warren.errors import InvalidParamsError, ProviderError
 from warren.messages import AssistantMessage, Message, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
 from warren.transport.providers import Script, ScriptedProvider, load_script, open_providers
+from warren.transport.providers.scripted import MAX_SCRIPT
 from warren.usage import Usage
 
 
@@ -145,7 +146,7 @@ def test_bad_script(data: object, path: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidParamsError) as caught:
         load_script(file)
     assert f"{file}: {path}: " in caught.value.message
-    assert caught.value.path == "model"
+    assert caught.value.path == "$.model"
 
 
 async def test_bad_file(tmp_path: Path) -> None:
@@ -153,10 +154,20 @@ async def test_bad_file(tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     async with open_providers({}) as providers:
-        for file, problem in ((tmp_path / "none.json", "No such file"), (tmp_path, "directory"), (broken, "truncated")):
+        for file, problem in ((tmp_path / "none.json", "No such file"), (tmp_path, "plain"), (broken, "truncated")):
             with pytest.raises(InvalidParamsError, match=problem) as caught:
                 providers.resolve(f"scripted:{file}", None)
-            assert caught.value.path == "model"
+            assert caught.value.path == "$.model"
+
+
+def test_only_a_plain_file_of_bounded_size_is_read(tmp_path: Path) -> None:
+    """A client names the file: one that never ends, or does not fit, must not hold up the process."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", MAX_SCRIPT + 1)
+    for file, problem in ((tmp_path / "pipe", "not a plain file"), (tmp_path / "large", "larger than")):
+        with pytest.raises(InvalidParamsError, match=problem):
+            load_script(file)
 
 
 async def test_file(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""The memory's database: how it is created, opened and checked."""
+
+import os
+import secrets
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import apsw
+import attrs
+
+from warren.errors import StoreError, WarrenError
+from warren.memory import MemoryConfig
+from warren.storage.faults import translate
+
+FILE_NAME: Final = "memory.sqlite3"
+VERSION: Final = 1
+_SCHEMA: Final = files(__package__).joinpath("schema.sql").read_text(encoding="utf-8")
+_APPLICATION_ID: Final = 0x5741524D
+"""Marks the file as ours: the letters WARM."""
+
+
+def locate(config: MemoryConfig) -> str:
+    """Return the database's URI; create its folder and its file where needed. Raises OSError."""
+    if config.path is None:
+        # Named, so that several connections can open the same; it ends with the last of them.
+        return f"file:/{secrets.token_hex(16)}?vfs=memdb"
+    return _create(config.path.absolute()).as_uri()
+
+
+def open_writer(uri: str, config: MemoryConfig) -> apsw.Connection:
+    """Open the connection that writes, to a database that is made where there is none yet.
+
+    Raises StoreError with `cause` "newer_schema" or "not_a_store", and apsw.Error.
+    """
+    db = _open(uri, config, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    try:
+        _prepare(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def open_reader(uri: str, config: MemoryConfig) -> apsw.Connection:
+    """Open a connection that cannot write, beside an open writer. Raises apsw.Error."""
+    return _open(uri, config, apsw.SQLITE_OPEN_READONLY)
+
+
+def fault(exc: Exception, *, path: Path | None = None) -> WarrenError:
+    """Return the error a caller meets for what a database call raised: a StoreError whose `cause` says why."""
+    error = translate(exc, path=path)
+    if not isinstance(error, StoreError) or error is exc:
+        return error
+    message = error.message.replace("session store", "memory store")
+    ours = StoreError(message, cause=error.cause, retryable=error.retryable)
+    ours.__cause__ = exc
+    return ours
+
+
+def _create(folder: Path) -> Path:
+    """Return the file's path; it and its folder are for their owner alone where they are made here."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / FILE_NAME
+    # SQLite would create it readable for all; its side files take over the mode of this one.
+    os.close(os.open(path, os.O_CREAT | os.O_RDONLY, 0o600))
+    return path
+
+
+def _open(uri: str, config: MemoryConfig, flags: int) -> apsw.Connection:
+    db = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_URI | flags)
+    db.set_busy_timeout(round(config.busy_timeout * 1000))
+    return db
+
+
+def _prepare(db: apsw.Connection) -> None:
+    # Looked at before anything is changed: it may be another program's file.
+    _check(db)
+    db.pragma("journal_mode", "WAL")
+    db.pragma("synchronous", "FULL")
+    if not db.pragma("user_version"):
+        _build(db)
+
+
+def _check(db: apsw.Connection) -> None:
+    version: int = db.pragma("user_version")
+    if version > VERSION:
+        message = (
+            f"the memory store {db.filename} has version {version}; this Warren knows versions up to {VERSION}: "
+            "use a newer one"
+        )
+        raise StoreError(message, cause="newer_schema", retryable=False)
+    tables: int = db.execute("SELECT count(*) FROM sqlite_schema").get
+    if db.pragma("application_id") != _APPLICATION_ID and (version or tables):
+        message = f"{db.filename} is another program's database, not a memory store"
+        raise StoreError(message, cause="not_a_store", retryable=False)
+
+
+def _build(db: apsw.Connection) -> None:
+    with transaction(db):
+        # Asked again under the lock: two processes may have come for the same file.
+        if not db.pragma("user_version"):
+            db.execute(_SCHEMA)
+            db.execute("INSERT INTO identity VALUES (?)", (secrets.token_hex(16),))
+            db.pragma("application_id", _APPLICATION_ID)
+            db.pragma("user_version", VERSION)
+
+
+@attrs.define
+class transaction:  # noqa: N801 - reads as a statement
+    """One write transaction: committed at the end of the block, undone where the block raises."""
+
+    _db: apsw.Connection
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._db.execute("COMMIT")
+        finally:
+            # SQLite has rolled back by itself after some faults; a refused commit leaves it open.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")

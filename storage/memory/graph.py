@@ -1,0 +1,201 @@
+"""The graph of vectors: a USearch index and its file, which is a cache of what lies in the database.
+
+The file ends with a note of what it was made of and a checksum: one file, so one rename replaces all of it.
+"""
+
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, Final, Self
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+from usearch.index import Index
+
+from warren import codec
+from warren.storage.memory.spaces import Vectors
+
+FILE_NAME: Final = "memory.usearch"
+CONNECTIVITY: Final = 16
+EXPANSION_ADD: Final = 200
+EXPANSION_SEARCH: Final = 128
+_DTYPE: Final = "i8"
+"""Half the memory of f16 and twice as fast; what it finds is weighed again exactly."""
+_TAIL: Final = struct.Struct("<II8s")
+"""The length of the note, the checksum of all before it, and a mark."""
+_MARK: Final = b"WARRENv1"
+_BLOCK: Final = 1 << 22
+
+Keys = NDArray[np.uint64]
+
+
+class UnusableGraphError(Exception):
+    """The saved graph cannot be used; the argument says why in one word."""
+
+
+@attrs.frozen
+class Note:
+    """What a saved graph was made of.
+
+    Attributes:
+        store: the identity of the database.
+        space: the name of its space.
+        watermark: every entry up to this id was considered.
+    """
+
+    store: str
+    space: str
+    watermark: int
+
+
+class Graph:
+    """Vectors by the ids of their entries. Safe to search from any thread while one adds."""
+
+    def __init__(self, index: Index, note: Note) -> None:
+        self._index = index
+        self._note = note
+        # USearch moves its memory when it grows: nobody may be searching in it meanwhile.
+        self._lock = threading.Lock()
+        self._unsaved = 0
+
+    @classmethod
+    def empty(cls, dimensions: int, note: Note) -> Self:
+        """Return a graph without vectors."""
+        return cls(_index(dimensions), note)
+
+    @classmethod
+    def load(cls, path: Path, dimensions: int, expected: Note) -> Self:
+        """Return the saved graph.
+
+        Raises UnusableGraphError: "missing", "damaged", "other_embedder", or "stale" where it is of another database
+        or knows more than this one (`expected.watermark` is the last id ever given out).
+        """
+        note = _read_note(path)
+        if note.space != expected.space:
+            raise UnusableGraphError("other_embedder")
+        if note.store != expected.store or note.watermark > expected.watermark:
+            raise UnusableGraphError("stale")
+        index = _index(dimensions)
+        try:
+            index.load(os.fspath(path))
+        except Exception as exc:  # USearch raises whatever its C++ side threw
+            raise UnusableGraphError("damaged") from exc
+        if index.ndim != dimensions:
+            raise UnusableGraphError("damaged")
+        return cls(index, note)
+
+    @property
+    def watermark(self) -> int:
+        """Entries up to this id have been added, as far as they have a vector."""
+        return self._note.watermark
+
+    @property
+    def unsaved(self) -> int:
+        """How many entries were added or removed since it was loaded or saved."""
+        return self._unsaved
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def add(self, keys: Sequence[int], vectors: Vectors, watermark: int) -> None:
+        """Add vectors and move the watermark. Those of length 0 are left out: they are like nothing."""
+        some = vectors.any(axis=1)
+        with self._lock:
+            if some.any():
+                self._index.add(np.array(keys, dtype=np.uint64)[some], vectors[some], threads=1)
+            self._note = attrs.evolve(self._note, watermark=watermark)
+            self._unsaved += len(keys)
+
+    def keep_only(self, ids: Sequence[int]) -> None:
+        """Remove what is not among `ids`: entries that were forgotten after the graph was saved."""
+        present = np.fromiter(self._index.keys, dtype=np.uint64)
+        self.remove(np.setdiff1d(present, np.array(ids, dtype=np.uint64)).tolist())
+
+    def remove(self, keys: Sequence[int]) -> None:
+        """Remove vectors, as far as they are there."""
+        with self._lock:
+            there = [key for key in keys if key in self._index]
+            if there:
+                self._index.remove(np.array(there, dtype=np.uint64))
+                self._unsaved += len(there)
+
+    def nearest(self, vector: Vectors, count: int) -> list[int]:
+        """Return the ids of about the `count` nearest vectors, nearest first."""
+        if not vector.any():
+            return []
+        with self._lock:
+            if not len(self._index):
+                return []
+            keys: list[int] = self._index.search(vector, count, threads=1).keys.tolist()
+        return keys
+
+    def save(self, path: Path) -> None:
+        """Write it beside its file and put it in that one's place. Raises OSError. Trap: nobody may add meanwhile."""
+        temporary = path.with_name(path.name + ".new")
+        # USearch would make it readable for all.
+        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+        self._index.save(os.fspath(temporary))
+        with temporary.open("r+b") as file:
+            _append_note(file, self._note)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        self._unsaved = 0
+
+
+def _index(dimensions: int) -> Index:
+    return Index(
+        ndim=dimensions,
+        metric="cos",
+        dtype=_DTYPE,
+        connectivity=CONNECTIVITY,
+        expansion_add=EXPANSION_ADD,
+        expansion_search=EXPANSION_SEARCH,
+    )
+
+
+def _append_note(file: BinaryIO, note: Note) -> None:
+    body = codec.encode(note)
+    checksum = _checksum(file, file.seek(0, os.SEEK_END))
+    checksum = zlib.crc32(body, checksum)
+    file.seek(0, os.SEEK_END)
+    file.write(body + _TAIL.pack(len(body), checksum, _MARK))
+    file.flush()
+
+
+def _read_note(path: Path) -> Note:
+    try:
+        with path.open("rb") as file:
+            return _verified(file)
+    except FileNotFoundError:
+        raise UnusableGraphError("missing") from None
+    except (OSError, ValueError, struct.error) as exc:
+        raise UnusableGraphError("damaged") from exc
+
+
+def _verified(file: BinaryIO) -> Note:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _TAIL.size))
+    length, checksum, mark = _TAIL.unpack(file.read())
+    end = size - _TAIL.size
+    if mark != _MARK or length > end or _checksum(file, end) != checksum:
+        raise UnusableGraphError("damaged")
+    file.seek(end - length)
+    note: Note = codec.decode_stored(Note, file.read(length))
+    return note
+
+
+def _checksum(file: BinaryIO, end: int) -> int:
+    """Return the checksum of the file's first `end` bytes; zlib lets other threads run meanwhile."""
+    checksum = 0
+    file.seek(0)
+    while end > 0:
+        block = file.read(min(end, _BLOCK))
+        if not block:
+            raise UnusableGraphError("damaged")
+        checksum = zlib.crc32(block, checksum)
+        end -= len(block)
+    return checksum

@@ -1,0 +1,236 @@
+"""How a search finds its answer: candidates by words and by the graph, each weighed exactly, the best returned."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import apsw
+import attrs
+import numpy as np
+
+from warren import codec
+from warren.memory import MemoryHit
+from warren.storage.memory.graph import Graph
+from warren.storage.memory.spaces import Space, TermSpace, Vectors, WordSpace, cosines
+from warren.storage.memory.weights import Corpus, Question, Scores, Terms
+from warren.storage.memory.words import Analyzer, step_aside
+from warren.storage.memory.writer import session_mark
+
+QUERY_LENGTH: Final = 4_000
+"""Characters of a query that count."""
+BY_WORDS: Final = 100
+BY_GRAPH: Final = 100
+NOT_YET_IN_GRAPH: Final = 500
+ROWS_FOR_WORDS: Final = 8_000
+"""Rows the full-text table may rank: of the query's terms it is given the rarest that stay within."""
+SMALL_SESSION: Final = 1_000
+"""Entries up to which a session is looked through whole, also where only its words count."""
+_BACKGROUND: Final = 64
+_AT_ONCE: Final = 500
+_ROWS: Final = """
+    SELECT id, terms, body FROM entries LEFT JOIN vectors ON space = ?2 AND entry = id
+    WHERE id IN (SELECT value FROM json_each(?1))
+"""
+_HITS: Final = """
+    SELECT id, content, session_id, turn FROM entries JOIN sessions ON key = session
+    WHERE id IN (SELECT value FROM json_each(?1))
+"""
+
+
+@attrs.frozen(eq=False)
+class Query:
+    """What is searched for.
+
+    Attributes:
+        text: the query.
+        limit: hits wanted.
+        session_id: the session to search in; None for all.
+        vector: of the query, where its space cannot make it here; None leaves it to the words.
+    """
+
+    text: str
+    limit: int
+    session_id: str | None
+    vector: Vectors | None = None
+
+
+@attrs.frozen(eq=False)
+class _Candidates:
+    ids: list[int]
+    terms: list[Terms]
+    packed: list[bytes | None]
+
+
+class Reader:
+    """Searches; synchronous, one caller at a time for each reader."""
+
+    def __init__(self, db: apsw.Connection, space: Space) -> None:
+        self._db = db
+        self._space = space
+        self._analyzer = Analyzer()
+        self._containing: dict[int, int] = {}
+        self._counted_at = 0
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._db.close()
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many entries there are, and how many sessions they come from."""
+        entries = self._db.execute("SELECT entries FROM totals").get
+        return int(entries), int(self._db.execute("SELECT count(*) FROM sessions WHERE entries > 0").get)
+
+    def after(self, watermark: int) -> int:
+        """Return how many entries have a larger id."""
+        return int(self._db.execute("SELECT count(*) FROM entries WHERE id > ?", (watermark,)).get)
+
+    def find(self, query: Query, graph: Graph) -> list[MemoryHit]:
+        """Return the best answers, best first, all from one state of the database. Raises what `apsw` raises."""
+        self._db.execute("BEGIN")
+        try:
+            return self._find(query, graph)
+        finally:
+            self._db.execute("ROLLBACK")
+
+    def _find(self, query: Query, graph: Graph) -> list[MemoryHit]:
+        text = query.text[:QUERY_LENGTH]
+        question = self._question(self._analyzer.terms(text))
+        vector = self._vector(query, text, question)
+        ids = self._ids(query, question, vector, graph)
+        found = self._fetch(ids)
+        if not found.ids:
+            return []
+        scores = self._scores(found, question, vector)
+        return self._hits(found.ids, scores, query.limit)
+
+    def _question(self, asked: Terms) -> Question:
+        texts, terms = self._db.execute("SELECT entries, terms FROM totals").get
+        # The counts of a term are remembered until the texts are a twentieth more or fewer.
+        if abs(texts - self._counted_at) * 20 > self._counted_at:
+            self._containing.clear()
+            self._counted_at = texts
+        containing = {term: self._count(term) for term in set(asked.tolist())}
+        return Question.of(asked, containing, Corpus(texts, terms / max(texts, 1)))
+
+    def _count(self, term: int) -> int:
+        """Return how many texts contain a term."""
+        count = self._containing.get(term)
+        if count is None:
+            count = int(self._db.execute("SELECT doc FROM vocabulary WHERE term = ?", (_spelt(term),)).get or 0)
+            self._containing[term] = count
+        return count
+
+    def _vector(self, query: Query, text: str, question: Question) -> Vectors | None:
+        if isinstance(self._space, TermSpace):
+            return self._space.query(question)
+        if isinstance(self._space, WordSpace):
+            vector: Vectors = self._space.unpack([self._space.pack(text)])[0]
+            return vector
+        return query.vector
+
+    def _ids(self, query: Query, question: Question, vector: Vectors | None, graph: Graph) -> list[int]:
+        if query.session_id is not None:
+            return self._in_session(query.session_id, question)
+        by_words = self._by_words(question, None)
+        by_graph = graph.nearest(vector, BY_GRAPH) if vector is not None else []
+        return list(dict.fromkeys([*by_words, *by_graph, *self._newest(graph)]))
+
+    def _in_session(self, session_id: str, question: Question) -> list[int]:
+        row = self._db.execute("SELECT key, entries FROM sessions WHERE session_id = ?", (session_id,)).get
+        if row is None:
+            return []
+        if row[1] > SMALL_SESSION and not self._space.share:
+            return self._by_words(question, row[0])
+        return _first(self._db.execute("SELECT id FROM entries WHERE session = ?", (row[0],)))
+
+    def _newest(self, graph: Graph) -> list[int]:
+        """Return entries that the graph has not got, where it is more than a short cut."""
+        if not self._space.share:
+            return []
+        newest = "SELECT id FROM entries WHERE id > ? ORDER BY id DESC LIMIT ?"
+        return _first(self._db.execute(newest, (graph.watermark, NOT_YET_IN_GRAPH)))
+
+    def _by_words(self, question: Question, session: int | None) -> list[int]:
+        terms = self._rarest(question)
+        if not terms:
+            return []
+        match = " OR ".join(f'"{_spelt(term)}"' for term in terms)
+        if session is not None:
+            match = f"{session_mark(session)} AND ({match})"
+        found = self._db.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?", (match, BY_WORDS))
+        return _first(found)
+
+    def _rarest(self, question: Question) -> list[int]:
+        chosen: list[int] = []
+        rows = 0
+        for count, term in sorted((self._count(term), term) for term in question.terms.tolist()):
+            rows += count
+            if chosen and rows > ROWS_FOR_WORDS:
+                break
+            if count:
+                chosen.append(term)
+        return chosen
+
+    def _fetch(self, ids: Sequence[int]) -> _Candidates:
+        space = self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get
+        rows: list[tuple[Any, ...]] = []
+        for at in range(0, len(ids), _AT_ONCE):
+            if at:
+                step_aside()
+            rows += self._db.execute(_ROWS, (_json(ids[at : at + _AT_ONCE]), space))
+        rows.sort()
+        terms = [np.frombuffer(row[1], dtype="<u4") for row in rows]
+        return _Candidates([row[0] for row in rows], terms, [row[2] for row in rows])
+
+    def _scores(self, found: _Candidates, question: Question, vector: Vectors | None) -> Scores:
+        share = self._space.share if vector is not None else 0.0
+        parts = [question.relevance(found.terms[at : at + _AT_ONCE]) for at in range(0, len(found.terms), _AT_ONCE)]
+        words = np.concatenate(parts)
+        if not share or vector is None:
+            return words
+        return (1 - share) * words + share * self._likeness(found, vector)
+
+    def _likeness(self, found: _Candidates, vector: Vectors) -> Scores:
+        """Return how alike the query each candidate is: its cosine, above what any text at all has."""
+        likeness = np.zeros(len(found.ids))
+        there = {number: body for number, body in enumerate(found.packed) if body is not None}
+        likeness[list(there)] = cosines(self._space, vector, list(there.values()))
+        if isinstance(self._space, WordSpace):
+            return likeness
+        floor = self._background(vector)
+        return np.clip((likeness - floor) / max(1 - floor, 1e-6), 0, None)
+
+    def _background(self, vector: Vectors) -> float:
+        """Return the query's mean cosine with some entries spread over the memory.
+
+        Models differ: with some even unrelated texts have 0.7.
+        """
+        sample = "SELECT body FROM vectors WHERE space = ? AND entry >= ? ORDER BY entry LIMIT 1"
+        space = self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get
+        last = self._db.execute("SELECT max(entry) FROM vectors WHERE space = ?", (space,)).get or 0
+        places = np.linspace(1, last, _BACKGROUND, dtype=np.int64).tolist()
+        bodies = {body for place in dict.fromkeys(places) for (body,) in self._db.execute(sample, (space, place))}
+        return max(0.0, float(cosines(self._space, vector, sorted(bodies)).mean())) if bodies else 0.0
+
+    def _hits(self, ids: Sequence[int], scores: Scores, limit: int) -> list[MemoryHit]:
+        best = [at for at in np.argsort(-scores, kind="stable")[:limit].tolist() if scores[at] > 0]
+        rows = {row[0]: row[1:] for row in self._db.execute(_HITS, (_json([ids[at] for at in best]),))}
+        return [_hit(rows[ids[at]], float(scores[at])) for at in best]
+
+
+def _hit(row: tuple[str, str, int], relevance: float) -> MemoryHit:
+    content, session_id, turn = row
+    distance = 1 - min(1.0, relevance)
+    return MemoryHit(content, round(1 - distance / 2, 6), session_id, turn)
+
+
+def _spelt(term: int) -> str:
+    """Return a term as the full-text table has it: the hexadecimal of its four bytes, the lowest first."""
+    return term.to_bytes(4, "little").hex()
+
+
+def _json(ids: Sequence[int]) -> str:
+    return codec.encode(ids).decode()
+
+
+def _first(rows: Iterable[tuple[Any, ...]]) -> list[int]:
+    return [row[0] for row in rows]

@@ -1,0 +1,129 @@
+"""How well texts answer a query by their words: BM25 over terms and pairs of neighbouring terms, computed exactly."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, Self
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+Terms = NDArray[np.uint32]
+"""A text's terms in order, each the hash of a word."""
+Scores = NDArray[np.float64]
+
+# Tuned on the dev split of benchmarks/memory_quality.py.
+SATURATION: Final = 1.0
+"""BM25's k1: how soon more occurrences of a term stop to count."""
+LENGTH: Final = 0.85
+"""BM25's b: how far long texts are held back."""
+PAIRS: Final = 0.25
+"""What two terms side by side as in the query add, as a part of their own mean weight."""
+MOST_TERMS: Final = 64
+"""Of a longer query the rarest terms count."""
+_SIEVE: Final = 0xFFFF
+
+
+@attrs.frozen
+class Corpus:
+    """What is known of all texts together: how many, and how many terms they have on average."""
+
+    texts: int
+    average_length: float
+
+    def rarity(self, containing: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weight (BM25's idf) of terms that so many texts contain."""
+        within = np.minimum(containing, self.texts)
+        return np.log(1 + (self.texts - within + 0.5) / (within + 0.5))
+
+
+@attrs.frozen(eq=False)
+class Question:
+    """A query's terms and what each is worth.
+
+    Attributes:
+        terms: distinct, ascending.
+        worth: of each term: its rarity times its occurrences in the query.
+        pairs: what two terms side by side are worth, by the numbers of the first and the second term.
+        own: the score that the query's own text would get.
+        corpus: what it was weighed against.
+    """
+
+    terms: Terms
+    worth: Scores
+    pairs: Scores
+    own: float
+    corpus: Corpus
+
+    @classmethod
+    def of(cls, asked: Terms, containing: Mapping[int, int], corpus: Corpus) -> Self:
+        """Weigh a query's terms, in its order, by how many texts contain each."""
+        counts = Counter(asked.tolist())
+        # Those that no text has come last: they only say how much of the query cannot be found.
+        rarest = sorted(counts, key=lambda term: containing[term] or corpus.texts)[:MOST_TERMS]
+        terms = np.array(sorted(rarest), dtype=np.uint32)
+        rarity = corpus.rarity(np.array([containing[term] for term in terms.tolist()], dtype=np.float64))
+        worth = rarity * np.array([counts[term] for term in terms.tolist()], dtype=np.float64)
+        question = cls(terms, worth, _pairs(asked, terms, rarity), 0.0, corpus)
+        return attrs.evolve(question, own=float(question.scores([asked])[0]))
+
+    def scores(self, texts: Sequence[Terms]) -> Scores:
+        """Return each text's score, 0 where it has no term of the query."""
+        lengths = np.array([len(text) for text in texts], dtype=np.int64)
+        if not len(self.terms) or not lengths.sum():
+            return np.zeros(len(texts))
+        found = self._find(np.concatenate(texts), np.cumsum(lengths))
+        damping = SATURATION * (1 - LENGTH + LENGTH * lengths.astype(np.float64) / max(self.corpus.average_length, 1.0))
+        return self._by_terms(found, damping) + PAIRS * self._by_pairs(found, damping)
+
+    def relevance(self, texts: Sequence[Terms]) -> Scores:
+        """Return scores as a part of what the query's own text would get: 0 has nothing of it, 1 is as good."""
+        return self.scores(texts) / self.own if self.own else np.zeros(len(texts))
+
+    def _find(self, flat: Terms, ends: NDArray[np.int64]) -> "_Found":
+        sieve = np.zeros(_SIEVE + 1, dtype=np.bool_)
+        sieve[self.terms & _SIEVE] = True
+        places = np.flatnonzero(sieve[flat & _SIEVE])
+        numbers = np.searchsorted(self.terms, flat[places])
+        numbers[numbers == len(self.terms)] = 0
+        right = self.terms[numbers] == flat[places]
+        return _Found(np.searchsorted(ends, places[right], side="right"), numbers[right], places[right])
+
+    def _by_terms(self, found: "_Found", damping: Scores) -> Scores:
+        shape = (len(damping), len(self.terms))
+        keys = found.text * shape[1] + found.number
+        times = np.bincount(keys, minlength=shape[0] * shape[1]).reshape(shape)
+        weighed: Scores = times * (SATURATION + 1) / (times + damping[:, None]) @ self.worth
+        return weighed
+
+    def _by_pairs(self, found: "_Found", damping: Scores) -> Scores:
+        first, second = found.number[:-1], found.number[1:]
+        side_by_side = (np.diff(found.place) == 1) & (found.text[:-1] == found.text[1:])
+        at = np.flatnonzero(side_by_side & (self.pairs[first, second] > 0))
+        keys = (found.text[at] * len(self.terms) + first[at]) * len(self.terms) + second[at]
+        keys, times = np.unique(keys, return_counts=True)
+        text, pair = np.divmod(keys, len(self.terms) ** 2)
+        weighed = self.pairs.ravel()[pair] * times * (SATURATION + 1) / (times + damping[text])
+        scores: Scores = np.bincount(text, weights=weighed, minlength=len(damping)).astype(np.float64)
+        return scores
+
+
+@attrs.frozen(eq=False)
+class _Found:
+    """Occurrences of the query's terms: in which text, of which term, at which place of all texts' terms."""
+
+    text: NDArray[np.int64]
+    number: NDArray[np.int64]
+    place: NDArray[np.int64]
+
+
+def _pairs(asked: Terms, terms: Terms, rarity: Scores) -> Scores:
+    worth = np.zeros((len(terms), len(terms)))
+    if len(terms):
+        numbers = np.searchsorted(terms, asked)
+        numbers[numbers == len(terms)] = 0
+        kept = terms[numbers] == asked
+        for first, second, both in zip(numbers, numbers[1:], kept[:-1] & kept[1:], strict=False):
+            if both and first != second:
+                worth[first, second] = (rarity[first] + rarity[second]) / 2
+    return worth

@@ -1,0 +1,144 @@
+"""Texts as sequences of terms: what counts as a word, in any language and in code.
+
+A term is the 32-bit hash of a stemmed, lower-case word. The hashes stand for the words everywhere: in the full-text
+table, in the vectors and where texts are compared, so that no text, however odd, means anything to a query language.
+"""
+
+import re
+import time
+import unicodedata
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import Stemmer
+
+from warren.storage.memory.weights import Terms
+
+PIECE: Final = 8_192
+"""Characters handled at a time: about a millisecond, for which the event loop may have to wait."""
+LONGEST_WORD: Final = 80
+_REMEMBERED: Final = 100_000
+# Written without spaces between words: Thai, Lao, Myanmar, Khmer, kana, CJK ideographs, Hangul.
+_UNSPACED: Final = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+    "\uf900-\ufaff\U00020000-\U0003ffff"
+)
+# Vowel signs and points that belong to words although they are no letters: Hebrew, Arabic, the scripts of India.
+_SIGNS: Final = "\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
+_SYMBOLS: Final = "\u2190-\u23ff\u2600-\u27bf\U0001f000-\U0001faff"
+_CHUNK: Final = re.compile(f"[\\w{_UNSPACED}{_SIGNS}]+|[{_SYMBOLS}]")
+_IS_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
+_RUN: Final = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+_PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^_A-Za-z0-9]+")
+_ACCENT: Final = re.compile("[\u0300-\u036f]")
+_SPACE: Final = re.compile(r"\s")
+_LETTERS: Final = re.compile(r"[a-z]{3,}")
+_STOP_WORDS: Final = """
+a about also am an and are as at be been being but by can could did do does for from had has have he her his how i if
+in into is it its just me my no not of on or our ours she should so such than that the their them then there these they
+this those to too us very was we were what when where which who whom why will with would you your
+"""
+STOP_WORDS: Final = frozenset(_STOP_WORDS.split())
+
+
+class Analyzer:
+    """Turns texts into terms. Remembers words it has met, so each thread needs one of its own."""
+
+    def __init__(self) -> None:
+        # Without a memory of its own: it would keep the same words twice.
+        self._stemmer = Stemmer.Stemmer("english", 0)
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def terms(self, text: str) -> Terms:
+        """Return the text's terms in order, stop words left out; those as well where it has nothing else."""
+        found: list[int] = []
+        for piece in pieces(text):
+            self._extend(found, piece)
+        return np.array(found or self._stop_words(text), dtype=np.uint32)
+
+    def _extend(self, found: list[int], piece: str) -> None:
+        known = self._known
+        for chunk in _CHUNK.findall(_fold(piece)):
+            terms = known.get(chunk)
+            if terms is None:
+                terms = self._learn(chunk)
+            found += terms
+
+    def _learn(self, chunk: str) -> tuple[int, ...]:
+        terms = tuple(zlib.crc32(word.encode()) for word in self._words(chunk))
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        if len(chunk) <= LONGEST_WORD:
+            self._known[chunk] = terms
+        return terms
+
+    def _words(self, chunk: str) -> Iterator[str]:
+        for run in _RUN.findall(chunk):
+            if _is_unspaced(run):
+                yield from _character_pairs(run)
+            else:
+                yield from self._identifier(run)
+
+    def _identifier(self, run: str) -> Iterator[str]:
+        """Yield the parts of `someName` or `some_name`, and the whole without its marks: `somename`."""
+        parts = [run] if len(run) > LONGEST_WORD else _PART.findall(run)
+        for part in parts:
+            word = part.lower()
+            if word not in STOP_WORDS:
+                yield self._stem(word)
+        if len(parts) > 1:
+            yield self._stem("".join(parts).lower())
+
+    def _stem(self, word: str) -> str:
+        if not _LETTERS.fullmatch(word):
+            return word
+        stem: str = self._stemmer.stemWord(word)
+        return stem
+
+    @staticmethod
+    def _stop_words(text: str) -> list[int]:
+        return [zlib.crc32(word.encode()) for word in text[:PIECE].lower().split() if word in STOP_WORDS]
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Cut a long text between words where it has spaces, and let other threads run after each piece."""
+    at = 0
+    while at < len(text):
+        end = _end_of_piece(text, at + PIECE)
+        yield text[at:end]
+        if end < len(text):
+            step_aside()
+        at = end
+
+
+def step_aside() -> None:
+    """Let go of the interpreter for a moment: the event loop gets on with what it has to do."""
+    # A sleep of zero hands nothing over: the thread would have the lock back before another has woken up.
+    time.sleep(0.000_05)
+
+
+def _end_of_piece(text: str, end: int) -> int:
+    if end >= len(text):
+        return len(text)
+    space = _SPACE.search(text, end, end + PIECE)
+    return space.start() if space else end
+
+
+def _fold(piece: str) -> str:
+    """Take off accents and compatibility forms; case stays, it separates the parts of identifiers."""
+    if piece.isascii():
+        return piece
+    return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFKD", piece)))
+
+
+def _is_unspaced(run: str) -> bool:
+    return _IS_UNSPACED.match(run) is not None
+
+
+def _character_pairs(run: str) -> Iterator[str]:
+    """Yield each character and each pair of neighbours: words of a language whose words are not told apart."""
+    yield from run
+    for at in range(len(run) - 1):
+        yield run[at : at + 2]

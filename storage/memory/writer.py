@@ -1,0 +1,199 @@
+"""The one connection that changes what is remembered; synchronous, one caller at a time."""
+
+from collections.abc import Sequence
+
+import apsw
+import attrs
+
+from warren.errors import SessionNotFoundError
+from warren.memory import MemoryEntry
+from warren.storage.memory.file import transaction
+from warren.storage.memory.spaces import Space, WordSpace
+from warren.storage.memory.words import PIECE, Analyzer, step_aside
+from warren.storage.rows import microseconds
+
+_ADD_ENTRY = "INSERT INTO entries (session, position, turn, created_at, terms, content) VALUES (?,?,?,?,?,?)"
+_ADD_WORDS = "INSERT INTO words (rowid, terms) VALUES (?,?)"
+# An entry may have been forgotten since it was read: its vector must not outlive it.
+_ADD_VECTOR = "INSERT OR IGNORE INTO vectors (space, entry, body) SELECT ?1, id, ?3 FROM entries WHERE id = ?2"
+_NEXT = """
+    SELECT id, terms, content, body FROM entries LEFT JOIN vectors ON space = ? AND entry = id
+    WHERE id > ? ORDER BY id LIMIT ?
+"""
+
+
+@attrs.frozen
+class Waiting:
+    """An entry that the graph has not got: what its vector is unpacked from, None where that is still to be made."""
+
+    id: int
+    content: str
+    packed: bytes | None
+
+
+@attrs.frozen(eq=False)
+class _Prepared:
+    """An entry with all that is computed before the transaction."""
+
+    entry: MemoryEntry
+    terms: bytes
+    vector: bytes | None
+
+
+def session_mark(session: int) -> str:
+    """Return the word of the full-text table that every entry of a session has; no hash is spelt like it."""
+    return f"s{session}"
+
+
+class Writer:
+    """Adds and removes entries. Every method is one transaction and raises what `apsw` raises."""
+
+    def __init__(self, db: apsw.Connection, space: Space) -> None:
+        self._db = db
+        self._space = space
+        self._analyzer = Analyzer()
+        self._space_key = self._number_of_space()
+
+    def identity(self) -> str:
+        """Return what tells this database from others."""
+        return str(self._db.execute("SELECT store FROM identity").get)
+
+    def last_id(self) -> int:
+        """Return the last id ever given out, 0 before the first."""
+        return int(self._db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'").get)
+
+    def ids(self) -> list[int]:
+        """Return the ids of all entries."""
+        return [row[0] for row in self._db.execute("SELECT id FROM entries INDEXED BY entries_position")]
+
+    def unknown(self, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
+        """Return the entries that are not stored and not blank, each once; the first of a position counts.
+
+        Raises SessionNotFoundError where one's session was forgotten.
+        """
+        first = {(entry.session_id, entry.position): entry for entry in reversed(entries)}
+        sessions = {entry.session_id: self._session(entry.session_id) for entry in entries}
+        return [
+            entry
+            for entry in reversed(first.values())
+            if entry.content.strip() and not self._has(sessions[entry.session_id], entry.position)
+        ]
+
+    def add(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes] | None) -> list[int]:
+        """Store entries with their words and vectors, all or none; return the ids of those that were not there.
+
+        `vectors` are needed where the space cannot make them itself. Raises SessionNotFoundError.
+        """
+        prepared = self._prepare(entries, vectors)
+        with transaction(self._db):
+            ids = [self._add(row) for row in prepared]
+        return [key for key in ids if key is not None]
+
+    def forget(self, session_id: str) -> list[int]:
+        """Remove a session's entries and let none in any more; return the ids that were removed."""
+        with transaction(self._db):
+            key = self._db.execute(
+                "INSERT INTO sessions (session_id, forgotten) VALUES (?, 1)"
+                " ON CONFLICT (session_id) DO UPDATE SET forgotten = 1, entries = 0 RETURNING key",
+                (session_id,),
+            ).get
+            rows = list(self._db.execute("SELECT id, length(terms) / 4 FROM entries WHERE session = ?", (key,)))
+            ids = [(row[0],) for row in rows]
+            for table, column in (("entries", "id"), ("words", "rowid")):
+                self._db.executemany(f"DELETE FROM {table} WHERE {column} = ?", ids)  # noqa: S608 - our own names
+            for space in [row[0] for row in self._db.execute("SELECT key FROM spaces")]:
+                self._db.executemany(
+                    "DELETE FROM vectors WHERE space = ? AND entry = ?", [(space, *row) for row in ids]
+                )
+            self._count(-len(rows), -sum(row[1] for row in rows))
+        return [row[0] for row in rows]
+
+    def waiting(self, after: int, count: int) -> list[Waiting]:
+        """Return the next entries after an id, for the graph."""
+        rows = list(self._db.execute(_NEXT, (self._space_key, after, count)))
+        return [Waiting(key, content, body if self._space.packs else terms) for key, terms, content, body in rows]
+
+    def add_vectors(self, entries: Sequence[Waiting], vectors: Sequence[bytes] | None) -> None:
+        """Store the vectors of entries that have none in this space.
+
+        `vectors` are needed where the space cannot make them itself.
+        """
+        bodies = [self._packed(entry.content) for entry in entries] if vectors is None else vectors
+        rows = [(self._space_key, entry.id, body) for entry, body in zip(entries, bodies, strict=True)]
+        with transaction(self._db):
+            self._db.executemany(_ADD_VECTOR, rows)
+
+    def drop_other_spaces(self) -> None:
+        """Remove the vectors that other embedders made."""
+        with transaction(self._db):
+            self._db.execute("DELETE FROM vectors WHERE space <> ?", (self._space_key,))
+            self._db.execute("DELETE FROM spaces WHERE key <> ?", (self._space_key,))
+
+    def close(self) -> None:
+        """Move the log into the file and close. Idempotent; raises for no fault of the file."""
+        try:
+            # What another process still reads stays in the log, without waiting for it.
+            self._db.set_busy_timeout(0)
+            self._db.pragma("wal_checkpoint(TRUNCATE)")
+        except apsw.Error:
+            pass
+        finally:
+            self._db.close()
+
+    def _number_of_space(self) -> int:
+        with transaction(self._db):
+            self._db.execute("INSERT OR IGNORE INTO spaces (name) VALUES (?)", (self._space.name,))
+        return int(self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get)
+
+    def _session(self, session_id: str) -> int | None:
+        row = self._db.execute("SELECT key, forgotten FROM sessions WHERE session_id = ?", (session_id,)).get
+        if row is not None and row[1]:
+            message = f"session {session_id} was deleted: nothing of it is remembered any more"
+            raise SessionNotFoundError(message, session_id=session_id)
+        return None if row is None else int(row[0])
+
+    def _has(self, session: int | None, position: int) -> bool:
+        found = self._db.execute("SELECT 1 FROM entries WHERE session = ? AND position = ?", (session, position)).get
+        return found is not None
+
+    def _prepare(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes] | None) -> list[_Prepared]:
+        prepared = []
+        characters = 0
+        for number, entry in enumerate(entries):
+            terms = self._analyzer.terms(entry.content).astype("<u4").tobytes()
+            packed = self._packed(entry.content) if vectors is None else vectors[number]
+            prepared.append(_Prepared(entry, terms, packed))
+            characters += len(entry.content)
+            if characters >= PIECE:
+                characters = 0
+                step_aside()
+        return prepared
+
+    def _packed(self, content: str) -> bytes | None:
+        return self._space.pack(content) if isinstance(self._space, WordSpace) else None
+
+    def _add(self, row: _Prepared) -> int | None:
+        entry = row.entry
+        session = self._session(entry.session_id)
+        if session is None:
+            self._db.execute("INSERT INTO sessions (session_id) VALUES (?)", (entry.session_id,))
+            session = self._db.last_insert_rowid()
+        elif self._has(session, entry.position):
+            return None
+        values = (session, entry.position, entry.turn, microseconds(entry.created_at), row.terms, entry.content)
+        self._db.execute(_ADD_ENTRY, values)
+        key = self._db.last_insert_rowid()
+        self._db.execute(_ADD_WORDS, (key, f"{session_mark(session)} {_spelt(row.terms)}"))
+        if row.vector is not None:
+            self._db.execute(_ADD_VECTOR, (self._space_key, key, row.vector))
+        self._db.execute("UPDATE sessions SET entries = entries + 1 WHERE key = ?", (session,))
+        self._count(1, len(row.terms) // 4)
+        return key
+
+    def _count(self, entries: int, terms: int) -> None:
+        self._db.execute("UPDATE totals SET entries = entries + ?, terms = terms + ?", (entries, terms))
+
+
+def _spelt(terms: bytes) -> str:
+    """Return terms as words for the full-text table."""
+    return terms.hex(" ", 4)

@@ -1,0 +1,266 @@
+"""A model's window: no request is above it by our estimate, and a session lives on though no summary can be had."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.support.checks import assert_valid_transcript
+from tests.support.compacting import (
+    ANSWER,
+    SUMMARY,
+    FakeMemory,
+    Model,
+    assert_fits,
+    assert_whole,
+    compacting,
+    settings,
+    summaries,
+    summarise,
+    talk,
+)
+from tests.support.models import Answer, Emit, reply
+from tests.support.runtime import Recorder, new_session, transcript
+from warren.compaction import room_of, size_of
+from warren.compaction_layout import GAP
+from warren.config import Config
+from warren.errors import MemoryDisabledError, ProviderError
+from warren.events import CompactionCompleted, CompactionFailed
+from warren.messages import AssistantMessage, ToolUseBlock
+from warren.model import ModelReply, ModelRequest
+from warren.tools import tool
+from warren.usage import Usage
+
+pytestmark = pytest.mark.virtual_time
+WINDOW = 2_000
+
+
+async def overloaded(_request: ModelRequest, _emit: Emit) -> ModelReply:
+    """Fail every summary."""
+    await trio.lowlevel.checkpoint()
+    raise ProviderError("no summaries today", retryable=False)
+
+
+def small(**changes: Any) -> Config:
+    """Return settings for a model of 2,000 tokens."""
+    return settings(None, window=WINDOW, **changes)
+
+
+async def test_a_session_lives_without_summaries(store: Path | None) -> None:
+    """The oldest exchanges leave, after they were indexed; a note says so; every request fits; history is whole."""
+    model, recorder, memory = Model(summary=overloaded), Recorder(), FakeMemory()
+    async with compacting(model, store, config=small(), memory=memory) as service:
+        session_id = await new_session(service, system_prompt="be brief")
+        await talk(service, session_id, 40, on_event=recorder)
+        page = await service.history(session_id, limit=1000)
+    assert_fits(model.asked, WINDOW)
+    assert_whole(recorder.envelopes)
+    head = page.compactions[-1].head
+    assert memory.rows == {entry.position: entry.message for entry in page.messages[1:head]}
+    assert page.total == 81
+    assert summaries(model.contexts[-1]) == [GAP]
+    assert list(model.contexts[-1][2:]) == [entry.message for entry in page.messages[head:80]]
+    dropped = recorder.only(CompactionCompleted)
+    assert len(dropped) == len(page.compactions) > 5
+    assert {event.summary_tokens for event in dropped} == {0}
+    # A quarter of the room is free afterwards: not every step has to do it again.
+    assert len(dropped) <= 40 // 2
+
+
+async def test_a_gap_behind_a_summary(store: Path | None) -> None:
+    """The last summary that could be had stays, with one note behind it, until the next one replaces both."""
+    model = Model()
+    async with compacting(model, store, config=small()) as service:
+        session_id = await new_session(service)
+        while not model.compactions:
+            await talk(service, session_id, 1)
+        summary, model.summary = model.summary, overloaded
+        await talk(service, session_id, 20)
+        assert summaries(model.contexts[-1]) == [f"SECRET summary\n\n{GAP}"]
+        model.summary = summary
+        while GAP in repr(model.contexts[-1]):
+            await talk(service, session_id, 1)
+        assert summaries(model.contexts[-1]) == ["SECRET summary"]
+    assert_fits(model.asked, WINDOW)
+
+
+@pytest.mark.parametrize("min_turns", [3, 100])
+async def test_the_guard_does_not_keep_a_session_above_its_window(store: Path | None, min_turns: int) -> None:
+    """Where a summary may not be asked for yet, the oldest exchanges leave without one."""
+    model = Model()
+
+    async def long(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        return reply("word " * 500, usage=ANSWER)
+
+    model.answer = long
+    config = small(min_turns_between_compactions=min_turns)
+    async with compacting(model, store, config=config) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 20)
+    assert_fits(model.asked, WINDOW)
+    assert len(model.compactions) <= 1 + 20 // min_turns
+
+
+@tool
+async def fetch(size: int) -> str:
+    """Fetch a page."""
+    await trio.lowlevel.checkpoint()
+    return "page " * (size // 5)
+
+
+def fetching(size: int, steps: int) -> Model:
+    """Return a model that fetches pages of so many bytes in so many steps of each turn."""
+
+    async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        done = len(model.contexts)
+        if done % (steps + 1) == 0:
+            return reply("read", usage=ANSWER)
+        return reply("", ToolUseBlock(f"call-{done}", "fetch", {"size": size}), usage=ANSWER)
+
+    model = Model(answer)
+    return model
+
+
+async def test_one_result_larger_than_the_window(store: Path | None) -> None:
+    """A page of a megabyte is shortened in what is sent, with a note; the history has all of it."""
+    model, recorder = fetching(1_000_000, 1), Recorder()
+    async with compacting(model, store, config=small(), tools=[fetch]) as service:
+        session_id = await new_session(service)
+        result = await service.start_turn(session_id, "question", on_event=recorder)
+        history = await transcript(service, session_id)
+    assert result.text == "read"
+    assert_fits(model.asked, WINDOW)
+    assert "characters left out" in repr(model.contexts[-1])
+    assert max(map(size_of, history)) > 1_000_000
+    assert_valid_transcript(history)
+    assert_whole(recorder.envelopes)
+
+
+@pytest.mark.parametrize("summary", [summarise, overloaded])
+async def test_large_results_with_and_without_summaries(store: Path | None, summary: Answer) -> None:
+    """Turn after turn of pages that fill the window: whatever the summaries do, every request fits."""
+    model, recorder = fetching(6_000, 3), Recorder()
+    model.summary = summary
+    async with compacting(model, store, config=small(max_summary_tokens=100), tools=[fetch]) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 6, on_event=recorder)
+        assert_valid_transcript(await transcript(service, session_id))
+        assert (await service.read(session_id)).state.compactions > 2
+    assert_fits(model.asked, WINDOW)
+    assert_whole(recorder.envelopes)
+
+
+async def test_a_memory_that_refuses_does_not_keep_a_session_above_its_window(store: Path | None) -> None:
+    """What may not be discarded is left out of the request alone: the history is untouched, each step says so."""
+    model, recorder = Model(summary=overloaded), Recorder()
+    memory = FakeMemory(refusal=MemoryDisabledError("the memory is ill"))
+    async with compacting(model, store, config=small(), memory=memory) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 12, on_event=recorder)
+        assert (await service.read(session_id)).state.compactions == 0
+        assert recorder.only(CompactionFailed)[-1].reason == "session_memory_disabled"
+        assert_fits(model.asked, WINDOW)
+        memory.refusal = None
+        await talk(service, session_id, 1, on_event=recorder)
+        assert (await service.read(session_id)).state.compactions == 1
+    assert_whole(recorder.envelopes)
+
+
+async def test_a_drop_resets_the_providers_figure(store: Path | None) -> None:
+    """After exchanges have left, what the provider counted before them is no reason to compact again."""
+
+    async def break_once(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        if len(model.contexts) == 4:
+            raise ProviderError("not now", retryable=False)
+        return reply("word " * 600, usage=Usage(1_700, 1))
+
+    model, recorder = Model(break_once, overloaded), Recorder()
+    async with compacting(model, store, config=small()) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 3)
+        with pytest.raises(ProviderError):
+            await service.start_turn(session_id, "question 3", on_event=recorder)
+        assert len(recorder.only(CompactionCompleted)) == 1
+        attempts = len(model.compactions)
+        await service.start_turn(session_id, "question 4", on_event=recorder)
+        assert len(model.compactions) == attempts
+    assert_whole(recorder.envelopes)
+
+
+async def test_a_prompt_larger_than_the_window(store: Path | None) -> None:
+    """What the user says is never shortened: the provider is asked, and its refusal is the answer."""
+
+    async def refuse(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        if sum(map(size_of, request.messages)) > 4 * WINDOW:
+            raise ProviderError("prompt is too long", retryable=False)
+        return reply("short", usage=ANSWER)
+
+    model = Model(refuse)
+    async with compacting(model, store, config=small()) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 2)
+        with pytest.raises(ProviderError, match="too long"):
+            await service.start_turn(session_id, "long " * 4_000)
+        # The prompt is part of the conversation, but not of what the next turn has to fit.
+        assert (await service.start_turn(session_id, "go on")).text == "short"
+        assert_valid_transcript(await transcript(service, session_id))
+
+
+async def test_the_tools_and_the_answer_take_their_part(store: Path | None) -> None:
+    """What a request holds besides messages is subtracted: long descriptions and the answer's cap leave less room."""
+
+    @tool(description="d" * 1_200)
+    def verbose() -> str:
+        return ""
+
+    model = Model(summary=overloaded)
+    async with compacting(model, store, config=small(), tools=[verbose]) as service:
+        session_id = await new_session(service, max_tokens=400)
+        await talk(service, session_id, 15)
+    assert_fits(model.asked, room_of(WINDOW, 400) - 1_200 // 4)
+
+
+async def test_the_window_comes_from_the_models_name(store: Path | None) -> None:
+    """A known model has its window from the table, and a turn that names another model has that one's."""
+    model = Model()
+
+    async def long(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        return reply("word " * 4_000, usage=ANSWER)
+
+    model.answer = long
+    async with compacting(model, store, config=settings(None)) as service:
+        session_id = (await service.create_session(None, model="gpt-4", provider="test")).session_id
+        await talk(service, session_id, 5)
+        compactions = len(model.compactions)
+        assert compactions > 0
+        await talk(service, session_id, 4, model="gpt-4o", provider="test")
+        assert len(model.compactions) == compactions
+    small_ones = [request for request in model.asked if request.model == "gpt-4"]
+    assert_fits(small_ones, 8_192)
+
+
+async def test_by_hand_where_the_window_is_full(store: Path | None) -> None:
+    """A summary is asked for within the window also by hand, whatever the session has grown to under another model."""
+    model = Model()
+
+    async def long(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        return reply("word " * 2_000, usage=SUMMARY)
+
+    model.answer = long
+    async with compacting(model, store, config=settings(100_000)) as service:
+        session_id = (await service.create_session(None, model="gpt-4", provider="test")).session_id
+        await talk(service, session_id, 30, model="gpt-4o", provider="test")
+        entry = await service.compact(session_id)
+        assert entry.messages_after < entry.messages_before
+        model.asked.clear()
+        await service.start_turn(session_id, "go on")
+        assert_fits(model.asked, 8_192)
+        history = await transcript(service, session_id)
+        assert sum(isinstance(message, AssistantMessage) for message in history) == 31

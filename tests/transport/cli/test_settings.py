@@ -1,0 +1,227 @@
+"""The settings of compaction and the configuration file: which of them wins, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from tests.transport.cli.test_options import parse
+from warren.budget import Budget
+from warren.compaction_config import CompactionConfig
+from warren.errors import CompactionDisabledError, InvalidParamsError
+from warren.transport.cli.options import COMPACTION_FIELDS
+
+README = Path(__file__).resolve().parents[3] / "README.md"
+EVERYTHING = """
+store = "elsewhere"
+model = "gpt-x"
+provider = "openai"
+system = "be brief"
+stream = false
+max_tokens = 1
+max_total_tokens = 2
+max_duration = "1m30s"
+max_tool_calls = 3
+max_steps = 4
+
+[compaction]
+auto_compact_threshold = 5
+recent_turn_budget = 0
+max_summary_tokens = 6
+min_turns_between_compactions = 0
+window = 7
+"""
+OFF = "[compaction]\nenabled = false\nwindow = 7\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def by_default(folder: Path, text: str) -> None:
+    """Write the file that is read unless another one is named."""
+    (folder / ".rkat").mkdir()
+    (folder / ".rkat" / "config.toml").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "config"),
+    [
+        ("--compact-threshold", 9, CompactionConfig(auto_compact_threshold=9)),
+        ("--compact-keep", 0, CompactionConfig(recent_turn_budget=0)),
+        ("--compact-summary-tokens", 9, CompactionConfig(max_summary_tokens=9)),
+        ("--compact-every", 0, CompactionConfig(min_turns_between_compactions=0)),
+        ("--context-window", 9, CompactionConfig(window=9)),
+    ],
+)
+def test_each_setting_of_compaction_has_an_option(name: str, value: int, config: CompactionConfig) -> None:
+    """It is set on the command line or by its variable; the others stay at their default."""
+    variable = "WARREN_" + name.removeprefix("--").replace("-", "_").upper()
+    assert parse(name, str(value)).compaction == config
+    assert parse(**{variable: str(value)}).compaction == config
+    assert parse(name, str(value), **{variable: "77"}).compaction == config
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "file"),
+    [
+        (["--no-compaction"], {}, ""),
+        ([], {"WARREN_NO_COMPACTION": "1"}, ""),
+        ([], {}, OFF),
+        (["--no-compaction"], {"WARREN_COMPACT_KEEP": "1"}, EVERYTHING),
+        ([], {"WARREN_NO_COMPACTION": "1"}, EVERYTHING),
+        (["--no-compaction"], {}, OFF),
+    ],
+)
+def test_compaction_is_turned_off(folder: Path, argv: list[str], environ: dict[str, str], file: str) -> None:
+    """Settings from farther away do not matter to whoever turns it off, and a file may keep them."""
+    by_default(folder, file)
+    assert parse(*argv, **environ).compaction is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "file"),
+    [
+        (["--no-compaction", "--compact-keep", "1"], {}, ""),
+        (["--no-compaction", "--context-window", "1"], {}, ""),
+        ([], {"WARREN_NO_COMPACTION": "1", "WARREN_COMPACT_EVERY": "1"}, ""),
+        (["--compact-summary-tokens", "1"], {"WARREN_NO_COMPACTION": "1"}, ""),
+        (["--compact-threshold", "1"], {}, OFF),
+        ([], {"WARREN_COMPACT_THRESHOLD": "1"}, OFF),
+    ],
+)
+def test_what_is_off_cannot_be_set(folder: Path, argv: list[str], environ: dict[str, str], file: str) -> None:
+    """A setting that is asked for where compaction is off is refused, not passed over."""
+    by_default(folder, file)
+    with pytest.raises(CompactionDisabledError):
+        parse(*argv, **environ)
+
+
+def test_a_setting_that_no_store_can_hold() -> None:
+    """It is refused by its name, as in a request."""
+    with pytest.raises(InvalidParamsError) as caught:
+        parse("--context-window", str(2**63))
+    assert caught.value.path == "$.window"
+
+
+@pytest.mark.parametrize("name", ["--compact-threshold", "--compact-summary-tokens", "--context-window"])
+def test_settings_of_compaction_are_above_zero(name: str) -> None:
+    """Zero is refused by the option's name, as for every count."""
+    with pytest.raises(click.BadParameter) as caught:
+        parse(name, "0")
+    assert name in caught.value.format_message()
+
+
+def test_a_variable_turns_on_what_the_file_turns_off(folder: Path) -> None:
+    """WARREN_NO_COMPACTION=0 wins over the file, whose settings hold then."""
+    by_default(folder, OFF)
+    assert parse(WARREN_NO_COMPACTION="0").compaction == CompactionConfig(window=7)
+
+
+def test_a_file_sets_what_options_set(folder: Path) -> None:
+    """Every setting of a file holds where neither the command line nor the environment has its own."""
+    by_default(folder, EVERYTHING)
+    found = parse()
+    assert (found.store, found.store_named) == (Path("elsewhere"), True)
+    assert (found.model, found.provider, found.stream, found.max_tokens) == ("gpt-x", "openai", False, 1)
+    assert found.budget == Budget(2, 90.0, 3, 4)
+    assert found.compaction == CompactionConfig(5, 0, 6, 0, 7)
+
+
+def test_the_nearest_wins(folder: Path) -> None:
+    """The command line wins over the environment, and that over the file."""
+    by_default(folder, EVERYTHING)
+    environ = {"WARREN_MODEL": "by variable", "WARREN_MAX_STEPS": "8", "WARREN_CONTEXT_WINDOW": "8"}
+    found = parse("-m", "typed", "--context-window", "9", "--stream", **environ)
+    assert (found.model, found.provider, found.max_steps, found.stream) == ("typed", "openai", 8, True)
+    assert found.compaction == CompactionConfig(5, 0, 6, 0, 9)
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "store"),
+    [
+        ([], {}, None),
+        (["--store", "x"], {}, Path("x")),
+        ([], {"WARREN_STORE": "x"}, Path("x")),
+        ([], {"WARREN_EPHEMERAL": "0"}, Path(".rkat")),
+    ],
+)
+def test_a_file_keeps_nothing(folder: Path, argv: list[str], environ: dict[str, str], store: Path | None) -> None:
+    """`ephemeral = true` holds unless a store is named nearer."""
+    by_default(folder, "ephemeral = true\n")
+    assert parse(*argv, **environ).store == store
+
+
+def test_a_file_is_named(folder: Path) -> None:
+    """--config and WARREN_CONFIG name another file, which is read in place of the one in .rkat."""
+    by_default(folder, 'model = "default file"\n')
+    (folder / "mine.toml").write_text('model = "named file"\n')
+    assert parse().model == "default file"
+    assert parse("--config", "mine.toml").model == "named file"
+    assert parse(WARREN_CONFIG="mine.toml").model == "named file"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "problem"),
+    [
+        ("modle = 'x'", "$.config.modle", "is not a known field"),
+        ("model = 1", "$.config.model", "must be a string"),
+        ("stream = 'no'", "$.config.stream", "must be true or false"),
+        ("max_steps = 0", "$.config.max_steps", "must be above 0"),
+        ("max_tokens = 9223372036854775808", "$.config.max_tokens", "must be at most"),
+        ("max_duration = '5 x'", "$.config.max_duration", "must be a duration"),
+        ("max_duration = '0s'", "$.config.max_duration", "must be a duration"),
+        ('store = "a\\u0000b"', "$.config.store", "must not hold NUL"),
+        ("compaction = false", "$.config.compaction", "must be an object"),
+        ("[compaction]\nwindw = 1", "$.config.compaction.windw", "is not a known field"),
+        ("[compaction]\nwindow = 1.5", "$.config.compaction.window", "must be an integer"),
+        ("[compaction]\nmax_summary_tokens = 0", "$.config.compaction.max_summary_tokens", "must be above 0"),
+        ("[compaction]\nenabled = 0", "$.config.compaction.enabled", "must be true or false"),
+        ("[compaction", "$.config", "Expected"),
+        (f"x = {'[' * 5000}", "$.config", ""),
+    ],
+)
+def test_a_bad_file_is_refused_by_its_field(folder: Path, text: str, path: str, problem: str) -> None:
+    """The error names the file, the field and what is wrong with it."""
+    by_default(folder, text)
+    with pytest.raises(InvalidParamsError) as caught:
+        parse()
+    assert caught.value.path == path
+    assert caught.value.message.startswith(f"{path}: ")
+    assert problem in caught.value.message
+    assert "config.toml" in caught.value.message
+
+
+def test_the_file_of_the_readme(folder: Path) -> None:
+    """The example in the README is a good file, and its table names every setting of compaction."""
+    readme = README.read_text(encoding="utf-8")
+    by_default(folder, readme.partition("```toml\n")[2].partition("```")[0])
+    assert parse().compaction == CompactionConfig(60_000)
+    assert all(f"| `{name}` |" in readme for name in COMPACTION_FIELDS)
+
+
+def not_there(_folder: Path) -> None:
+    """Leave it away."""
+
+
+def a_folder(folder: Path) -> None:
+    """Put a folder in its place."""
+    (folder / "mine.toml").mkdir()
+
+
+def no_text(folder: Path) -> None:
+    """Fill it with bytes that are no UTF-8."""
+    (folder / "mine.toml").write_bytes(b"model = 'caf\xe9'")
+
+
+@pytest.mark.parametrize("prepare", [not_there, a_folder, no_text])
+def test_a_named_file_has_to_be_readable(folder: Path, prepare: Any) -> None:
+    """What was named and cannot be read is an error, not an empty file."""
+    prepare(folder)
+    with pytest.raises(InvalidParamsError, match=r"^\$\.config: mine\.toml: .") as caught:
+        parse("--config", "mine.toml")
+    assert caught.value.path == "$.config"
