@@ -85,6 +85,8 @@ def check_search(query: str, session_id: str | None, scope: str, limit: int) -> 
         raise _bad("scope", f"must be one of {', '.join(SCOPES)}")
     if scope == "session" and session_id is None:
         raise _bad("session_id", "is required to search one session; or search the project")
+    if session_id is not None:
+        check_id(session_id)
     if not 1 <= codec.from_data(int, limit, root="$.limit") <= MAX_HITS:
         raise _bad("limit", f"must be from 1 to {MAX_HITS}")
 

@@ -1,8 +1,10 @@
 """What a session holds: its record, its context, and how both are kept, with a store or without."""
 
+import contextlib
 from datetime import datetime
 
 import attrs
+import trio
 
 from warren import codec
 from warren.actors.compaction import prefix_of
@@ -12,7 +14,7 @@ from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenEr
 from warren.events import Envelope, RunFailed
 from warren.messages import SystemMessage
 from warren.records import CompactionEntry, MessageRow, SessionRecord
-from warren.storage import Commit, LookUp
+from warren.storage import Commit
 from warren.transcript import Transcript
 from warren.views import HistoryEntry, HistoryPage
 
@@ -147,7 +149,6 @@ class Conversation:
         try:
             await self._store(record, self.known.message_count, told, entry)
         except StoreError as exc:
-            self.out_of_date |= exc.cause in ("crash", "conflict")
             if not await self._stored_after_all(exc, record):
                 raise
         if self.storage is None:
@@ -171,15 +172,14 @@ class Conversation:
         await self.storage.write(Commit(record, rows, self.log.unstored(last), compaction))
 
     async def _stored_after_all(self, error: StoreError, record: SessionRecord) -> bool:
-        """Ask, behind the commit, what came of it, where the storage actor crashed before it could say.
+        """Look what came of a commit, where the storage actor crashed before it could say.
 
-        It may crash again over the question: then it is asked again, for as long as it is restarted.
+        By then the store that crashed is closed, and nothing of it is still under way: what can be read is the truth.
         """
-        while self.storage is not None and error.cause == "crash":
-            try:
-                stored = await self.storage.write(LookUp(record.session_id))
-            except StoreError as exc:
-                error = exc
-            else:
-                return stored is not None and (stored.turns, stored.last_seq) == (record.turns, record.last_seq)
+        if self.storage is None or error.cause != "crash":
+            return False
+        with contextlib.suppress(StoreError), trio.CancelScope(shield=True):
+            store = await self.storage.reader()
+            stored = await store.record(record.session_id)
+            return stored is not None and (stored.turns, stored.last_seq) == (record.turns, record.last_seq)
         return False

@@ -1,6 +1,7 @@
 """The memory actor: owns what is remembered, takes new things one after another, answers searches beside them."""
 
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
@@ -29,6 +30,8 @@ USAGE: Final = """\
 Search semantic memory for past conversation content. Memory contains text from earlier conversation turns that were \
 compacted away to save context space. Use it before you say that you do not know or remember something the user may \
 have told you, and when a summary lacks a detail: ask with the words that the passage itself is likely to have."""
+RETRY_AFTER: Final = 60.0
+"""Seconds until an index that could not be brought forward is tried again, where nothing asks for it before."""
 logger: Final = logging.getLogger("warren.memory")
 
 
@@ -96,20 +99,32 @@ class MemoryActor(Owner["MemoryStore"]):
         return None
 
     async def _close(self, owned: "MemoryStore", *, crashed: bool) -> None:
-        del crashed
+        if crashed:
+            self._work.set()  # the one that is opened in its place has an index to bring forward
         await owned.aclose()
 
     async def keep_up(self) -> None:
-        """Bring the index forward whenever it is behind; searches are answered meanwhile."""
+        """Bring the index forward whenever it is behind; searches are answered meanwhile.
+
+        The index is a cache of what is stored: nothing that goes wrong with it ends anything but this attempt.
+        """
         while True:
-            try:
-                store = await self.reader()
-                if store.is_behind:
-                    await store.catch_up()
-            except WarrenError as exc:
-                logger.warning("the memory's index is behind: %s", exc)
-            self._work = trio.Event()
-            await self._work.wait()
+            self._work = work = trio.Event()  # before the look: what comes during it is looked at next
+            with trio.move_on_after(math.inf if await self._caught_up() else RETRY_AFTER):
+                await work.wait()
+
+    async def _caught_up(self) -> bool:
+        try:
+            store = await self.reader()
+            if store.is_behind:
+                await store.catch_up()
+        except (WarrenError, OSError) as exc:
+            logger.warning("the memory's index is behind: %s", exc)
+        except Exception:
+            logger.exception("the memory's index is behind")
+        else:
+            return True
+        return False
 
 
 @asynccontextmanager

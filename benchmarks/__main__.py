@@ -4,7 +4,16 @@ import json
 import subprocess
 import sys
 
-SCRIPTS = ("mailbox_ask", "memory_turn", "durable_turn", "growth", "concurrency", "idle_session", "import_time")
+SCRIPTS = (
+    "mailbox_ask",
+    "memory_turn",
+    "durable_turn",
+    "growth",
+    "concurrency",
+    "compaction",
+    "idle_session",
+    "import_time",
+)
 
 
 def main(names: list[str]) -> None:

@@ -7,10 +7,12 @@ downloaded. Packages are divided into a dev and a test split by a hash of their 
 
 import ast
 import hashlib
+import itertools
 import random
 import re
 import site
 import sysconfig
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -62,12 +64,12 @@ def labelled(texts: int, queries: int, *, folders: Iterable[Path] = (), seed: in
     `folders` are looked through besides the standard library and the installed packages.
     """
     chance = random.Random(seed)  # noqa: S311 - a repeatable choice, no secret
-    pairs = _distinct(_pairs([*_installed(), *folders]))
+    pairs = _distinct(itertools.islice(_pairs([*_installed(), *folders]), 3 * texts))
     chance.shuffle(pairs)
     asked = _balanced(pairs, queries)
-    chosen = asked + [pair for pair in pairs if pair not in set(asked)][: max(0, texts - len(asked))]
-    chance.shuffle(chosen)
     wanted = set(asked)
+    chosen = asked + [pair for pair in pairs if pair not in wanted][: max(0, texts - len(asked))]
+    chance.shuffle(chosen)
     found = [Query(pair.query, pair.kind, at, pair.split) for at, pair in enumerate(chosen) if pair in wanted]
     return Labelled([pair.text for pair in chosen], found)
 
@@ -107,18 +109,22 @@ def _split(path: Path) -> Split:
 def _pairs(folders: Iterable[Path]) -> Iterator[_Pair]:
     for path in _sources(folders):
         source = _read(path)
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError):
-            continue
-        for query, kind, text in (*_documented(tree, source), *_commented(source)):
+        for query, kind, text in (*_documented(source), *_commented(source)):
             if MIN_TEXT <= len(text) <= MAX_TEXT and len(_WORD.findall(query)) > 1:
                 yield _Pair(query, kind, text, _split(path))
 
 
-def _documented(tree: ast.Module, source: str) -> Iterator[tuple[str, str, str]]:
+def _parse(source: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _documented(source: str) -> Iterator[tuple[str, str, str]]:
     lines = source.splitlines()
-    for node in ast.walk(tree):
+    for node in ast.walk(_parse(source)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         summary, _, rest = (ast.get_docstring(node) or "").partition("\n")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from warren.storage.operations import Archive, Commit, Delete, LookUp, Operation
+from warren.storage.operations import Archive, Commit, Delete, Operation
 from warren.storage.runner import Runner, inline_runner, thread_runner
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ __all__ = [
     "Archive",
     "Commit",
     "Delete",
-    "LookUp",
     "Operation",
     "Runner",
     "Store",

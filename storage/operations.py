@@ -34,7 +34,6 @@ _ADD_COMPACTION: Final = """
     VALUES (?,?,?,?,?,?,?,?)
 """
 _ARCHIVE: Final = f"UPDATE sessions SET state = 1 WHERE session_id = ? AND state <> {DELETED} RETURNING {COLUMNS}"
-_LOOK_UP: Final = f"SELECT {COLUMNS} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _BURY: Final = f"""
     UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
         labels = '{{}}', details = '{{}}'
@@ -128,18 +127,6 @@ class Delete(Operation[None]):
         db.execute("DELETE FROM messages WHERE session = ?", (key,))
         db.execute("DELETE FROM events WHERE session = ?", (key,))
         db.execute("DELETE FROM compactions WHERE session = ?", (key,))
-
-
-@attrs.frozen
-class LookUp(Operation[SessionRecord | None]):
-    """Return a session's record as it stands behind all writes before: what came of one that was not confirmed."""
-
-    session_id: str
-
-    def apply(self, db: "apsw.Connection", generation: int) -> SessionRecord | None:  # noqa: ARG002 - it writes nothing
-        """Read the row."""
-        row = db.execute(_LOOK_UP, (self.session_id,)).get
-        return None if row is None else row_to_record(row)
 
 
 def _message_values(key: int, rows: Sequence[MessageRow]) -> list[tuple[int, int, int, str]]:

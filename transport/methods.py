@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import metadata
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import attrs
 
@@ -10,6 +10,7 @@ from warren import codec
 from warren.budget import Budget
 from warren.compaction_config import CompactionConfig
 from warren.fields import FieldValueError, fits, not_negative, positive
+from warren.memory import MAX_HITS
 from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent, SessionService
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
@@ -85,6 +86,11 @@ class Method(Generic[P]):
 def _page(_instance: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
     if not 1 <= value <= MAX_PAGE:
         raise FieldValueError(attribute.name, f"must be from 1 to {MAX_PAGE}")
+
+
+def _hits(_instance: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
+    if not 1 <= value <= MAX_HITS:
+        raise FieldValueError(attribute.name, f"must be from 1 to {MAX_HITS}")
 
 
 @attrs.frozen
@@ -168,6 +174,16 @@ class StartTurn:
     budget: Budget | None = None
 
 
+@attrs.frozen
+class SearchMemory:
+    """Of `memory/search`: the best `limit` hits of one session, or of all where `scope` is `project`."""
+
+    query: str
+    session_id: str | None = None
+    scope: Literal["session", "project"] = "session"
+    limit: int = attrs.field(default=5, validator=_hits)
+
+
 async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> object:
     return {
         "server_info": {"name": "warren", "version": metadata.version("warren")},
@@ -237,6 +253,10 @@ async def _interrupt(host: Host, _caller: Caller, params: SessionParams) -> obje
     return {"interrupted": True}
 
 
+async def _search(host: Host, _caller: Caller, params: SearchMemory) -> object:
+    return {"hits": await host.service.search_memory(**attrs.asdict(params))}
+
+
 async def _capabilities(host: Host, _caller: Caller, _params: NoParams) -> Capabilities:
     return host.service.capabilities()
 
@@ -264,6 +284,7 @@ _TABLE: Final[tuple[Method[Any], ...]] = (
     Method("session/unsubscribe", SessionParams, _unsubscribe, "Stop a subscription."),
     Method("turn/start", StartTurn, _start_turn, "Run a turn; the answer comes after its last event."),
     Method("turn/interrupt", SessionParams, _interrupt, "End the running turn; the answer comes when it ended.", True),
+    Method("memory/search", SearchMemory, _search, "Find what was said before; one session, or the whole project."),
     Method("capabilities/get", NoParams, _capabilities, "Tell which optional capabilities are on."),
     Method("config/get", NoParams, _config, "Show the settings that are no secrets."),
     Method("health", NoParams, _health, "Tell how the runtime does."),

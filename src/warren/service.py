@@ -103,9 +103,9 @@ class SessionService(Protocol):
     async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
         """Summarise the session's context now; the session is busy meanwhile. `instructions` go to the model.
 
-        Raises CompactionDisabledError, SessionNotFoundError, SessionBusyError, CapacityExceededError;
-        AgentError(cause="compaction_failed") whose `details["reason"]` says why nothing changed, or
-        AgentError(cause="cancelled").
+        Raises CompactionDisabledError, SessionNotFoundError, SessionBusyError, CapacityExceededError,
+        BudgetExhaustedError; AgentError(cause="compaction_failed") whose `details["reason"]` says why nothing changed,
+        or AgentError(cause="cancelled").
         """
         ...
 

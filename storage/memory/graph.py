@@ -13,10 +13,10 @@ from typing import BinaryIO, Final, Self
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 from usearch.index import Index
 
 from warren import codec
+from warren.errors import StoreError
 from warren.storage.memory.spaces import Vectors
 
 FILE_NAME: Final = "memory.usearch"
@@ -29,8 +29,6 @@ _TAIL: Final = struct.Struct("<II8s")
 """The length of the note, the checksum of all before it, and a mark."""
 _MARK: Final = b"WARRENv1"
 _BLOCK: Final = 1 << 22
-
-Keys = NDArray[np.uint64]
 
 
 class UnusableGraphError(Exception):
@@ -112,7 +110,8 @@ class Graph:
 
     def keep_only(self, ids: Sequence[int]) -> None:
         """Remove what is not among `ids`: entries that were forgotten after the graph was saved."""
-        present = np.fromiter(self._index.keys, dtype=np.uint64)
+        # By a slice: one by one, USearch would look each up anew.
+        present = np.asarray(self._index.keys[: len(self._index)], dtype=np.uint64)
         self.remove(np.setdiff1d(present, np.array(ids, dtype=np.uint64)).tolist())
 
     def remove(self, keys: Sequence[int]) -> None:
@@ -134,8 +133,15 @@ class Graph:
         return keys
 
     def save(self, path: Path) -> None:
-        """Write it beside its file and put it in that one's place. Raises OSError. Trap: nobody may add meanwhile."""
-        temporary = path.with_name(path.name + ".new")
+        """Write it beside its file, then put it in that place. Raises StoreError. Trap: nobody may add meanwhile."""
+        try:
+            self._write(path.with_name(path.name + ".new"), path)
+        except (OSError, RuntimeError) as exc:  # USearch raises the latter for a full disk
+            message = f"{path}: the memory's index cannot be saved ({exc})"
+            raise StoreError(message, cause="io_error") from exc
+        self._unsaved = 0
+
+    def _write(self, temporary: Path, path: Path) -> None:
         # USearch would make it readable for all.
         os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
         self._index.save(os.fspath(temporary))
@@ -143,7 +149,6 @@ class Graph:
             _append_note(file, self._note)
             os.fsync(file.fileno())
         temporary.replace(path)
-        self._unsaved = 0
 
 
 def _index(dimensions: int) -> Index:

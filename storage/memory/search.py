@@ -11,8 +11,8 @@ from warren import codec
 from warren.memory import MemoryHit
 from warren.storage.memory.graph import Graph
 from warren.storage.memory.spaces import Space, TermSpace, Vectors, WordSpace, cosines
-from warren.storage.memory.weights import Corpus, Question, Scores, Terms
-from warren.storage.memory.words import Analyzer, step_aside
+from warren.storage.memory.weights import Corpus, Question, Scores
+from warren.storage.memory.words import Analyzer, Terms, step_aside
 from warren.storage.memory.writer import session_mark
 
 QUERY_LENGTH: Final = 4_000
@@ -162,7 +162,7 @@ class Reader:
     def _rarest(self, question: Question) -> list[int]:
         chosen: list[int] = []
         rows = 0
-        for count, term in sorted((self._count(term), term) for term in question.terms.tolist()):
+        for count, term in sorted((self._count(term), term) for term in question.terms[question.telling].tolist()):
             rows += count
             if chosen and rows > ROWS_FOR_WORDS:
                 break

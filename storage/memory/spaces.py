@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from warren.errors import ProviderError
 from warren.memory import Embedder
-from warren.storage.memory.weights import Question, Scores, Terms
-from warren.storage.memory.words import pieces
+from warren.storage.memory.weights import Question, Scores
+from warren.storage.memory.words import Terms, pieces
 
 Vectors = NDArray[np.float32]
 _ROWS_AT_ONCE: Final = 256
@@ -139,8 +139,7 @@ class MeaningSpace:
 def normal(vectors: Vectors) -> Vectors:
     """Return the vectors with length 1; those of length 0 stay."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit: Vectors = vectors / np.where(lengths > 0, lengths, 1).astype(np.float32)
-    return unit
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
 def cosines(space: Space, query: Vectors, packed: Sequence[bytes]) -> Scores:

@@ -12,7 +12,7 @@ import apsw
 import attrs
 import trio
 
-from warren.errors import InvalidParamsError, WarrenError
+from warren.errors import InvalidParamsError, StoreError, WarrenError
 from warren.memory import MAX_HITS, Embedder, MemoryConfig, MemoryEntry, MemoryHit, MemoryStats, Progress
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, fault, locate, open_reader, open_writer
@@ -28,11 +28,13 @@ R = TypeVar("R")
 BUILT_IN: Final[dict[str, Space]] = {"bm25": TermSpace(), "bag-of-words": WordSpace()}
 SLICE: Final = 16
 """Entries the graph takes at a time: a search waits for no more than these, some hundredths of a second."""
+EMBED_AT_ONCE: Final = 64
+"""Entries that an embedder is given at a time when it has to make vectors of what is stored."""
 SAVE_AFTER: Final = 2_000
 """Changes of the graph after which it is saved; in a large one a tenth of it.
 
-USearch holds the interpreter's lock while it writes, a millisecond for every megabyte or two: seldom is better. What was
-not saved is added again at the next opening.
+USearch holds the interpreter's lock while it writes, a millisecond for every megabyte or two: seldom is better.
+After a crash, what was not saved is added again.
 """
 
 
@@ -69,6 +71,7 @@ class MemoryStore:
         self._reading = Pool(opened.readers, runner)
         # Whoever changes the graph: two at once would add the same entries.
         self._changing = trio.Lock()
+        self._save_after = SAVE_AFTER
         self._closed = False
 
     @classmethod
@@ -100,9 +103,8 @@ class MemoryStore:
         """
         with trio.CancelScope(shield=True):
             async with self._changing:
-                if not self._closed and self._graph.unsaved:
-                    with contextlib.suppress(OSError):
-                        await self._save()
+                if not self._closed:
+                    await self._try_to_save()
                 self._closed = True
                 await self._reading.run_on_all(Reader.close)
                 await self._writing.run_on_all(Writer.close)
@@ -156,7 +158,8 @@ class MemoryStore:
         """Bring the graph up to date, a few entries at a time; searches and other calls go on between.
 
         `progress` is told after each step. Safe to cancel at any time: what was done stays. Raises whatever the
-        embedder raises for entries that have no vector of it yet; StoreError; OSError where the graph cannot be saved.
+        embedder raises for entries that have no vector of it yet, and StoreError; a graph that cannot be saved is only
+        logged.
         """
         left = await self._read(lambda reader: reader.after(self._graph.watermark))
         done = 0
@@ -164,7 +167,8 @@ class MemoryStore:
             done += added
             if progress is not None:
                 progress(done, max(done, left))
-        await self.save()
+        async with self._changing:
+            await self._try_to_save()
 
     async def rebuild(self, progress: Progress | None = None) -> None:
         """Make the graph anew from the texts; vectors that other embedders left are removed.
@@ -177,10 +181,9 @@ class MemoryStore:
         await self.catch_up(progress)
 
     async def save(self) -> None:
-        """Save the graph if it has changed. Raises OSError."""
+        """Save the graph if it has changed. Raises StoreError(cause="io_error")."""
         async with self._changing:
-            if self._graph.unsaved:
-                await self._save()
+            await self._save()
 
     async def stats(self) -> MemoryStats:
         """Return how much is remembered, and how far the graph is."""
@@ -213,22 +216,22 @@ class MemoryStore:
         """Add to the graph what was just stored. It is stored: whatever the graph says does not count."""
         try:
             await self._advance(SLICE)
-        except (WarrenError, OSError) as exc:
+        except WarrenError as exc:
             logger.warning("the memory's index stays behind: %s", exc)
 
     async def _advance(self, count: int) -> int:
         """Add the next entries to the graph; return how many there were. Several may call it at once."""
         if self._space.packs:
             # Outside the lock: a model may take its time.
-            await self._make_vectors(count)
+            await self._make_vectors(EMBED_AT_ONCE)
         async with self._changing:
             waiting = await self._waiting(count)
             ready = list(itertools.takewhile(lambda entry: entry.packed is not None, waiting))
             if ready:
                 await self._runner(partial(_add, self._graph, self._space, ready))
             self._last_id = max(self._last_id, waiting[-1].id) if waiting else self._graph.watermark
-            if self._graph.unsaved >= max(SAVE_AFTER, len(self._graph) // 10):
-                await self._save()
+            if self._graph.unsaved >= max(self._save_after, len(self._graph) // 10):
+                await self._try_to_save()
         return len(ready)
 
     async def _waiting(self, count: int) -> list[Waiting]:
@@ -241,8 +244,16 @@ class MemoryStore:
             vectors = await self._space.pack(texts) if isinstance(self._space, MeaningSpace) else None
             await self._write(partial(Writer.add_vectors, entries=missing, vectors=vectors))
 
+    async def _try_to_save(self) -> None:
+        try:
+            await self._save()
+        except StoreError as exc:
+            logger.warning("%s", exc)
+            # Not with every step from now on: it may be megabytes.
+            self._save_after = 2 * self._graph.unsaved
+
     async def _save(self) -> None:
-        if self._path is not None:
+        if self._path is not None and self._graph.unsaved:
             await self._runner(partial(self._graph.save, self._path / graphs.FILE_NAME))
 
     async def _write(self, function: Callable[[Writer], R]) -> R:

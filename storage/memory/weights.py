@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-Terms = NDArray[np.uint32]
-"""A text's terms in order, each the hash of a word."""
+from warren.storage.memory.words import STOP_TERMS, Terms
+
 Scores = NDArray[np.float64]
 
 # Tuned on the dev split of benchmarks/memory_quality.py.
@@ -17,7 +17,9 @@ SATURATION: Final = 1.0
 """BM25's k1: how soon more occurrences of a term stop to count."""
 LENGTH: Final = 0.85
 """BM25's b: how far long texts are held back."""
-PAIRS: Final = 0.25
+STOP_WORDS: Final = 0.6
+"""What a word like "the" is worth, as a part of what its rarity would make it."""
+PAIRS: Final = 0.2
 """What two terms side by side as in the query add, as a part of their own mean weight."""
 MOST_TERMS: Final = 64
 """Of a longer query the rarest terms count."""
@@ -43,6 +45,7 @@ class Question:
 
     Attributes:
         terms: distinct, ascending.
+        telling: the numbers of those a text has to have at least one of: no stop words, if there are others.
         worth: of each term: its rarity times its occurrences in the query.
         pairs: what two terms side by side are worth, by the numbers of the first and the second term.
         own: the score that the query's own text would get.
@@ -50,6 +53,7 @@ class Question:
     """
 
     terms: Terms
+    telling: NDArray[np.intp]
     worth: Scores
     pairs: Scores
     own: float
@@ -63,18 +67,25 @@ class Question:
         rarest = sorted(counts, key=lambda term: containing[term] or corpus.texts)[:MOST_TERMS]
         terms = np.array(sorted(rarest), dtype=np.uint32)
         rarity = corpus.rarity(np.array([containing[term] for term in terms.tolist()], dtype=np.float64))
+        stops = np.isin(terms, STOP_TERMS)
+        rarity *= np.where(stops, STOP_WORDS, 1.0)
         worth = rarity * np.array([counts[term] for term in terms.tolist()], dtype=np.float64)
-        question = cls(terms, worth, _pairs(asked, terms, rarity), 0.0, corpus)
+        telling = np.flatnonzero(~stops) if not stops.all() else np.arange(len(terms))
+        question = cls(terms, telling, worth, _pairs(asked, terms, rarity), 0.0, corpus)
         return attrs.evolve(question, own=float(question.scores([asked])[0]))
 
     def scores(self, texts: Sequence[Terms]) -> Scores:
-        """Return each text's score, 0 where it has no term of the query."""
+        """Return each text's score, 0 where it has no telling term of the query."""
         lengths = np.array([len(text) for text in texts], dtype=np.int64)
         if not len(self.terms) or not lengths.sum():
             return np.zeros(len(texts))
         found = self._find(np.concatenate(texts), np.cumsum(lengths))
         damping = SATURATION * (1 - LENGTH + LENGTH * lengths.astype(np.float64) / max(self.corpus.average_length, 1.0))
-        return self._by_terms(found, damping) + PAIRS * self._by_pairs(found, damping)
+        times = self._count(found, len(texts))
+        by_terms = times * (SATURATION + 1) / (times + damping[:, None]) @ self.worth
+        answers = times[:, self.telling].any(axis=1)
+        scores: Scores = np.where(answers, by_terms + PAIRS * self._by_pairs(found, damping), 0.0)
+        return scores
 
     def relevance(self, texts: Sequence[Terms]) -> Scores:
         """Return scores as a part of what the query's own text would get: 0 has nothing of it, 1 is as good."""
@@ -89,12 +100,10 @@ class Question:
         right = self.terms[numbers] == flat[places]
         return _Found(np.searchsorted(ends, places[right], side="right"), numbers[right], places[right])
 
-    def _by_terms(self, found: "_Found", damping: Scores) -> Scores:
-        shape = (len(damping), len(self.terms))
-        keys = found.text * shape[1] + found.number
-        times = np.bincount(keys, minlength=shape[0] * shape[1]).reshape(shape)
-        weighed: Scores = times * (SATURATION + 1) / (times + damping[:, None]) @ self.worth
-        return weighed
+    def _count(self, found: "_Found", texts: int) -> NDArray[np.int64]:
+        """Return how often each text has each term."""
+        keys = found.text * len(self.terms) + found.number
+        return np.bincount(keys, minlength=texts * len(self.terms)).reshape(texts, len(self.terms)).astype(np.int64)
 
     def _by_pairs(self, found: "_Found", damping: Scores) -> Scores:
         first, second = found.number[:-1], found.number[1:]

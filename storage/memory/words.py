@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import Stemmer
+import Stemmer  # type: ignore[import-not-found]
+from numpy.typing import NDArray
 
-from warren.storage.memory.weights import Terms
-
+Terms = NDArray[np.uint32]
+"""A text's terms in order, each the hash of a word."""
 PIECE: Final = 8_192
 """Characters handled at a time: about a millisecond, for which the event loop may have to wait."""
 LONGEST_WORD: Final = 80
@@ -52,11 +53,11 @@ class Analyzer:
         self._known: dict[str, tuple[int, ...]] = {}
 
     def terms(self, text: str) -> Terms:
-        """Return the text's terms in order, stop words left out; those as well where it has nothing else."""
+        """Return the text's terms in order."""
         found: list[int] = []
         for piece in pieces(text):
             self._extend(found, piece)
-        return np.array(found or self._stop_words(text), dtype=np.uint32)
+        return np.array(found, dtype=np.uint32)
 
     def _extend(self, found: list[int], piece: str) -> None:
         known = self._known
@@ -67,7 +68,7 @@ class Analyzer:
             found += terms
 
     def _learn(self, chunk: str) -> tuple[int, ...]:
-        terms = tuple(zlib.crc32(word.encode()) for word in self._words(chunk))
+        terms = tuple(_term(word) for word in self._words(chunk))
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         if len(chunk) <= LONGEST_WORD:
@@ -85,21 +86,19 @@ class Analyzer:
         """Yield the parts of `someName` or `some_name`, and the whole without its marks: `somename`."""
         parts = [run] if len(run) > LONGEST_WORD else _PART.findall(run)
         for part in parts:
-            word = part.lower()
-            if word not in STOP_WORDS:
-                yield self._stem(word)
+            yield self._stem(part.lower())
         if len(parts) > 1:
             yield self._stem("".join(parts).lower())
 
     def _stem(self, word: str) -> str:
-        if not _LETTERS.fullmatch(word):
+        if word in STOP_WORDS or not _LETTERS.fullmatch(word):
             return word
         stem: str = self._stemmer.stemWord(word)
         return stem
 
-    @staticmethod
-    def _stop_words(text: str) -> list[int]:
-        return [zlib.crc32(word.encode()) for word in text[:PIECE].lower().split() if word in STOP_WORDS]
+
+def _term(word: str) -> int:
+    return zlib.crc32(word.encode())
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -142,3 +141,7 @@ def _character_pairs(run: str) -> Iterator[str]:
     yield from run
     for at in range(len(run) - 1):
         yield run[at : at + 2]
+
+
+STOP_TERMS: Final = np.array(sorted(map(_term, STOP_WORDS)), dtype=np.uint32)
+"""Words that say little by themselves, as terms; ascending."""

@@ -1,6 +1,7 @@
 """The one connection that changes what is remembered; synchronous, one caller at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
 
 import apsw
 import attrs
@@ -9,17 +10,22 @@ from warren.errors import SessionNotFoundError
 from warren.memory import MemoryEntry
 from warren.storage.memory.file import transaction
 from warren.storage.memory.spaces import Space, WordSpace
-from warren.storage.memory.words import PIECE, Analyzer, step_aside
+from warren.storage.memory.words import Analyzer, step_aside
 from warren.storage.rows import microseconds
 
-_ADD_ENTRY = "INSERT INTO entries (session, position, turn, created_at, terms, content) VALUES (?,?,?,?,?,?)"
-_ADD_WORDS = "INSERT INTO words (rowid, terms) VALUES (?,?)"
+T = TypeVar("T")
+_ADD_ENTRY: Final = "INSERT INTO entries (session, position, turn, created_at, terms, content) VALUES (?,?,?,?,?,?)"
+_ADD_WORDS: Final = "INSERT INTO words (rowid, terms) VALUES (?,?)"
 # An entry may have been forgotten since it was read: its vector must not outlive it.
-_ADD_VECTOR = "INSERT OR IGNORE INTO vectors (space, entry, body) SELECT ?1, id, ?3 FROM entries WHERE id = ?2"
-_NEXT = """
+_ADD_VECTOR: Final = "INSERT OR IGNORE INTO vectors (space, entry, body) SELECT ?1, id, ?3 FROM entries WHERE id = ?2"
+_NEXT: Final = """
     SELECT id, terms, content, body FROM entries LEFT JOIN vectors ON space = ? AND entry = id
     WHERE id > ? ORDER BY id LIMIT ?
 """
+
+
+_STEP: Final = 8
+"""Entries handled between two pauses: about a millisecond."""
 
 
 @attrs.frozen
@@ -86,7 +92,7 @@ class Writer:
         """
         prepared = self._prepare(entries, vectors)
         with transaction(self._db):
-            ids = [self._add(row) for row in prepared]
+            ids = [self._add(row) for row in _unhurried(prepared)]
         return [key for key in ids if key is not None]
 
     def forget(self, session_id: str) -> list[int]:
@@ -141,9 +147,13 @@ class Writer:
             self._db.close()
 
     def _number_of_space(self) -> int:
-        with transaction(self._db):
-            self._db.execute("INSERT OR IGNORE INTO spaces (name) VALUES (?)", (self._space.name,))
-        return int(self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get)
+        find = "SELECT key FROM spaces WHERE name = ?"
+        key = self._db.execute(find, (self._space.name,)).get
+        if key is None:
+            with transaction(self._db):
+                self._db.execute("INSERT OR IGNORE INTO spaces (name) VALUES (?)", (self._space.name,))
+            key = self._db.execute(find, (self._space.name,)).get
+        return int(key)
 
     def _session(self, session_id: str) -> int | None:
         row = self._db.execute("SELECT key, forgotten FROM sessions WHERE session_id = ?", (session_id,)).get
@@ -157,17 +167,14 @@ class Writer:
         return found is not None
 
     def _prepare(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes] | None) -> list[_Prepared]:
-        prepared = []
-        characters = 0
-        for number, entry in enumerate(entries):
-            terms = self._analyzer.terms(entry.content).astype("<u4").tobytes()
-            packed = self._packed(entry.content) if vectors is None else vectors[number]
-            prepared.append(_Prepared(entry, terms, packed))
-            characters += len(entry.content)
-            if characters >= PIECE:
-                characters = 0
-                step_aside()
-        return prepared
+        return [
+            _Prepared(
+                entry,
+                self._analyzer.terms(entry.content).astype("<u4").tobytes(),
+                self._packed(entry.content) if vectors is None else vectors[number],
+            )
+            for number, entry in enumerate(_unhurried(entries))
+        ]
 
     def _packed(self, content: str) -> bytes | None:
         return self._space.pack(content) if isinstance(self._space, WordSpace) else None
@@ -192,6 +199,14 @@ class Writer:
 
     def _count(self, entries: int, terms: int) -> None:
         self._db.execute("UPDATE totals SET entries = entries + ?, terms = terms + ?", (entries, terms))
+
+
+def _unhurried(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items, and let other threads run now and then."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _STEP == 0:
+            step_aside()
 
 
 def _spelt(terms: bytes) -> str:

@@ -23,14 +23,16 @@ from tests.support.compacting import (
 )
 from tests.support.crashing import crash
 from tests.support.faulty_store import Faults
-from tests.support.models import Emit
+from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, replay, transcript
 from warren.actors.service import Service
+from warren.budget import Budget
 from warren.config import Limits
-from warren.errors import AgentError
+from warren.errors import AgentError, BudgetExhaustedError
 from warren.events import Envelope, RunFailed
 from warren.messages import UserMessage
 from warren.model import ModelReply, ModelRequest
+from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
 STAGES = ["summary", "index", "commit", "confirmation"]
@@ -164,11 +166,6 @@ def _without_deltas(envelopes: list[Envelope]) -> list[tuple[int, str]]:
 async def test_a_crash_in_a_compacted_turn(tmp_path: Path) -> None:
     """A turn whose beginning a compaction had stored ends once, for those who watch on and those who come back."""
     model, recorder, followed = Model(), Recorder(), list[Envelope]()
-
-    async def hang(_request: ModelRequest, _emit: Emit) -> ModelReply:
-        await trio.sleep_forever()
-        raise AssertionError("unreachable")
-
     async with compacting(model, tmp_path) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
 
@@ -193,6 +190,59 @@ async def test_a_crash_in_a_compacted_turn(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
     async with compacting(model, tmp_path) as service:
         assert _without_deltas(await replay(service, session_id)) == _without_deltas(recorder.envelopes)
+
+
+async def hang(_request: ModelRequest, _emit: Emit) -> ModelReply:
+    """Never answer."""
+    await trio.sleep_forever()
+    raise AssertionError("unreachable")
+
+
+async def lose_a_compacted_turn(service: Service, session_id: str, model: Model) -> None:
+    """Run a turn that compacts, and let the session crash in the step after that."""
+    answer, model.answer = model.answer, hang
+    async with trio.open_nursery() as nursery:
+        turn = ask(nursery, service.start_turn, session_id, "go on")
+        await trio.sleep(60)
+        crash(service, session_id)
+        await turn.failure(AgentError)
+    model.answer = answer
+
+
+async def test_a_lost_turns_compaction_has_reset_the_providers_figure(tmp_path: Path) -> None:
+    """What the provider counted before the new head is no reason to compact again."""
+
+    async def report(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        return reply("word " * 80, usage=Usage(5_000, 10))
+
+    model = Model(report)
+    async with compacting(model, tmp_path) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 1)
+        await lose_a_compacted_turn(service, session_id, model)
+        assert len(model.compactions) == 1
+        await talk(service, session_id, 1)
+        assert len(model.compactions) == 1
+
+
+async def test_a_lost_turns_time_is_booked_with_its_compaction(tmp_path: Path) -> None:
+    """Up to the commit of the new head the session's clock has run."""
+
+    async def slow(request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.sleep(30)
+        return await summarise(request, emit)
+
+    model = Model(summary=slow)
+    async with compacting(model, tmp_path, config=CONFIG) as service:
+        session_id = await new_session(service, budget=Budget(max_seconds=100))
+        await talk(service, session_id, 4)
+        await lose_a_compacted_turn(service, session_id, model)
+        model.answer = hang
+        began = trio.current_time()
+        with pytest.raises(BudgetExhaustedError):
+            await service.start_turn(session_id, "and on")
+        assert trio.current_time() - began == pytest.approx(70)
 
 
 @pytest.mark.parametrize("where", STAGES)

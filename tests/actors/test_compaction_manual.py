@@ -22,6 +22,7 @@ from tests.support.compacting import (
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, replay, transcript
+from warren.actors.service import Service
 from warren.budget import Budget
 from warren.compaction import PROMPT
 from warren.config import Config, Limits
@@ -45,10 +46,10 @@ pytestmark = pytest.mark.virtual_time
 BY_HAND = settings(100_000)
 
 
-async def talked(model: Model, service: object, turns: int = 4) -> str:
+async def talked(model: Model, service: Service, turns: int = 4) -> str:
     """Return a session of so many turns, which the model was asked for and nothing else."""
-    session_id = await new_session(service)  # type: ignore[arg-type]
-    await talk(service, session_id, turns)  # type: ignore[arg-type]
+    session_id = await new_session(service)
+    await talk(service, session_id, turns)
     assert model.compactions == []
     return session_id
 

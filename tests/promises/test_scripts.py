@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.promises.world import Step, World
@@ -16,6 +16,7 @@ SOAK = settings().max_examples  # of the profile: many where the suite is left t
 
 SESSION = st.sampled_from([0, 0, 0, 1])
 TURNS = st.builds(Step, st.just("start"), SESSION, st.sampled_from(["quick", "slow", "tool", "fail", "retry"]))
+MOVES = st.builds(Step, st.sampled_from(["compact", "talk"]), SESSION, st.just("quick"))
 # Multiples of what models, tools and commits take: so that things meet in the same instant.
 WAITS = st.builds(Step, st.just("wait"), st.just(0), st.sampled_from([0, 1, 3, 20, 30]))
 CALLS = st.builds(
@@ -46,14 +47,15 @@ def _quiet() -> Iterator[None]:
 
 
 @settings(max_examples=max(150, SOAK))
-@given(script=scripts(TURNS | WAITS | CALLS | CRASHES))
+@given(script=scripts(TURNS | MOVES | WAITS | CALLS | CRASHES))
 async def test_scripts_without_a_store(script: list[Step]) -> None:
     """Every ask ends, every turn has one terminal event, streams are whole, nothing is left running."""
     await World(None).run(script)
 
 
 @settings(max_examples=max(250, SOAK), suppress_health_check=[HealthCheck.too_slow])
-@given(script=scripts(TURNS | TURNS | WAITS | CALLS | CRASHES | STORE))
+@given(script=scripts(TURNS | TURNS | MOVES | WAITS | CALLS | CRASHES | STORE))
+@example([Step("start", 0, "quick"), Step("crash storage after"), Step("refuse")])
 async def test_scripts_with_a_store(script: list[Step]) -> None:
     """All that, and what was acknowledged is stored, numbered once, and can be gone on from."""
     with tempfile.TemporaryDirectory() as folder:

@@ -11,30 +11,45 @@ import trio
 import trio.testing
 
 from tests.support.asking import Asked, ask
-from tests.support.checks import assert_valid_stream, assert_valid_transcript, name, numbers
+from tests.support.checks import assert_valid_transcript, name, numbers
+from tests.support.compacting import assert_whole, summarise, wants_summary
 from tests.support.crashing import crash
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, open_runtime, replay, transcript
 from warren.actors.service import Service
+from warren.compaction import CompactionConfig
 from warren.config import Config, Intensity, Limits, RetryPolicy
 from warren.errors import ProviderError, SessionNotFoundError, WarrenError
-from warren.events import DELTAS, Envelope, RunFailed
+from warren.events import (
+    DELTAS,
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
+    Envelope,
+    RunFailed,
+)
 from warren.messages import ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.tools import tool
 from warren.views import TurnResult
 
 Verb = Literal[
-    "create", "start", "interrupt", "read", "list", "history", "resume", "subscribe", "give up", "archive", "delete",
-    "crash", "crash storage", "crash storage after", "crash load", "refuse", "slow", "fast", "restart", "wait",
+    "create", "start", "talk", "compact", "interrupt", "read", "list", "history", "resume", "subscribe", "give up",
+    "archive", "delete", "crash", "crash storage", "crash storage after", "crash load", "refuse", "slow", "fast",
+    "restart", "wait",
 ]  # fmt: skip
 PATIENCE = 500.0
 CONFIG = Config(
     retry=RetryPolicy(max_attempts=3, jitter=0),
     intensity=Intensity(restarts=1000),
     limits=Limits(interrupt_grace=30, drain=30),
+    compaction=CompactionConfig(100, recent_turn_budget=0, min_turns_between_compactions=1),
 )
+LENGTHY = ", and so on" * 40
+"""Makes two turns more than a context may hold."""
+NO_TURNS_OWN = (CompactionStarted, CompactionCompleted, CompactionFailed, RunFailed)
+"""What may be in a log that no turn's caller was handed: compactions by hand, the end of a turn whose process died."""
 
 
 @attrs.frozen
@@ -59,8 +74,11 @@ async def nap(seconds: float) -> str:
 
 
 async def play(request: ModelRequest, emit: Emit) -> ModelReply:
-    """Answer by the first word of the prompt."""
+    """Answer by the first word of the prompt; summarise where that is asked for."""
     last = request.messages[-1]
+    if wants_summary(request):
+        await trio.sleep(5)
+        return await summarise(request, emit)
     if isinstance(last, ToolResultsMessage):
         emit(TextPiece("after tools"))
         return reply("after tools")
@@ -78,7 +96,7 @@ async def play(request: ModelRequest, emit: Emit) -> ModelReply:
         case "retry":
             raise ProviderError("overloaded", retryable=True)
     emit(TextPiece(last.content))
-    return reply(f"I say: {last.content}")
+    return reply(f"I say: {last.content}" + LENGTHY)
 
 
 @attrs.define(eq=False)
@@ -98,9 +116,13 @@ class Turn:
         return last.cause if isinstance(last, RunFailed) else None
 
     @property
-    def stored(self) -> bool:
-        """Whether it has to be in the store."""
-        return bool(self.recorder.envelopes) and self.cause not in ("store_error", "crash")
+    def stored(self) -> list[Envelope]:
+        """The events that have to be in the store: all, or of a turn that was lost those up to its last compaction."""
+        shown = self.recorder.envelopes
+        if self.cause not in ("store_error", "crash"):
+            return shown
+        moves = [at for at, each in enumerate(shown, 1) if isinstance(each.event, CompactionCompleted)]
+        return shown[: max(moves, default=0)]
 
 
 @attrs.define(eq=False)
@@ -214,6 +236,12 @@ class World:
         asked = self._ask(nursery, partial(service.start_turn, session.session_id, prompt, on_event=recorder))
         session.turns.append(Turn(prompt, asked, recorder))
 
+    async def _talk(self, nursery: trio.Nursery, service: Service, session: Session, how: Any) -> None:
+        """Run two turns to their ends, whatever those are: contexts grow by it."""
+        for _ in range(2):
+            await self._start(nursery, service, session, how)
+            await self.asks[-1].ended.wait()
+
     async def _list(self, nursery: trio.Nursery, service: Service, _session: Session, _how: Any) -> None:
         self._ask(nursery, service.list)
 
@@ -302,7 +330,7 @@ class World:
         session.followers.clear()
 
     def _check_turn(self, turn: Turn) -> None:
-        assert_valid_stream(turn.recorder.envelopes)
+        assert_whole(turn.recorder.envelopes)
         assert turn.cause not in self._impossible, f"{turn.prompt}: {turn.recorder.events[-1]}"
         last = turn.recorder.events[-1:]
         if turn.asked.result is not None:
@@ -329,16 +357,18 @@ class World:
         view = await service.read(session.session_id)
         assert view.state.message_count == len(messages)
         log = await replay(service, session.session_id)
-        assert_valid_stream(log)
+        assert_whole(log)
+        moved = sum(isinstance(each.event, CompactionCompleted) for each in log)
+        page = await service.history(session.session_id, limit=1000)
+        assert view.state.compactions == len(page.compactions) == moved
         seen = session.seen()
         assert_same_events(log, seen)
         there = set(numbers(log))
         for turn in session.turns:
             assert prompts.count(turn.prompt) <= 1
-            assert (turn.prompt in prompts) is turn.stored, f"{turn.prompt} of {prompts}"
-            if turn.stored:
-                missing = {envelope.seq for envelope in turn.recorder.envelopes} - there
-                assert not missing, f"{turn.prompt}: {missing} are not in the log"
+            assert (turn.prompt in prompts) is bool(turn.stored), f"{turn.prompt} of {prompts}"
+            missing = {envelope.seq for envelope in turn.stored} - there
+            assert not missing, f"{turn.prompt}: {missing} are not in the log"
         await self._check_that_it_goes_on(service, session, view.state.lifecycle, log)
 
     async def _check_that_it_goes_on(
@@ -359,8 +389,11 @@ def assert_same_events(found: Sequence[Envelope], seen: dict[int, Envelope]) -> 
         first = each.first_seq or each.seq
         assert first > last, f"{first} follows {last}"
         last = each.seq
-        originals = [seen[seq].event for seq in range(first, each.seq + 1)]
-        if isinstance(each.event, DELTAS):
+        originals = [seen[seq].event for seq in range(first, each.seq + 1) if seq in seen]
+        if not originals:
+            assert isinstance(each.event, NO_TURNS_OWN), f"nobody was handed {each}"
+        elif isinstance(each.event, DELTAS):
+            assert len(originals) == each.seq + 1 - first
             assert each.event.delta == "".join(event.delta for event in originals if isinstance(event, DELTAS))
         else:
             assert [each.event] == originals

@@ -99,6 +99,9 @@ async def test_a_deleted_session_has_none(tmp_path: Path) -> None:
         await written(store, Delete(SID))
         assert await store.compactions(SID, offset=0, limit=5) == []
         assert len(await store.compactions("other", offset=0, limit=5)) == 1
+        reader = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
+        assert reader.execute("SELECT count(*) FROM compactions").get == 1
+        reader.close()
 
 
 async def test_a_context_costs_its_rows(tmp_path: Path) -> None:

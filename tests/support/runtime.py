@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from tests.support.faulty_store import Faults, FaultyStore
+from warren.actors.memory import OpenMemory
 from warren.actors.runtime import open_service
 from warren.actors.service import Service
 from warren.config import Config, StoreConfig
@@ -34,8 +35,12 @@ async def open_runtime(
     faults: Faults | None = None,
     models: Mapping[str, Provider] | None = None,
     runner: Runner = inline_runner,
+    memory: OpenMemory | None = None,
 ) -> AsyncIterator[Service]:
-    """Run the actors; `model` is what sessions that name none are answered by (else echo)."""
+    """Run the actors; `model` is what sessions that name none are answered by (else echo).
+
+    `memory` opens one: see `tests.support.memories`.
+    """
     settings = config or Config()
     if model is not None:
         settings = attrs.evolve(settings, model="test")
@@ -46,7 +51,7 @@ async def open_runtime(
         opener = functools.partial(FaultyStore.prepared, where, faults or Faults(), runner)
     async with (
         open_providers({}, extra=extra) as providers,
-        open_service(settings, providers, tools, open_store=opener) as service,
+        open_service(settings, providers, tools, open_store=opener, open_memory=memory) as service,
     ):
         yield service
 

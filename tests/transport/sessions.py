@@ -8,8 +8,9 @@ from typing import Any
 import attrs
 import trio
 
-from warren.errors import SessionNotFoundError
+from warren.errors import MemoryDisabledError, SessionNotFoundError
 from warren.events import Envelope, Event, RunCompleted, RunStarted, TextDelta
+from warren.memory import MemoryHit
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
 from warren.records import CompactionEntry
@@ -73,12 +74,14 @@ class FakeService(SessionService):
         on_read: raised by `read`, where there is one.
         on_subscribe: awaited by a subscription before it begins.
         withhold: whether subscriptions bring nothing.
+        hits: what a search of the memory finds; None is a runtime without one.
     """
 
     behaviour: Behaviour = echo
     on_read: BaseException | None = None
     on_subscribe: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
     withhold: bool = False
+    hits: Sequence[MemoryHit] | None = None
     calls: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)
     logs: dict[str, list[Envelope]] = attrs.field(factory=dict)
     watchers: dict[str, list[trio.MemorySendChannel[Envelope | Exception]]] = attrs.field(factory=dict)
@@ -144,6 +147,12 @@ class FakeService(SessionService):
             yield self._follow(receive)
         finally:
             watchers.remove(send)
+
+    async def search_memory(self, query: str, **options: Any) -> tuple[MemoryHit, ...]:
+        self.calls.append(("search_memory", {"query": query, **options}))
+        if self.hits is None:
+            raise MemoryDisabledError("semantic memory is disabled")
+        return tuple(self.hits)
 
     def capabilities(self) -> Capabilities:
         return Capabilities(session_store=False, session_compaction=False, memory_store=False)

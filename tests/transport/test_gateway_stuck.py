@@ -97,16 +97,6 @@ async def endless(turn: FakeTurn) -> None:
         await trio.sleep(0.0001)
 
 
-async def test_a_stuck_client_that_is_to_be_closed_is_let_go() -> None:
-    """Who does not read its goodbye does not keep its place for the whole time of a stall."""
-    settings = {"max_connections": 1, "max_message_bytes": 1000, "stall_timeout": 60}
-    async with gateway(FakeService(behaviour=endless), **settings) as port, frames(port) as stuck:
-        await jam(stuck)
-        await stuck.send(TextMessage("\u20ac" * 400))
-        with trio.fail_after(5):
-            await let_in(port)
-
-
 async def test_a_stuck_client_does_not_hold_up_the_shutdown() -> None:
     """The gateway ends within its bound, whatever a client does not read."""
     with trio.fail_after(5):

@@ -11,7 +11,8 @@ from tests.transport.sessions import ENTRY, FakeService
 from warren.budget import Budget
 from warren.compaction_config import CompactionConfig
 from warren.config import Config, StoreConfig
-from warren.errors import InvalidParamsError
+from warren.errors import InvalidParamsError, MemoryDisabledError
+from warren.memory import MemoryHit
 from warren.service import OnEvent
 from warren.transport.gateway_config import GatewayConfig
 from warren.transport.methods import METHODS, Host
@@ -65,6 +66,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "session/unsubscribe",
         "turn/start",
         "turn/interrupt",
+        "memory/search",
         "capabilities/get",
         "config/get",
         "health",
@@ -124,6 +126,13 @@ BAD_PARAMS: list[tuple[str, Any, str]] = [
     ("turn/start", {"session_id": "s1", "prompt": None}, "$.prompt"),
     ("turn/start", {"session_id": "s1", "prompt": "hi", "system_prompt": "x"}, "$.system_prompt"),
     ("turn/interrupt", {"session": "s1"}, "$.session_id"),
+    ("memory/search", {}, "$.query"),
+    ("memory/search", {"query": ["x"]}, "$.query"),
+    ("memory/search", {"query": "x", "scope": "world"}, "$.scope"),
+    ("memory/search", {"query": "x", "limit": 0}, "$.limit"),
+    ("memory/search", {"query": "x", "limit": 21}, "$.limit"),
+    ("memory/search", {"query": "x", "limit": "5"}, "$.limit"),
+    ("memory/search", {"query": "x", "session": "s1"}, "$.session"),
 ]
 
 
@@ -217,6 +226,25 @@ async def test_what_a_method_calls_and_answers(
     service = FakeService()
     assert await call(name, service, **params) == answer
     assert service.calls == [made]
+
+
+async def test_a_search_of_the_memory() -> None:
+    """What is asked for reaches the service, one session by default; its hits come back under `hits`."""
+    service = FakeService(hits=[MemoryHit("blue doors", 0.9, "s1", 3)])
+    found = {"hits": [{"content": "blue doors", "score": 0.9, "session_id": "s1", "turn": 3}]}
+    assert await call("memory/search", service, query="doors", session_id="s1") == found
+    assert await call("memory/search", service, query="doors", scope="project", limit=20) == found
+    assert service.calls == [
+        ("search_memory", {"query": "doors", "session_id": "s1", "scope": "session", "limit": 5}),
+        ("search_memory", {"query": "doors", "session_id": None, "scope": "project", "limit": 20}),
+    ]
+
+
+async def test_a_search_where_nothing_is_remembered() -> None:
+    """A runtime without a memory answers with the error that says so, -32007 to clients."""
+    with pytest.raises(MemoryDisabledError) as caught:
+        await call("memory/search", query="doors", scope="project")
+    assert caught.value.numbers.jsonrpc == -32007
 
 
 async def test_subscriptions_are_the_callers() -> None:

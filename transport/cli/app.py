@@ -7,12 +7,14 @@ from typing import Any, Final
 import click
 
 from warren.transport.cli.failures import report
+from warren.transport.cli.memory_app import memory
 from warren.transport.cli.options import (
     Mode,
     budget_options,
     compaction_options,
     gather,
     label_option,
+    memory_options,
     model_options,
     option,
     output_options,
@@ -55,6 +57,7 @@ def cli() -> None:
 @model_options
 @budget_options("the session, over all its turns")
 @compaction_options
+@memory_options
 @stream_option
 @store_options
 @output_options
@@ -75,6 +78,7 @@ def run(prompt: str | None, **given: Any) -> int:
 @model_options
 @budget_options("this turn")
 @compaction_options
+@memory_options
 @stream_option
 @store_options
 @output_options
@@ -95,6 +99,7 @@ def resume(session: str, prompt: str | None, **given: Any) -> int:
 @model_options
 @budget_options("the session, over all its turns")
 @compaction_options
+@memory_options
 @stream_option
 @store_options
 @output_options
@@ -114,6 +119,7 @@ def chat(session: str | None, **given: Any) -> int:
 @click.argument("session", metavar="ID", type=text_of)
 @click.option("--instructions", type=text_of, metavar="TEXT", help="What the summary has to mind.")
 @compaction_options
+@memory_options
 @store_options
 @output_options
 def compact(session: str, instructions: str | None, **given: Any) -> None:
@@ -201,6 +207,7 @@ def sessions_archive(session: str, **given: Any) -> None:
 @system_option
 @model_options
 @compaction_options
+@memory_options
 @store_options
 @output_options
 def serve(
@@ -220,6 +227,9 @@ def serve(
     from warren.transport.cli import serve as serving  # noqa: PLC0415 - help does without it
 
     serving.serve(gather(given), serving.Address(host, port, token_file, origin))
+
+
+cli.add_command(memory)
 
 
 @cli.command()

@@ -49,6 +49,8 @@ class FileSettings:
     max_duration: str | None = attrs.field(default=None, validator=_duration)
     max_tool_calls: int | None = attrs.field(default=None, validator=[positive, fits])
     max_steps: int | None = attrs.field(default=None, validator=[positive, fits])
+    memory: bool | None = None
+    embedder: str | None = None
     compaction: CompactionTable = attrs.field(factory=CompactionTable)
 
     def defaults(self) -> dict[str, Any]:

@@ -5,13 +5,21 @@ from typing import Any, Final
 
 import click
 
-from warren.errors import AgentError, CompactionDisabledError, ErrorCode, PersistenceDisabledError, WarrenError
+from warren.errors import (
+    AgentError,
+    CompactionDisabledError,
+    ErrorCode,
+    MemoryDisabledError,
+    PersistenceDisabledError,
+    WarrenError,
+)
 from warren.transport.cli import INTERRUPTED
 from warren.transport.cli.options import Mode
 from warren.transport.cli.streams import Streams
 
 PERSISTENCE_DISABLED: Final = "Session persistence is disabled (build without 'session-store')."
 COMPACTION_DISABLED: Final = "Session compaction is disabled (build without 'session-compaction')."
+MEMORY_DISABLED: Final = "Semantic memory is disabled (build without 'memory-store')."
 
 
 def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
@@ -61,6 +69,8 @@ def _canonical(error: WarrenError) -> str | None:
             return PERSISTENCE_DISABLED
         case CompactionDisabledError():
             return COMPACTION_DISABLED
+        case MemoryDisabledError():
+            return MEMORY_DISABLED
     return None
 
 

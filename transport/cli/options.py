@@ -14,6 +14,7 @@ from warren.budget import Budget
 from warren.compaction_config import CompactionConfig
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
+from warren.transport.embedders import BM25, BUILT_IN, OPENAI_PREFIX
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_STORE: Final = Path(".rkat")
@@ -46,6 +47,13 @@ def text_of(value: str) -> str:
 def folder_of(value: str) -> Path:
     """Return a folder. Raises click.BadParameter for a name that is not UTF-8: SQLite cannot open files there."""
     return Path(text_of(value))
+
+
+def embedder_of(value: str) -> str:
+    """Return the name of an embedder that there is. Raises click.BadParameter."""
+    if value in BUILT_IN or text_of(value).removeprefix(OPENAI_PREFIX).strip() not in ("", value):
+        return value
+    raise click.BadParameter(f"{value!r} is unknown; there are {', '.join(BUILT_IN)} and {OPENAI_PREFIX}MODEL.")
 
 
 def duration_of(value: str) -> float:
@@ -102,6 +110,8 @@ class Options:
         mode: how results and errors are shown.
         stream: whether the answer is written as it comes; None decides by whether stdout is a terminal.
         compaction: how contexts are compacted; None turns the capability off, as for commands that run no model.
+        memory: whether what is compacted away can be found again.
+        embedder: what makes the memory's vectors.
     """
 
     store: Path | None = DEFAULT_STORE
@@ -118,6 +128,8 @@ class Options:
     max_steps: int | None = None
     label: tuple[tuple[str, str], ...] = ()
     compaction: CompactionConfig | None = None
+    memory: bool = False
+    embedder: str = BM25
 
     @property
     def budget(self) -> Budget | None:
@@ -305,6 +317,21 @@ compaction_options: Final = _group(
         help="Tokens that a request may hold; by default what is known of the model.",
     ),
     option("--no-compaction", is_flag=True, help="Never summarise, however long a session gets."),
+)
+embedder_option: Final = option(
+    "--embedder",
+    type=embedder_of,
+    default=BM25,
+    metavar="NAME",
+    help=f"What makes the memory's vectors: {', '.join(BUILT_IN)} or {OPENAI_PREFIX}MODEL; {BM25}.",
+)
+memory_options: Final = _group(
+    option(
+        "--memory/--no-memory",
+        default=False,
+        help="Remember what is summarised away, so that the model can search it; off by default.",
+    ),
+    embedder_option,
 )
 system_option: Final = option("--system", type=text_of, metavar="TEXT", help="The session's system prompt.")
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")

@@ -2,23 +2,29 @@
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
 from warren.config import Config, StoreConfig
-from warren.errors import PersistenceDisabledError, SessionNotFoundError
+from warren.errors import MemoryDisabledError, PersistenceDisabledError, SessionNotFoundError
+from warren.memory import MemoryConfig
 from warren.service import SessionService
-from warren.transport.cli.failures import PERSISTENCE_DISABLED
+from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Mode, Options
 from warren.transport.embed import open_supervisor
+from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
 
 T = TypeVar("T")
+MEMORY_FOLDER: Final = "memory"
+"""Where a store has its memory."""
+MEMORY_FILE: Final = "memory.sqlite3"
+NEEDED_BY_MEMORY: Final = ("apsw", "numpy", "Stemmer", "usearch")
 
 
 def execute(work: Callable[[], Awaitable[T]], options: Options, *, log_level: int = logging.CRITICAL) -> T:
@@ -31,9 +37,18 @@ def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncCont
     """Open the runtime that the options ask for.
 
     With `stored` it has to have a store, which has to exist. Raises PersistenceDisabledError and SessionNotFoundError
-    where not, StoreError for a store that cannot be used.
+    where not, StoreError for a store that cannot be used, MemoryDisabledError where there is to be a memory and its
+    extra is missing, ProviderError where the memory's embedder does not answer.
     """
-    return open_supervisor(config_of(options, existing_store_of(options) if stored else store_of(options)))
+    return open_runtime(config_of(options, existing_store_of(options) if stored else store_of(options)))
+
+
+@asynccontextmanager
+async def open_runtime(config: Config) -> AsyncIterator[SessionService]:
+    """Open a runtime with the embedder that its memory names."""
+    name = None if config.memory is None else config.memory.embedder
+    async with open_embedder(name, os.environ) as embedder, open_supervisor(config, embedder=embedder) as service:
+        yield service
 
 
 def config_of(options: Options, store: StoreConfig | None) -> Config:
@@ -44,8 +59,19 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
         provider=options.provider,
         system_prompt=options.system,
         compaction=options.compaction,
+        memory=memory_of(options, store) if options.memory else None,
         max_tokens=options.max_tokens,
     )
+
+
+def memory_of(options: Options, store: StoreConfig | None) -> MemoryConfig:
+    """Return the settings of a store's memory; without a store it ends with the process.
+
+    Raises MemoryDisabledError where its extra is not installed.
+    """
+    if any(find_spec(name) is None for name in NEEDED_BY_MEMORY):
+        raise MemoryDisabledError(MEMORY_DISABLED)
+    return MemoryConfig(None if store is None else store.path / MEMORY_FOLDER, options.embedder)
 
 
 def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
@@ -76,6 +102,14 @@ def holds_store(folder: Path) -> bool:
 
     try:
         return (folder / FILE_NAME).exists()
+    except PermissionError:
+        return True  # opening it will say what is wrong
+
+
+def holds_memory(folder: Path) -> bool:
+    """Tell whether a store's folder has a memory."""
+    try:
+        return (folder / MEMORY_FOLDER / MEMORY_FILE).exists()
     except PermissionError:
         return True  # opening it will say what is wrong
 

@@ -13,10 +13,9 @@ from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import config_of, execute, store_of
+from warren.transport.cli.runtime import config_of, execute, open_runtime, store_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.turns import SIGNALS, die_of
-from warren.transport.embed import open_supervisor
 from warren.transport.process import tune_gc
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ async def _serve(config: Config, gateway: "GatewayConfig", address: Address) -> 
     stop = trio.CancelScope()
     async with trio.open_nursery() as listening:
         await listening.start(_listen, stop)
-        async with open_supervisor(config) as service:
+        async with open_runtime(config) as service:
             with stop:
                 async with trio.open_nursery() as serving:
                     try:

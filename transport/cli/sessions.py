@@ -2,15 +2,18 @@
 
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import click
 
 from warren import codec
+from warren.errors import MemoryDisabledError
 from warren.records import CompactionEntry
 from warren.service import SessionService
 from warren.transport.cli import tables
 from warren.transport.cli.ids import resolve
+from warren.transport.cli.memory import forget
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, holds_store, open_service, store_of
 from warren.transport.cli.streams import Streams
@@ -61,7 +64,16 @@ def delete_session(options: Options, name: str, *, ask: bool) -> None:
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
         name = _find(options, name)
         click.confirm(f"Delete session {name}?", abort=True, err=True)
-    _change(options, name, "deleted", lambda service: service.delete)
+    _change(options, name, "deleted", lambda service: partial(_delete, service, options))
+
+
+async def _delete(service: SessionService, options: Options, session_id: str) -> None:
+    """Delete a session and what is remembered of it."""
+    await service.delete(session_id)
+    try:
+        await forget(options, session_id)
+    except MemoryDisabledError as exc:
+        Streams().note(f"what is remembered of it stays: {exc.message}")
 
 
 def archive_session(options: Options, name: str) -> None:

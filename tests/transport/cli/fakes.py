@@ -11,6 +11,7 @@ import trio
 
 from warren.errors import AgentError, SessionNotRunningError, WarrenError
 from warren.events import Envelope, Event, RunStarted
+from warren.memory import MemoryHit
 from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent
 from warren.views import HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
@@ -134,6 +135,9 @@ class FakeService:
         self, session_id: str, *, after_seq: int | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:
         raise NotImplementedError(session_id, after_seq)
+
+    async def search_memory(self, query: str, **options: Any) -> tuple[MemoryHit, ...]:
+        raise NotImplementedError(query, options)
 
     async def archive(self, session_id: str) -> None:
         raise NotImplementedError(session_id)

@@ -1,0 +1,226 @@
+"""What a compaction discards is remembered before it leaves the context: all of it, once, and nothing else."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+import trio
+import trio.testing
+
+from tests.support.asking import ask
+from tests.support.compacting import Model, settings, summaries, talk
+from tests.support.faulty_store import Faults
+from tests.support.memories import (
+    MemoryFaults,
+    memory_in,
+    recall,
+    recalling,
+    recalling_model,
+    remembered,
+    results,
+)
+from tests.support.models import Emit, reply
+from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from warren.actors.service import Service
+from warren.compaction import SUMMARY_PREFIX
+from warren.config import Config
+from warren.errors import AgentError, StoreError
+from warren.events import CompactionCompleted, CompactionFailed
+from warren.messages import AssistantMessage, ToolResultsMessage, UserMessage
+from warren.model import ModelReply, ModelRequest
+from warren.storage import Commit
+
+pytestmark = pytest.mark.virtual_time
+
+
+@asynccontextmanager
+async def opened(
+    store: Path | None,
+    memory: Path | None,
+    faults: MemoryFaults | None = None,
+    *,
+    model: Model | None = None,
+    stored: Faults | None = None,
+    config: Config | None = None,
+) -> AsyncIterator[Service]:
+    """Open a runtime that compacts at 1,000 tokens and remembers."""
+    async with open_runtime(
+        model or recalling_model(),
+        store=store,
+        config=config or settings(),
+        faults=stored,
+        memory=memory_in(memory, faults),
+    ) as service:
+        yield service
+
+
+async def said_before_head(service: Service, session_id: str) -> dict[tuple[str, int], str]:
+    """Return what the user and the model said in front of the head, by session and position."""
+    page = await service.history(session_id, limit=1000)
+    head = page.compactions[-1].head if page.compactions else 0
+    rows = [(entry.position, entry.message) for entry in page.messages if entry.position < head]
+    texts = {at: said.content for at, said in rows if isinstance(said, UserMessage)}
+    texts |= {at: said.text for at, said in rows if isinstance(said, AssistantMessage) and said.text.strip()}
+    return {(session_id, at): text for at, text in texts.items()}
+
+
+async def test_all_that_was_said_before_the_head_is_remembered(store: Path | None, tmp_path: Path) -> None:
+    """After many compactions each message in front of the head is there once, at its place in the transcript."""
+    folder, faults = tmp_path / "memory", MemoryFaults()
+    async with opened(store, folder, faults) as service:
+        session_id = await new_session(service, system_prompt="Be brief.")
+        await talk(service, session_id, 17)
+        assert (await service.read(session_id)).state.compactions >= 3
+        expected = await said_before_head(service, session_id)
+    assert len(expected) > 20
+    assert remembered(folder) == expected
+    assert sum(faults.fresh) == len(expected)
+
+
+async def curt(request: ModelRequest, emit: Emit) -> ModelReply:
+    """Make a bad call of the tool, and do not repeat what came of it."""
+    if isinstance(request.messages[-1], ToolResultsMessage):
+        return reply("nothing found")
+    return await recalling(request, emit)
+
+
+async def test_only_what_was_said_is_remembered(tmp_path: Path) -> None:
+    """Neither the system prompt, nor results of tools, nor an older summary is worth remembering."""
+    folder, model = tmp_path / "memory", Model(answer=curt)
+    async with opened(tmp_path, folder, model=model) as service:
+        session_id = await new_session(service, system_prompt="SYSTEM instructions")
+        for _ in range(8):
+            await talk(service, session_id, 2)
+            await recall(service, session_id, query="question", limit="many")
+        assert results(await transcript(service, session_id))[0].content.startswith("bad arguments")
+        assert summaries(model.contexts[-1]) == ["SECRET summary"]
+    texts = remembered(folder).values()
+    assert "nothing found" in texts
+    for word in ("SYSTEM", "SECRET", SUMMARY_PREFIX[:20], "bad arguments"):
+        assert not [text for text in texts if word in text]
+
+
+async def test_the_head_waits_for_the_memory(store: Path | None, tmp_path: Path) -> None:
+    """While the memory still takes in what is discarded the context is the old one; then it is the new one."""
+    folder, faults, recorder = tmp_path / "memory", MemoryFaults(gate=trio.Event()), Recorder()
+    async with opened(store, folder, faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        await talk(service, session_id, 4)
+        turn = ask(nursery, service.start_turn, session_id, "go on", on_event=recorder)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(faults.given) == 1
+        assert not recorder.only(CompactionCompleted)
+        assert (await service.read(session_id)).state.compactions == 0
+        assert not remembered(folder)
+        assert faults.gate is not None
+        faults.gate.set()
+        await turn.value()
+        assert len(recorder.only(CompactionCompleted)) == 1
+        assert remembered(folder) == await said_before_head(service, session_id)
+
+
+async def test_a_memory_that_refuses(store: Path | None, tmp_path: Path) -> None:
+    """A refusal ends the compaction as failed and changes nothing; the next attempt remembers everything once."""
+    folder, model, recorder = tmp_path / "memory", recalling_model(), Recorder()
+    faults = MemoryFaults(refuse=StoreError("no space left", cause="disk_full"))
+    async with opened(store, folder, faults, model=model) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 6, on_event=recorder)
+        assert {event.reason for event in recorder.only(CompactionFailed)} == {"session_store_error"}
+        assert list(model.contexts[-1]) == (await transcript(service, session_id))[:-1]
+        assert not remembered(folder)
+        faults.refuse = None
+        await talk(service, session_id, 1, on_event=recorder)
+        assert len(recorder.only(CompactionCompleted)) == 1
+        assert remembered(folder) == await said_before_head(service, session_id)
+
+
+async def test_a_refusal_by_the_store_after_the_memory(tmp_path: Path) -> None:
+    """What was remembered before the store refused the new head is not taken in again by the next attempt."""
+    folder, faults, recorder = tmp_path / "memory", MemoryFaults(), Recorder()
+    stored = Faults(refuse_kinds=(Commit,))
+    async with opened(tmp_path, folder, faults, stored=stored) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 4)
+        stored.refuse, stored.refusals = apsw.FullError("disk full"), 1
+        await talk(service, session_id, 1, on_event=recorder)
+        assert len(recorder.only(CompactionFailed)) == 1
+        early = remembered(folder)
+        assert early
+        await talk(service, session_id, 1, on_event=recorder)
+        assert len(recorder.only(CompactionCompleted)) == 1
+        expected = await said_before_head(service, session_id)
+    assert remembered(folder) == expected
+    assert early.items() <= expected.items()
+    assert faults.fresh == [len(early), len(expected) - len(early)]
+
+
+async def test_the_process_ends_between_memory_and_store(tmp_path: Path) -> None:
+    """What a process remembered whose compaction was never stored is there once after the next one's compaction."""
+    folder, first, second = tmp_path / "memory", MemoryFaults(), MemoryFaults()
+    stored = Faults(refuse_kinds=(Commit,))
+    async with opened(tmp_path, folder, first, stored=stored) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 4)
+        stored.refuse = apsw.IOError("the disk is gone")
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "lost")
+    early = remembered(folder)
+    assert early
+    async with opened(tmp_path, folder, second) as service:
+        await talk(service, session_id, 2)
+        expected = await said_before_head(service, session_id)
+    assert remembered(folder) == expected
+    assert "lost" not in expected.values()
+    assert sum(second.fresh) == len(expected) - len(early)
+
+
+@pytest.mark.parametrize("crash", ["crash_before", "crash_after"])
+async def test_a_crash_of_the_memory_amid_a_compaction(store: Path | None, tmp_path: Path, crash: str) -> None:
+    """The turn goes on with the old context; the memory is opened anew; the next attempt remembers once."""
+    folder, faults, recorder = tmp_path / "memory", MemoryFaults(), Recorder()
+    setattr(faults, crash, 1)
+    async with opened(store, folder, faults) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 5, on_event=recorder)
+        assert len(recorder.only(CompactionFailed)) == 1
+        await talk(service, session_id, 1, on_event=recorder)
+        assert faults.opened == 2
+        assert len(recorder.only(CompactionCompleted)) == 1
+        assert remembered(folder) == await said_before_head(service, session_id)
+
+
+async def test_an_interrupt_while_the_memory_takes_in(store: Path | None, tmp_path: Path) -> None:
+    """The turn ends at once, what it had sent to the memory is remembered all the same, and later not again."""
+    folder, faults = tmp_path / "memory", MemoryFaults(gate=trio.Event())
+    async with opened(store, folder, faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        await talk(service, session_id, 4)
+        turn = ask(nursery, service.start_turn, session_id, "go on")
+        await trio.testing.wait_all_tasks_blocked()
+        await service.interrupt(session_id)
+        assert (await turn.failure(AgentError)).cause == "cancelled"
+        assert faults.gate is not None
+        faults.gate.set()
+        await talk(service, session_id, 2)
+        expected = await said_before_head(service, session_id)
+        assert remembered(folder) == expected
+        assert sum(faults.fresh) == len(expected)
+
+
+async def test_one_session_waits_for_no_memory_but_its_own_compaction(tmp_path: Path) -> None:
+    """While the memory is held up by one session's compaction another session goes on, and a search is answered."""
+    faults = MemoryFaults(gate=trio.Event())
+    async with opened(tmp_path, None, faults) as service, trio.open_nursery() as nursery:
+        slow, quick = await new_session(service), await new_session(service)
+        await talk(service, slow, 4)
+        turn = ask(nursery, service.start_turn, slow, "go on")
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(1):
+            await talk(service, quick, 3)
+            assert await service.search_memory("question", scope="project") == ()
+        assert not turn.ended.is_set()
+        assert faults.gate is not None
+        faults.gate.set()

@@ -1,0 +1,338 @@
+"""The memory's actor: crashes and restarts, its index, its end, and what the service says of it."""
+
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from tests.support.asking import ask
+from tests.support.compacting import settings, talk
+from tests.support.faulty_store import CrashError, Faults, FaultyStore
+from tests.support.memories import MemoryFaults, memory_in, recalling_model, remembered
+from tests.support.models import FunctionModel, OneModel, stuck
+from tests.support.runtime import new_session, open_runtime
+from warren.actors.memory import RETRY_AFTER, MemoryActor
+from warren.actors.runtime import open_service
+from warren.actors.service import Service
+from warren.actors.supervision import ActorFailedError
+from warren.config import Config, Intensity, StoreConfig
+from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError, StoreError
+from warren.memory import MAX_HITS, MemoryEntry
+from warren.storage import Store, inline_runner
+
+pytestmark = pytest.mark.virtual_time
+
+
+def memory_of(service: Service) -> MemoryActor:
+    """Return the runtime's memory."""
+    memory = service._supervisor.shared.memory  # noqa: SLF001 - surfaces reach it the same way
+    assert memory is not None
+    return memory
+
+
+def entry(at: int, text: str = "the lynx is called Magda", session_id: str = "s") -> MemoryEntry:
+    """Return something to remember."""
+    return MemoryEntry(session_id, at, 1, text, datetime.now(UTC))
+
+
+# -- crashes
+
+
+async def test_a_crash_refuses_what_waited_and_the_memory_is_opened_anew(tmp_path: Path) -> None:
+    """Whoever waited is told that nothing is confirmed; then everything works, and what was stored is there."""
+    faults = MemoryFaults()
+    async with open_runtime(recalling_model(), memory=memory_in(tmp_path, faults)) as service:
+        memory = memory_of(service)
+        assert await memory.add([entry(0)]) == 1
+        faults.crash_before = 1
+        with pytest.raises(StoreError) as caught:
+            await memory.add([entry(1)])
+        assert caught.value.cause == "crash"
+        assert await memory.add([entry(0), entry(1)]) == 1
+        assert len(await service.search_memory("lynx", scope="project")) == 2
+        assert faults.opened == 2
+        assert faults.told == ["memory closes"]
+
+
+async def test_what_a_batch_had_done_before_its_crash_stays_answered(tmp_path: Path) -> None:
+    """Of entries that wait together those that were taken in before the crash are confirmed."""
+    faults = MemoryFaults(gate=trio.Event())
+    async with open_runtime(memory=memory_in(tmp_path, faults)) as service, trio.open_nursery() as nursery:
+        memory = memory_of(service)
+        held = ask(nursery, memory.add, [entry(0)])
+        await trio.testing.wait_all_tasks_blocked()
+        early = ask(nursery, memory.add, [entry(1)])
+        await trio.testing.wait_all_tasks_blocked()
+        late = ask(nursery, memory.add, [entry(2)])
+        await trio.testing.wait_all_tasks_blocked()
+        assert faults.gate is not None
+        faults.gate.set()
+        assert await held.value() == 1
+        faults.crash_after = 1
+        assert (await early.failure(StoreError)).cause == "crash"
+        assert (await late.failure(StoreError)).cause == "crash"
+        assert await memory.add([entry(1), entry(2)]) == 1
+
+
+async def test_a_search_during_a_restart_waits(tmp_path: Path) -> None:
+    """While the memory takes ten seconds to come back a search waits; then it finds what was stored."""
+    faults = MemoryFaults()
+    async with open_runtime(memory=memory_in(tmp_path, faults)) as service, trio.open_nursery() as nursery:
+        memory = memory_of(service)
+        await memory.add([entry(0)])
+        faults.crash_before, faults.open_delay = 1, 10
+        with pytest.raises(StoreError):
+            await memory.add([entry(1)])
+        search = ask(nursery, service.search_memory, "lynx", scope="project")
+        assert len(await search.value()) == 1
+        assert 9 < search.took < 11
+
+
+async def test_an_opening_that_crashes_is_tried_again(tmp_path: Path) -> None:
+    """A restart that crashes once more counts as another crash; those who wait go on waiting."""
+    faults = MemoryFaults()
+    async with open_runtime(memory=memory_in(tmp_path, faults)) as service:
+        memory = memory_of(service)
+        await memory.add([entry(0)])
+        faults.crash_before, faults.crash_open = 1, 2
+        with pytest.raises(StoreError):
+            await memory.add([entry(1)])
+        assert len(await service.search_memory("lynx", scope="project")) == 1
+
+
+async def test_past_the_intensity_the_runtime_stops_with_the_cause(tmp_path: Path) -> None:
+    """A memory that crashes too often ends the runtime; the last crash is the cause."""
+    faults, config = MemoryFaults(), Config(intensity=Intensity(2, 10))
+
+    async def until_it_stops() -> None:
+        async with open_runtime(config=config, memory=memory_in(tmp_path, faults)) as service:
+            faults.crash_before = 3
+            for _ in range(3):
+                with pytest.raises(StoreError):
+                    await memory_of(service).add([entry(0)])
+            await trio.sleep_forever()
+
+    with pytest.raises(ActorFailedError, match="memory") as caught:
+        await until_it_stops()
+    assert isinstance(caught.value.__cause__, CrashError)
+
+
+async def test_crashes_far_apart_are_survived(tmp_path: Path) -> None:
+    """Crashes that are further apart than the intensity's period never add up."""
+    faults, config = MemoryFaults(), Config(intensity=Intensity(1, 10))
+    async with open_runtime(config=config, memory=memory_in(tmp_path, faults)) as service:
+        memory = memory_of(service)
+        for _ in range(5):
+            faults.crash_before = 1
+            with pytest.raises(StoreError):
+                await memory.add([entry(0)])
+            await trio.sleep(11)
+        assert await memory.add([entry(0)]) == 1
+
+
+# -- the index
+
+
+@pytest.mark.parametrize(
+    "error", [StoreError("locked"), OSError(28, "No space left on device"), RuntimeError("the graph is broken")]
+)
+async def test_an_index_that_cannot_be_brought_forward(tmp_path: Path, error: Exception) -> None:
+    """The index is a cache: while it cannot follow, the runtime runs on, and so do the memory and its searches."""
+    faults = MemoryFaults(refuse_catch_up=error, behind=True)
+    async with open_runtime(recalling_model(), memory=memory_in(tmp_path, faults)) as service:
+        await trio.testing.wait_all_tasks_blocked()
+        memory = memory_of(service)
+        assert await memory.add([entry(0)]) == 1
+        assert len(await service.search_memory("lynx", scope="project")) == 1
+        faults.refuse_catch_up = None
+        await memory.add([entry(1)])
+        await trio.testing.wait_all_tasks_blocked()
+        assert faults.caught_up == 1
+
+
+async def test_an_index_that_could_not_be_brought_forward_is_tried_again(tmp_path: Path) -> None:
+    """What kept the index behind, such as a server of vectors that was down, is tried again without being asked."""
+    faults = MemoryFaults(refuse_catch_up=StoreError("not now"), behind=True)
+    async with open_runtime(memory=memory_in(tmp_path, faults)):
+        await trio.sleep(RETRY_AFTER * 2.5)
+        faults.refuse_catch_up = None
+        await trio.sleep(RETRY_AFTER)
+        assert faults.caught_up == 1
+        await trio.sleep(RETRY_AFTER * 10)
+        assert faults.caught_up == 1
+
+
+async def test_work_that_comes_while_the_index_is_brought_forward(tmp_path: Path) -> None:
+    """What is taken in at the last moment of bringing the index forward is followed as well, with no further call."""
+    faults = MemoryFaults(behind=True, catch_up_gate=trio.Event())
+    async with open_runtime(memory=memory_in(tmp_path, faults)) as service:
+        await trio.testing.wait_all_tasks_blocked()
+        memory = memory_of(service)
+        await memory.add([entry(at) for at in range(200)])
+        store = await memory.reader()
+        assert faults.catch_up_gate is not None
+        faults.catch_up_gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await store.stats()).behind == 0
+
+
+async def test_a_restarted_memory_goes_on_with_its_index(tmp_path: Path) -> None:
+    """An index that was behind when the memory crashed is brought forward after the restart, with no further call."""
+    faults = MemoryFaults(behind=True, refuse_catch_up=StoreError("the disk is slow"))
+    async with open_runtime(memory=memory_in(tmp_path, faults)) as service:
+        await trio.testing.wait_all_tasks_blocked()
+        faults.crash_before = 1
+        with pytest.raises(StoreError):
+            await memory_of(service).add([entry(0)])
+        faults.refuse_catch_up = None
+        await trio.testing.wait_all_tasks_blocked()
+        assert faults.opened == 2
+        assert faults.caught_up == 1
+
+
+# -- the beginning and the end
+
+
+class Telling(FaultyStore):
+    """A store that tells when it closes."""
+
+    told: list[str]
+
+    async def aclose(self, *, clean: bool = True) -> None:
+        self.told.append("storage closes")
+        await super().aclose(clean=clean)
+
+
+async def test_sessions_end_before_the_memory_and_the_memory_before_storage(tmp_path: Path) -> None:
+    """A turn that runs at the end is stored and notified first; then the memory closes, then the store."""
+    faults = MemoryFaults()
+
+    async def open_store() -> Store:
+        store = await Telling.prepared(StoreConfig(tmp_path), Faults(), inline_runner)
+        store.told = faults.told
+        return store
+
+    providers: Any = OneModel(FunctionModel(stuck))
+    opened = open_service(
+        Config(model="test"), providers, open_store=open_store, open_memory=memory_in(tmp_path / "memory", faults)
+    )
+    async with trio.open_nursery() as nursery:
+        async with opened as service:
+            session_id = await new_session(service)
+            turn = ask(nursery, service.start_turn, session_id, "go on")
+            nursery.start_soon(_tell, turn.ended, faults.told)
+            await trio.testing.wait_all_tasks_blocked()
+        await turn.failure(AgentError)
+    assert faults.told == ["turn ended", "memory closes", "storage closes"]
+
+
+async def _tell(ended: trio.Event, told: list[str]) -> None:
+    await ended.wait()
+    told.append("turn ended")
+
+
+async def test_what_waits_at_the_end_is_taken_in(tmp_path: Path) -> None:
+    """A compaction that waits for the memory while the runtime ends leaves what it sent in the memory."""
+    faults = MemoryFaults(gate=trio.Event())
+    async with trio.open_nursery() as nursery:
+        async with open_runtime(
+            recalling_model(), store=tmp_path, config=settings(), memory=memory_in(tmp_path / "m", faults)
+        ) as service:
+            session_id = await new_session(service)
+            await talk(service, session_id, 4)
+            turn = ask(nursery, service.start_turn, session_id, "go on")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(_open_later, faults)
+        await turn.failure(AgentError)
+    assert len(remembered(tmp_path / "m")) == faults.fresh[0] > 0
+
+
+async def _open_later(faults: MemoryFaults) -> None:
+    await trio.sleep(1)
+    assert faults.gate is not None
+    faults.gate.set()
+
+
+async def test_a_memory_that_cannot_be_opened(tmp_path: Path) -> None:
+    """The error comes out as it is, and storage is closed in order: it can be opened again at once."""
+    opener = memory_in(tmp_path / "memory", MemoryFaults(crash_open=1))
+    with pytest.raises(CrashError):
+        async with open_runtime(recalling_model(), store=tmp_path, memory=opener):
+            pytest.fail("it opened")
+    async with open_runtime(recalling_model(), store=tmp_path) as service:
+        await service.create_session("hello")
+
+
+async def test_after_the_end_everything_is_refused(tmp_path: Path) -> None:
+    """Whoever kept the memory beyond its runtime gets an error, and does not wait for ever."""
+    async with open_runtime(memory=memory_in(tmp_path)) as service:
+        memory = memory_of(service)
+    for call in (
+        partial(memory.add, [entry(0)]),
+        partial(memory.forget, "s"),
+        partial(memory.search, "lynx", limit=1, session_id=None),
+    ):
+        with trio.fail_after(1), pytest.raises(StoreError) as caught:
+            await call()
+        assert caught.value.cause == "closed"
+    with pytest.raises(AgentError):
+        await service.search_memory("lynx", scope="project")
+
+
+# -- the service
+
+
+async def test_without_a_memory_a_search_is_disabled(store: Path | None) -> None:
+    """A search says that there is no memory; deleting and compacting work as ever."""
+    async with open_runtime(recalling_model(), store=store, config=settings()) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 6)
+        with pytest.raises(MemoryDisabledError):
+            await service.search_memory("lynx", session_id=session_id)
+        assert (await service.read(session_id)).state.compactions
+        assert not service.capabilities().memory_store
+
+
+BAD = {
+    "$.query": [{"query": ""}, {"query": " \n"}, {"query": 5}, {"query": "\ud800"}],
+    "$.scope": [{"scope": "world"}, {"scope": None}],
+    "$.session_id": [{"session_id": None}, {"session_id": 5}, {"session_id": "\ud800"}],
+    "$.limit": [{"limit": 0}, {"limit": -1}, {"limit": MAX_HITS + 1}, {"limit": "5"}, {"limit": True}],
+}
+
+
+@pytest.mark.parametrize(("path", "change"), [(path, change) for path in BAD for change in BAD[path]])
+async def test_a_search_that_cannot_be(path: str, change: dict[str, Any]) -> None:
+    """Each bad parameter is an error that names it."""
+    async with open_runtime(memory=memory_in(None)) as service:
+        search: Any = service.search_memory
+        with pytest.raises(InvalidParamsError) as caught:
+            await search(**{"query": "lynx", "session_id": "s", **change})
+        assert caught.value.details["path"] == path
+
+
+async def test_a_search_by_a_client(store: Path | None) -> None:
+    """A client searches one session, known or not, or all of them; it gets no more than it asked for."""
+    async with open_runtime(store=store, memory=memory_in(None)) as service:
+        memory = memory_of(service)
+        await memory.add([entry(at, session_id=name) for name in ("a", "b") for at in range(15)])
+        assert {hit.session_id for hit in await service.search_memory("lynx", session_id="a", limit=20)} == {"a"}
+        assert len(await service.search_memory("lynx", session_id="a")) == 5
+        assert len(await service.search_memory("lynx", scope="project", limit=MAX_HITS)) == MAX_HITS
+        assert await service.search_memory("lynx", session_id="unknown") == ()
+        assert await service.search_memory("heron", scope="project") == ()
+
+
+async def test_without_compaction_nothing_is_remembered(store: Path | None, tmp_path: Path) -> None:
+    """A memory beside sessions that never compact takes nothing in by itself, and what a host adds is found."""
+    folder = tmp_path / "memory"
+    async with open_runtime(recalling_model(), store=store, memory=memory_in(folder)) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 8)
+        assert not remembered(folder)
+        await memory_of(service).add([entry(0, session_id=session_id)])
+        assert len(await service.search_memory("lynx", session_id=session_id)) == 1

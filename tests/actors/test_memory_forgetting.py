@@ -1,0 +1,157 @@
+"""What is deleted is forgotten, for good; what is archived is not."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+import trio
+import trio.testing
+
+from tests.support.asking import ask
+from tests.support.compacting import settings, talk
+from tests.support.memories import MemoryFaults, memory_in, recalling_model, remembered
+from tests.support.runtime import new_session, open_runtime
+from warren.actors.service import Service
+from warren.errors import AgentError, PersistenceDisabledError, SessionNotFoundError, StoreError
+from warren.messages import UserMessage
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def talkative(service: Service) -> str:
+    """Return a session that has left something in the memory."""
+    session_id = await new_session(service)
+    await talk(service, session_id, 6)
+    assert await service.search_memory("question", session_id=session_id)
+    return session_id
+
+
+async def found(service: Service, session_id: str) -> bool:
+    """Tell whether anything of a session is found, in its own scope or in the project's."""
+    own = await service.search_memory("question", session_id=session_id, limit=20)
+    everywhere = await service.search_memory("question", scope="project", limit=20)
+    return bool(own) or session_id in {hit.session_id for hit in everywhere}
+
+
+@pytest.mark.parametrize("live", [True, False])
+async def test_a_deleted_session_is_forgotten(tmp_path: Path, live: bool) -> None:  # noqa: FBT001
+    """Nothing of it is found any more, also not by the next process; another session's memories stay."""
+    folder = tmp_path / "memory"
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder)) as service:
+        gone, stays = await talkative(service), await talkative(service)
+        if live:
+            await service.delete(gone)
+            assert not await found(service, gone)
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder)) as service:
+        if not live:
+            await service.delete(gone)
+        assert not await found(service, gone)
+        assert await found(service, stays)
+    assert {session_id for session_id, _ in remembered(folder)} == {stays}
+
+
+async def test_an_archived_session_is_remembered(tmp_path: Path) -> None:
+    """What an archived session left is found as before."""
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(None)) as service:
+        session_id = await talkative(service)
+        await service.archive(session_id)
+        assert await found(service, session_id)
+
+
+async def test_deleting_twice_forgets_what_was_left(tmp_path: Path) -> None:
+    """Where the memory refused the first time nothing claims that it forgot; the second delete forgets."""
+    faults = MemoryFaults(refuse_forget=StoreError("locked", cause="locked"))
+    async with open_runtime(
+        recalling_model(), store=tmp_path, config=settings(), memory=memory_in(None, faults)
+    ) as service:
+        session_id = await talkative(service)
+        with pytest.raises(StoreError, match="locked"):
+            await service.delete(session_id)
+        assert await found(service, session_id)
+        faults.refuse_forget = None
+        await service.delete(session_id)
+        assert not await found(service, session_id)
+        await service.delete(session_id)
+        with pytest.raises(SessionNotFoundError):
+            await service.start_turn(session_id, "are you there?")
+
+
+async def test_a_process_that_ended_between_store_and_memory(tmp_path: Path) -> None:
+    """A session that is deleted in the store and still remembered is forgotten by another delete."""
+    folder = tmp_path / "memory"
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder)) as service:
+        session_id = await talkative(service)
+    async with open_runtime(recalling_model(), store=tmp_path) as service:
+        await service.delete(session_id)
+    async with open_runtime(recalling_model(), store=tmp_path, memory=memory_in(folder)) as service:
+        assert await found(service, session_id)
+        await service.delete(session_id)
+        assert not await found(service, session_id)
+
+
+async def test_a_damaged_session_is_forgotten(tmp_path: Path) -> None:
+    """A session that cannot be loaded any more can be deleted, and its memories go with it."""
+    folder = tmp_path / "memory"
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder)) as service:
+        session_id = await talkative(service)
+    damage(tmp_path, session_id)
+    async with open_runtime(recalling_model(), store=tmp_path, memory=memory_in(folder)) as service:
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "go on")
+        await service.delete(session_id)
+        assert not await found(service, session_id)
+
+
+def damage(folder: Path, session_id: str) -> None:
+    """Put something into the session's row that is no JSON."""
+    (file,) = folder.glob("*.sqlite3")
+    db = apsw.Connection(str(file))
+    db.execute("UPDATE sessions SET details = 'no JSON' WHERE session_id = ?", (session_id,))
+    assert db.changes() == 1
+    db.close()
+
+
+async def test_nothing_is_taken_in_after_the_delete(tmp_path: Path) -> None:
+    """Messages that come to the memory after their session was deleted are refused and not stored."""
+    folder = tmp_path / "memory"
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder)) as service:
+        session_id = await talkative(service)
+        supervisor = service._supervisor  # noqa: SLF001 - what comes late comes from within
+        actor, memory = supervisor.find(session_id), supervisor.shared.memory
+        assert actor is not None
+        assert actor.record is not None
+        assert memory is not None
+        record = actor.record
+        await service.delete(session_id)
+        with pytest.raises(SessionNotFoundError):
+            await memory.remember(session_id, record, 100, [UserMessage("a late question")])
+        assert not await found(service, session_id)
+    assert not remembered(folder)
+
+
+async def test_a_delete_amid_a_compaction(tmp_path: Path) -> None:
+    """What is on its way into the memory when the session is deleted is forgotten as well."""
+    folder, faults = tmp_path / "memory", MemoryFaults(gate=trio.Event())
+    async with (
+        open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder, faults)) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        await talk(service, session_id, 4)
+        turn = ask(nursery, service.start_turn, session_id, "go on")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(service.delete, session_id)
+        await turn.failure(AgentError)
+        assert faults.gate is not None
+        faults.gate.set()
+    assert faults.fresh[0] > 0
+    assert not remembered(folder)
+
+
+async def test_without_a_store_nothing_is_deleted() -> None:
+    """Delete says that nothing is stored, and the memory keeps what it has."""
+    async with open_runtime(recalling_model(), config=settings(), memory=memory_in(None)) as service:
+        session_id = await talkative(service)
+        with pytest.raises(PersistenceDisabledError):
+            await service.delete(session_id)
+        assert await found(service, session_id)

@@ -1,0 +1,332 @@
+"""The memory as a user meets it: real processes, a real store."""
+
+import json
+import signal
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from tests.transport.cli.process import WITHOUT, Cli, one_line
+from tests.transport.cli.test_compaction import LONG, OFTEN, shown
+from tests.transport.cli.test_serve import connected, serve
+from tests.transport.cli.test_terminal import Terminal, terminal
+from tests.transport.providers.server import serve as serve_http
+from tests.transport.providers.test_embeddings import Server
+from warren.errors import InvalidParamsError
+from warren.transport.cli.memory_lines import Told, Wanted, read_lines
+
+__all__ = ["terminal"]  # the fixture
+
+DISABLED = "Semantic memory is disabled (build without 'memory-store').\n"
+DOORS = "the doors of the north wing are blue"
+FAILED = "the deployment failed on friday"
+
+
+def lines(*values: object) -> bytes:
+    """Return JSON lines."""
+    return "".join(json.dumps(value) + "\n" for value in values).encode()
+
+
+def known(cli: Cli) -> None:
+    """Remember two texts, of two sessions."""
+    ended = cli.run(
+        "memory", "add", stdin=lines({"content": DOORS}, {"content": FAILED, "session_id": "s2", "turn": 4})
+    )
+    assert (ended.code, ended.out, ended.err) == (0, "added 2 of 2\n", "")
+
+
+def found(cli: Cli, *args: str, **env: str) -> list[Any]:
+    """Return the hits of a search."""
+    hits: list[Any] = cli.run("memory", "search", *args, "--output", "json", env=env).data["hits"]
+    return hits
+
+
+def talk(cli: Cli, *args: str, **env: str) -> str:
+    """Hold a conversation whose first exchange is summarised away; return its id."""
+    model = cli.script({"text": "short"})
+    common = ("-m", model, *OFTEN, *args)
+    session: str = cli.run("run", f"{DOORS} {LONG}", "--output", "json", *common, env=env).data["session_id"]
+    for text in ("second", "third"):
+        ended = cli.run("resume", session, f"{text} {LONG}", *common, env=env)
+        assert ended.code == 0, ended.err
+    return session
+
+
+def test_what_is_summarised_away_is_found(cli: Cli) -> None:
+    """With --memory the text of a compacted exchange is found by its words, with the session it comes from."""
+    session = talk(cli, "--memory")
+    assert shown(cli, session)["state"]["compactions"] > 0
+    hit = found(cli, "blue doors")[0]
+    assert (DOORS in hit["content"], hit["session_id"]) == (True, session)
+    for name in (session, session[-8:], "last"):
+        assert found(cli, "blue doors", "--session", name) == [hit]
+    assert found(cli, "blue doors", "--session", "another") == []
+
+
+def test_the_memory_is_off_by_default(cli: Cli) -> None:
+    """Without --memory, or with --no-memory against the environment, nothing is remembered and no folder is made."""
+    session = talk(cli)
+    assert shown(cli, session)["state"]["compactions"] > 0
+    cli.run("resume", session, f"x {LONG}", "--no-memory", *OFTEN, env={"WARREN_MEMORY": "1"})
+    assert not (cli.folder / ".rkat" / "memory").exists()
+
+
+@pytest.mark.parametrize(("option", "file"), [("1", ""), ("", "memory = true\nembedder = 'bag-of-words'\n")])
+def test_it_is_turned_on_from_afar(cli: Cli, option: str, file: str) -> None:
+    """A variable or the configuration file does what the option does."""
+    (cli.folder / ".rkat").mkdir()
+    (cli.folder / ".rkat" / "config.toml").write_text(file)
+    assert cli.run("run", "hi", env={"WARREN_MEMORY": option} if option else {}).code == 0
+    assert (cli.folder / ".rkat" / "memory" / "memory.sqlite3").exists()
+    stats = cli.run("memory", "stats", "--output", "json").data
+    assert stats["embedder"] == ("bag-of-words" if file else "bm25")
+
+
+def test_a_deleted_session_is_forgotten(cli: Cli) -> None:
+    """Deleting a session drops its memories and keeps those of others; nothing is made where nothing was."""
+    session = talk(cli, "--memory")
+    known(cli)
+    assert cli.run("sessions", "delete", session).code == 0
+    assert [hit["session_id"] for hit in found(cli, "blue doors")] == ["added"]
+    cli.run("run", "x", "--store", "plain")
+    assert cli.run("sessions", "delete", "last", "--store", "plain").code == 0
+    assert not (cli.folder / "plain" / "memory").exists()
+
+
+def test_search(cli: Cli) -> None:
+    """Piped, a hit is a line of score, session, turn and text, and nothing found is said on stderr."""
+    known(cli)
+    score, *rest = cli.run("memory", "search", "deployed").out.removesuffix("\n").split("\t")
+    assert (rest, 0.5 < float(score) <= 1) == (["s2", "4", FAILED], True)
+    ended = cli.run("memory", "search", "zebra")
+    assert (ended.code, ended.out, ended.err) == (0, "", "nothing found\n")
+    assert found(cli, "doors", "--session", "s2", "--scope", "project")
+    assert len(found(cli, "the doors of friday")) == 2
+    assert len(found(cli, "the doors of friday", "--limit", "1")) == 1
+
+
+def test_search_in_a_batch(cli: Cli) -> None:
+    """Each query's line is answered by a line with its hits; what a line leaves out is as the options say."""
+    known(cli)
+    queries = lines(
+        {"query": "doors friday"},
+        {"query": "doors friday", "limit": 1},
+        {"query": "doors friday", "session_id": "s2"},
+        {"query": "doors friday", "session_id": "s2", "scope": "project"},
+        {"query": "zebra"},
+    )
+    ended = cli.run("memory", "search", "--batch", stdin=queries + b"\n")
+    answers = [[hit["session_id"] for hit in json.loads(line)] for line in ended.out.splitlines()]
+    assert [len(answer) for answer in answers] == [2, 1, 1, 2, 0]
+    assert answers[2] == ["s2"]
+    assert set(json.loads(ended.out.splitlines()[0])[0]) == {"content", "score", "session_id", "turn"}
+    one = cli.run("memory", "search", "--batch", "--session", "s2", "--limit", "1", stdin=queries)
+    assert [len(json.loads(line)) for line in one.out.splitlines()] == [1, 1, 1, 1, 0]
+
+
+def test_a_batch_answers_as_it_is_asked(cli: Cli) -> None:
+    """A program may wait for each answer before it asks again."""
+    known(cli)
+    running = cli.start("memory", "search", "--batch")
+    assert running.process.stdin is not None
+    for _ in range(2):
+        running.process.stdin.write(lines({"query": "doors"}))
+        running.process.stdin.flush()
+        assert DOORS in running.read_until("]\n")
+    assert running.end().code == 0
+
+
+BROKEN = [(b"nonsense", "$", "is not JSON"), (b"\xff", "$", "is not JSON"), (b"[1]", "$", "must be an object")]
+BAD_QUERIES = [
+    (b"{}", "$.query", "is required"),
+    (b'{"query": " "}', "$.query", "must not be empty"),
+    (b'{"query": 1}', "$.query", "must be a string"),
+    (b'{"query": "x", "limit": 21}', "$.limit", "must be from 1 to 20"),
+    (b'{"query": "x", "limit": "1"}', "$.limit", "must be an integer"),
+    (b'{"query": "x", "scope": "world"}', "$.scope", "must be one of"),
+    (b'{"query": "x", "k": 1}', "$.k", "is not a known field"),
+]
+BAD_TEXTS = [
+    (b"{}", "$.content", "is required"),
+    (b'{"content": "\\t"}', "$.content", "must not be empty"),
+    (b'{"content": 1}', "$.content", "must be a string"),
+    (b'{"content": "x", "session_id": ""}', "$.session_id", "must not be empty"),
+    (b'{"content": "x", "turn": -1}', "$.turn", "must be 0 or above"),
+    (b'{"content": "x", "turn": 9223372036854775808}', "$.turn", "must be at most"),
+    (b'{"content": "x", "sesion_id": "s"}', "$.sesion_id", "is not a known field"),
+]
+BAD_LINES = [(Wanted, *case) for case in (*BROKEN, *BAD_QUERIES)] + [(Told, *case) for case in (*BROKEN, *BAD_TEXTS)]
+
+
+@attrs.define
+class Given:
+    """Lines in a test's hand."""
+
+    waiting: list[bytes]
+
+    async def next(self) -> bytes | None:
+        await trio.lowlevel.checkpoint()
+        return self.waiting.pop(0) if self.waiting else None
+
+
+@pytest.mark.parametrize(("kind", "line", "path", "problem"), BAD_LINES)
+async def test_a_bad_line(kind: type[Told | Wanted], line: bytes, path: str, problem: str) -> None:
+    """It is refused by its line, blank ones counted, and by its field."""
+    with pytest.raises(InvalidParamsError) as caught:
+        async with aclosing(read_lines(Given([b"", line]), kind)) as read:
+            await anext(read)
+    assert caught.value.path == path
+    assert caught.value.message.startswith("line 2: ")
+    assert problem in caught.value.message
+
+
+def test_a_bad_query_ends_a_batch(cli: Cli) -> None:
+    """The hits of the lines before it are there, then an error with its line and field."""
+    known(cli)
+    given = lines({"query": "doors"}, {"query": "x", "scope": "session"}, {"query": "doors"})
+    ended = cli.run("memory", "search", "--batch", stdin=given)
+    assert (ended.code, ended.out.count("\n"), ended.err.count("\n")) == (2, 1, 1)
+    assert "line 2: session_id: is required" in ended.err
+
+
+def test_a_bad_text_ends_an_input(cli: Cli) -> None:
+    """It is refused by line and field; the lines before it are remembered, those behind it are not."""
+    given = lines({"content": DOORS}, {"content": 1}, {"content": FAILED})
+    error = one_line(cli.run("memory", "add", stdin=given), 2)
+    assert "line 2: content: must be a string; the lines before it are remembered" in error
+    assert [hit["content"] for hit in found(cli, "the doors friday")] == [DOORS]
+
+
+def test_adding_again_changes_nothing(cli: Cli) -> None:
+    """The same input is remembered once; another turn or session of the same text is another memory."""
+    known(cli)
+    again = lines({"content": DOORS}, {"content": DOORS, "turn": 1}, {"content": DOORS, "session_id": "s2"})
+    assert cli.run("memory", "add", "--output", "json", stdin=again).data == {"lines": 3, "added": 2}
+    assert cli.run("memory", "add", stdin=b"").out == "added 0 of 0\n"
+    assert cli.run("memory", "stats", "--output", "json").data["entries"] == 4
+
+
+def test_adding_many(cli: Cli) -> None:
+    """More texts than one transaction takes are all remembered, and in the index when it ends."""
+    many = lines(*({"content": f"note {number} about subject{number}"} for number in range(600)))
+    assert cli.run("memory", "add", stdin=many).out == "added 600 of 600\n"
+    stats = cli.run("memory", "stats", "--output", "json").data
+    assert (stats["entries"], stats["indexed"], stats["behind"], stats["rebuilt"]) == (600, 600, 0, None)
+    assert [hit["content"] for hit in found(cli, "subject577", "--limit", "1")] == ["note 577 about subject577"]
+
+
+def test_a_forgotten_session_takes_nothing(cli: Cli) -> None:
+    """What is refused as a part says from which line on nothing is remembered."""
+    session = talk(cli, "--memory")
+    cli.run("sessions", "delete", session)
+    error = one_line(cli.run("memory", "add", stdin=lines({"content": "late", "session_id": session})), 1)
+    assert "line 1 and those behind it are not remembered" in error
+    assert found(cli, "late") == []
+
+
+def test_stats_and_rebuild(cli: Cli) -> None:
+    """The index is counted, lost, made anew; piped, that says nothing, and everything is found as before."""
+    known(cli)
+    out = cli.run("memory", "stats").out
+    assert {"entries:         2", "sessions:        2", "embedder:        bm25"} <= set(out.splitlines())
+    (cli.folder / ".rkat" / "memory" / "memory.usearch").unlink()
+    assert cli.run("memory", "stats", "--output", "json").data["rebuilt"] == "missing"
+    ended = cli.run("memory", "rebuild")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    stats = cli.run("memory", "rebuild", "--output", "json").data
+    assert (stats["indexed"], stats["behind"]) == (2, 0)
+    assert found(cli, "deployed")[0]["content"] == FAILED
+
+
+def test_a_rebuild_shows_how_far_it_is(terminal: Terminal) -> None:
+    """On a terminal there is a bar, full at the end."""
+    known(terminal.cli)
+    terminal.start("memory", "rebuild")
+    code, screen = terminal.end()
+    assert code == 0
+    assert "indexing" in screen
+    assert "100%" in screen
+
+
+@pytest.mark.parametrize("args", [["search", "x"], ["search", "--batch"], ["stats"], ["rebuild"]])
+def test_where_nothing_is_remembered(cli: Cli, args: list[str]) -> None:
+    """Looking makes no memory, and says where there is none."""
+    assert "there is no memory at .rkat/memory" in one_line(cli.run("memory", *args), 1)
+    assert list(cli.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "args"),
+    [
+        ("usearch", ["run", "x", "--memory", "--ephemeral"]),
+        ("numpy", ["run", "x", "--memory"]),
+        ("Stemmer", ["serve", "--memory"]),
+        ("apsw", ["run", "x", "--memory"]),
+        ("usearch", ["memory", "search", "x"]),
+        ("apsw", ["memory", "add"]),
+        ("numpy", ["memory", "stats"]),
+        ("Stemmer", ["memory", "rebuild"]),
+    ],
+)
+def test_without_the_extra(cli: Cli, module: str, args: list[str]) -> None:
+    """Whatever is missing of the extra, one line says that the memory is disabled, and nothing is made."""
+    assert one_line(cli.run(module, *args, python=("-c", WITHOUT)), 1) == DISABLED
+    assert list(cli.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["search"], "give either a QUERY or --batch"),
+        (["search", "x", "--batch"], "give either a QUERY or --batch"),
+        (["search", "x", "--scope", "session"], "--scope session needs --session"),
+        (["search", "x", "--limit", "21"], "'--limit'"),
+        (["stats", "--embedder", "nobody"], "'nobody' is unknown; there are bm25, bag-of-words and openai:MODEL"),
+    ],
+)
+def test_bad_usage(cli: Cli, args: list[str], problem: str) -> None:
+    """What contradicts itself is refused as usage, with exit code 2."""
+    ended = cli.run("memory", *args)
+    assert ended.code == 2
+    assert problem in " ".join(ended.err.split())
+
+
+async def test_an_embedder_over_http(cli: Cli) -> None:
+    """With --embedder openai:MODEL the vectors come from a server, and the index remembers whose they are."""
+    server = Server()
+    async with serve_http(server.handle) as url:
+        run = partial(cli.run, env={"OPENAI_BASE_URL": url, "WARREN_EMBEDDER": "openai:mini"})
+        given = partial(run, "memory", "add", stdin=lines({"content": DOORS}))
+        assert (await trio.to_thread.run_sync(given)).out == "added 1 of 1\n"
+        stats = (await trio.to_thread.run_sync(partial(run, "memory", "stats", "--output", "json"))).data
+    assert (stats["embedder"], stats["dimensions"], stats["indexed"]) == ("openai:mini", 3, 1)
+    assert [DOORS] in [request.body["input"] for request in server.seen]
+    assert found(cli, "blue doors")[0]["content"] == DOORS
+
+
+async def test_a_gateway_searches(cli: Cli) -> None:
+    """`serve --memory` answers `memory/search`; without it clients get -32007."""
+    known(cli)
+    running, url = serve(cli, "--memory")
+    async with connected(url) as client:
+        assert (await client.call("capabilities/get"))["memory_store"] is True
+        hits = (await client.call("memory/search", query="deployed", scope="project"))["hits"]
+        assert [(hit["content"], hit["session_id"], hit["turn"]) for hit in hits] == [(FAILED, "s2", 4)]
+    running.signal(signal.SIGTERM)
+    assert running.end().code == 0
+    _, url = serve(cli)
+    async with connected(url) as client:
+        refusal = await client.refused("memory/search", query="deployed", scope="project")
+    assert (refusal["code"], refusal["data"]["code"]) == (-32007, "SESSION_MEMORY_DISABLED")
+
+
+def test_the_store_is_the_named_one(cli: Cli, tmp_path: Path) -> None:
+    """The memory is in the folder `memory` of --store."""
+    cli.run("memory", "add", "--store", "elsewhere", stdin=lines({"content": DOORS}))
+    assert (tmp_path / "elsewhere" / "memory" / "memory.sqlite3").exists()
+    assert found(cli, "doors", WARREN_STORE="elsewhere")[0]["content"] == DOORS

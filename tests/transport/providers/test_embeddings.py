@@ -1,0 +1,155 @@
+"""Vectors over HTTP: what is sent, what is tried again, what is refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from tests.transport.providers.server import Request, reset, serve, status
+from warren.config import RetryPolicy
+from warren.errors import InvalidParamsError, ProviderError
+from warren.transport.embedders import BUILT_IN, open_embedder
+from warren.transport.providers.embeddings import BATCH, LONGEST, RemoteEmbedder, open_remote
+
+KEY = "k-123"
+QUICK = RetryPolicy(max_attempts=3, initial_delay=0.001, max_retry_after=0.001)
+BUSY = status(429, {"error": {"message": "slow down"}}, retry_after="60")
+
+
+def vector(text: str) -> list[float]:
+    """Return a vector that tells a text from others."""
+    return [float(len(text)), float(ord(text[0])), 1.0]
+
+
+def answer(texts: list[str]) -> dict[str, Any]:
+    """Return what a server says, its rows in no order."""
+    rows = [{"object": "embedding", "index": place, "embedding": vector(text)} for place, text in enumerate(texts)]
+    return {"object": "list", "data": rows[::-1], "model": "mini"}
+
+
+@attrs.define
+class Server:
+    """A server of embeddings; `faults` are sent in place of the next answers, None breaks the connection."""
+
+    faults: list[bytes | None] = attrs.field(factory=list)
+    answer: Callable[[list[str]], object] = answer
+    seen: list[Request] = attrs.field(factory=list)
+
+    async def handle(self, request: Request, stream: trio.SocketStream) -> None:
+        self.seen.append(request)
+        fault = self.faults.pop(0) if self.faults else status(200, self.answer(request.body["input"]))
+        if fault is None:
+            reset(stream)
+        else:
+            await stream.send_all(fault)
+
+
+async def vectors(server: Server, texts: list[str]) -> list[list[float]]:
+    """Return the vectors that a server makes of texts, its faults put off until its length is learned."""
+    faults, server.faults = server.faults, []
+    async with serve(server.handle) as url, open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK) as embedder:
+        server.faults = faults
+        return await embedder.embed(texts)
+
+
+async def test_texts_become_vectors_in_order() -> None:
+    """Texts go out in batches with the key, and vectors come back in the texts' order whatever the server's is."""
+    server, texts = Server(), [f"{number}{'x' * number}" for number in range(1, BATCH * 2 + 3)]
+    async with serve(server.handle) as url:
+        environ = {"OPENAI_BASE_URL": f"{url}/v1/", "OPENAI_API_KEY": KEY}
+        async with open_embedder("openai:org/mini", environ) as embedder:
+            assert isinstance(embedder, RemoteEmbedder)
+            assert (embedder.name, embedder.dimensions) == ("openai:org/mini", 3)
+            assert await embedder.embed(texts) == [vector(text) for text in texts]
+    assert [len(request.body["input"]) for request in server.seen] == [1, BATCH, BATCH, 2]
+    assert {request.path for request in server.seen} == {"/v1/embeddings"}
+    assert {request.headers["authorization"] for request in server.seen} == {f"Bearer {KEY}"}
+    assert {request.body["model"] for request in server.seen} == {"org/mini"}
+
+
+async def test_a_long_text_is_cut() -> None:
+    """The model gets the beginning of a text that would not fit its window."""
+    assert await vectors(Server(), ["x" * (LONGEST + 1)]) == [vector("x" * LONGEST)]
+
+
+@pytest.mark.parametrize("fault", [BUSY, status(500), status(503, {"error": "busy"}), None])
+async def test_what_passes_is_tried_again(fault: bytes | None) -> None:
+    """Rate limits, faults of the server and broken connections are tried again, as often as the policy has it."""
+    server = Server([fault, fault])
+    assert await vectors(server, ["a"]) == [vector("a")]
+    assert len(server.seen) == 4
+    with pytest.raises(ProviderError) as caught:
+        await vectors(Server([fault] * 3), ["a"])
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize(("code", "cause"), [(401, "unauthorized"), (404, "not_found"), (400, "bad_request")])
+async def test_what_stays_is_not_tried_again(code: int, cause: str) -> None:
+    """A refusal that would come again ends the call at once."""
+    server = Server([status(code, {"error": {"message": "no"}})])
+    with pytest.raises(ProviderError) as caught:
+        await vectors(server, ["a"])
+    assert (caught.value.cause, caught.value.retryable, len(server.seen)) == (cause, False, 2)
+
+
+BAD: list[object] = [
+    {},
+    {"data": []},
+    {"data": [{"index": 0, "embedding": [1, 2, 3]}] * 2},
+    {"data": [{"index": 1, "embedding": [1, 2, 3]}]},
+    {"data": [{"index": 0, "embedding": []}]},
+    {"data": [{"index": 0, "embedding": "AAAA"}]},
+    {"data": [{"index": 0, "embedding": [1, None, 3]}]},
+    {"data": [{"index": [], "embedding": [1, 2, 3]}]},
+    {"data": [{"index": 0, "embedding": [1, 2]}]},
+]
+
+
+@pytest.mark.parametrize("said", BAD)
+async def test_a_wrong_answer_is_refused(said: object) -> None:
+    """An answer without one vector a text, of numbers and of the known length, is none."""
+    with pytest.raises(ProviderError) as caught:
+        await vectors(Server([status(200, said)]), ["a"])
+    assert caught.value.cause == "bad_response"
+    assert "mini" in caught.value.message
+
+
+async def test_rows_without_an_index_are_in_order() -> None:
+    """Servers that leave the index out answer in the order of the texts."""
+    server = Server(answer=lambda texts: {"data": [{"embedding": vector(text)} for text in texts]})
+    assert await vectors(server, ["a", "bb"]) == [vector("a"), vector("bb")]
+
+
+async def test_a_server_that_is_not_there() -> None:
+    """What nobody answers is a ProviderError, and worth another try later."""
+    async with serve(Server().handle) as url:
+        gone = url
+    with pytest.raises(ProviderError) as caught:
+        async with open_remote("mini", {"OPENAI_BASE_URL": gone}, retry=QUICK):
+            pass
+    assert (caught.value.cause, caught.value.retryable) == ("connection", True)
+
+
+@pytest.mark.parametrize(
+    ("environ", "problem"),
+    [({}, "OPENAI_API_KEY is not set"), ({"OPENAI_BASE_URL": "nowhere"}, "OPENAI_BASE_URL is not")],
+)
+async def test_what_is_missing_in_the_environment(environ: dict[str, str], problem: str) -> None:
+    """Without a key or an address nothing is called, and the error names the variable."""
+    with pytest.raises(ProviderError, match=problem):
+        async with open_embedder("openai:mini", environ):
+            pass
+
+
+async def test_names_of_embedders() -> None:
+    """The memory's own embedders need none from here, and what is no name is refused by its field."""
+    for name in (None, *BUILT_IN):
+        async with open_embedder(name, {}) as embedder:
+            assert embedder is None
+    for name in ("openai:", "openai", "mini", ""):
+        with pytest.raises(InvalidParamsError) as caught:
+            async with open_embedder(name, {}):
+                pass
+        assert caught.value.path == "$.embedder"

@@ -1,0 +1,232 @@
+"""`warren memory …`: what is remembered, searched, counted, indexed anew and added to."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from warren import codec
+from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
+from warren.memory import MemoryConfig, MemoryHit, MemoryStats, Progress
+from warren.transport.cli.ids import LAST, resolve
+from warren.transport.cli.lines import PipedLines
+from warren.transport.cli.memory_lines import Defaults, Line, Told, Wanted, read_lines
+from warren.transport.cli.options import Options
+from warren.transport.cli.runtime import execute, holds_memory, holds_store, memory_of, open_service, store_of
+from warren.transport.cli.streams import Streams
+from warren.transport.cli.tables import show_table
+from warren.transport.embedders import open_embedder
+
+if TYPE_CHECKING:
+    from warren.storage.memory import MemoryStore
+
+AT_ONCE: Final = 256
+"""Texts that are stored in one transaction."""
+
+
+def search(options: Options, query: str, asked: Defaults) -> None:
+    """Run `warren memory search QUERY`. Raises SessionNotFoundError, and StoreError where there is no memory."""
+    config = _config(options)
+
+    async def work() -> list[MemoryHit]:
+        session = await _session(options, asked.session)
+        within = None if asked.scope == "project" else session
+        async with _open(config) as store:
+            return await store.search(query, limit=asked.limit, session_id=within)
+
+    hits = execute(work, options)
+    _show(options, {"hits": codec.to_data(hits)}, lambda streams: _show_hits(streams, hits))
+
+
+def search_batch(options: Options, asked: Defaults) -> None:
+    """Run `warren memory search --batch`. Raises InvalidParamsError that names the line, after the hits before it."""
+    config, streams = _config(options), Streams()
+
+    async def work() -> None:
+        defaults = attrs.evolve(asked, session=await _session(options, asked.session))
+        async with _open(config) as store, aclosing(read_lines(PipedLines(), Wanted)) as lines:
+            async for line in lines:
+                streams.write(codec.encode(await _find(store, line, defaults)).decode() + "\n")
+
+    execute(work, options)
+
+
+def show_stats(options: Options) -> None:
+    """Run `warren memory stats`. Raises StoreError where there is no memory."""
+    config = _config(options)
+
+    async def work() -> MemoryStats:
+        async with _open(config) as store:
+            return await store.stats()
+
+    data = codec.to_data(execute(work, options))
+    lines = (f"{name.replace('_', ' ') + ':':<16} {'-' if value is None else value}\n" for name, value in data.items())
+    _show(options, data, lambda streams: streams.write("".join(lines)))
+
+
+def rebuild(options: Options) -> None:
+    """Run `warren memory rebuild`, with a bar on a terminal. Raises StoreError where there is no memory."""
+    config = _config(options)
+
+    async def work() -> MemoryStats:
+        async with _open(config) as store:
+            with _bar(Streams()) as progress:
+                await store.rebuild(progress)
+            return await store.stats()
+
+    _show(options, codec.to_data(execute(work, options)), lambda _: None)
+
+
+def add(options: Options) -> None:
+    """Run `warren memory add`; what came before a bad line, or before a part that was refused, is remembered.
+
+    Raises InvalidParamsError that names the line and the field, and what refused a part, with the lines it had.
+    """
+    config = _config(options, needed=False)
+
+    async def work() -> Adding:
+        async with _open(config) as store:
+            adding = Adding(store)
+            await adding.take_all()
+            with _bar(Streams()) as progress:
+                await store.catch_up(progress)
+            return adding
+
+    done = execute(work, options)
+    data = {"lines": done.taken, "added": done.added}
+    _show(options, data, lambda streams: streams.write(f"added {done.added} of {done.taken}\n"))
+
+
+async def forget(options: Options, session_id: str) -> None:
+    """Drop what is remembered of a session, for good; where nothing is remembered, nothing is made.
+
+    Raises MemoryDisabledError where something is, and the extra is missing.
+    """
+    store = store_of(options)
+    if store is not None and holds_memory(store.path):
+        # Whichever embedder it had: its index is not needed to forget, and leaves out what is gone.
+        async with _open(memory_of(attrs.evolve(options, embedder="bm25"), store)) as memory:
+            await memory.forget(session_id)
+
+
+@attrs.define(eq=False)
+class Adding:
+    """Texts on their way from stdin into the memory, many in one transaction.
+
+    Attributes:
+        taken: lines that are remembered.
+        added: those that were not before.
+    """
+
+    store: "MemoryStore"
+    taken: int = 0
+    added: int = 0
+    _waiting: list[Line[Told]] = attrs.field(factory=list)
+
+    async def take_all(self) -> None:
+        """Take all lines of stdin. Raises as `add` does."""
+        try:
+            async with aclosing(read_lines(PipedLines(), Told)) as lines:
+                async for line in lines:
+                    await self._take(line)
+        except InvalidParamsError as exc:
+            await self._flush()
+            known = f"{exc.message}; the lines before it are remembered, it and those behind it are not"
+            raise InvalidParamsError(known, path=exc.path) from None
+        await self._flush()
+
+    async def _take(self, line: Line[Told]) -> None:
+        self._waiting.append(line)
+        if len(self._waiting) == AT_ONCE:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        lines, self._waiting = self._waiting, []
+        now = datetime.now(UTC)
+        try:
+            self.added += await self.store.index([line.value.entry(now) for line in lines])
+        except WarrenError as exc:
+            again = exc.again()
+            again.message = f"{exc.message}; line {lines[0].number} and those behind it are not remembered"
+            raise again from exc
+        self.taken += len(lines)
+
+
+def _config(options: Options, *, needed: bool = True) -> MemoryConfig:
+    """Return the settings of the store's memory. Raises as `memory_of`, and StoreError where a needed one is not there.
+
+    Raises PersistenceDisabledError where there is to be no store.
+    """
+    memory_of(options, None)  # without its extra nothing else matters
+    store = store_of(options, needed=True)
+    config = memory_of(options, store)
+    if needed and store is not None and not holds_memory(store.path):
+        raise StoreError(f"there is no memory at {config.path}", cause="missing", retryable=False)
+    return config
+
+
+@asynccontextmanager
+async def _open(config: MemoryConfig) -> "AsyncIterator[MemoryStore]":
+    from warren.storage.memory import MemoryStore  # noqa: PLC0415 - it has an extra of its own
+
+    async with open_embedder(config.embedder, os.environ) as embedder:
+        store = await MemoryStore.open(config, embedder)
+        try:
+            yield store
+        finally:
+            await store.aclose()
+
+
+async def _session(options: Options, name: str | None) -> str | None:
+    """Return the session that a name means. One that the store does not know may still have memories: as it is."""
+    if name is None:
+        return None
+    last = name.strip().lower() == LAST
+    if not last and (options.store is None or not holds_store(options.store)):
+        return name
+    async with open_service(options, stored=True) as service:
+        try:
+            return await resolve(service, name)
+        except SessionNotFoundError:
+            if last:
+                raise
+            return name
+
+
+async def _find(store: "MemoryStore", line: Line[Wanted], defaults: Defaults) -> list[MemoryHit]:
+    with line.named():
+        within = line.value.within(defaults)
+    return await store.search(line.value.query, limit=line.value.limit or defaults.limit, session_id=within)
+
+
+@contextmanager
+def _bar(streams: Streams) -> Iterator[Progress | None]:
+    """Show how far something is, on a terminal; drawn by a thread of its own, so that nothing waits for it."""
+    if not streams.err.isatty():
+        yield None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only a terminal needs rich
+    from rich.progress import Progress as Bar  # noqa: PLC0415 - the same
+
+    with Bar(console=Console(file=streams.err)) as bar:
+        task = bar.add_task("indexing", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show_hits(streams: Streams, hits: list[MemoryHit]) -> None:
+    if not hits:
+        streams.note("nothing found")
+        return
+    rows = [(f"{hit.score:.3f}", hit.session_id, str(hit.turn), hit.content) for hit in hits]
+    show_table(streams, ("score", "session", "turn", "text"), rows)
+
+
+def _show(options: Options, data: Any, show: Callable[[Streams], None]) -> None:
+    streams = Streams()
+    if options.mode.json:
+        streams.write(codec.encode(data).decode() + "\n")
+    else:
+        show(streams)

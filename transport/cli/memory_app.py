@@ -1,0 +1,96 @@
+"""The commands of `warren memory`, their arguments and their help."""
+
+from typing import Any
+
+import click
+
+from warren.memory import MAX_HITS
+from warren.transport.cli.options import embedder_option, gather, output_options, store_options, text_of
+
+
+@click.group()
+def memory() -> None:
+    """Search what was remembered, and look after it.
+
+    These commands open the memory of the store themselves, whether or not conversations go on in it.
+    """
+
+
+@memory.command("search")
+@click.argument("query", type=text_of, required=False)
+@click.option("--session", type=text_of, metavar="ID", help="Search this session: its id, the end of it, or `last`.")
+@click.option(
+    "--scope",
+    type=click.Choice(["session", "project"]),
+    help="One session or all of them; by default the one that --session names, else all.",
+)
+@click.option("--limit", type=click.IntRange(1, MAX_HITS), metavar="N", default=5, help="How many hits at most; 5.")
+@click.option("--batch", is_flag=True, help="Read queries from stdin, one JSON object a line.")
+@embedder_option
+@store_options
+@output_options
+def memory_search(
+    query: str | None, session: str | None, scope: str | None, limit: int, *, batch: bool, **given: Any
+) -> None:
+    """Find what was said before by what it is about, best first.
+
+    Piped, each hit is a line of fields between tabs: score, session, turn, text.
+
+    With --batch each line of stdin is {"query", "limit"?, "scope"?, "session_id"?}, and each line of stdout a JSON list
+    of its hits {"content", "score", "session_id", "turn"}. A bad line ends it with exit code 2 and an error that names
+    the line and the field. Blank lines are passed over.
+    """
+    from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
+    from warren.transport.cli.memory_lines import Defaults  # noqa: PLC0415 - the same
+
+    if (query is None) != batch:
+        raise click.UsageError("give either a QUERY or --batch.")
+    if scope == "session" and session is None and not batch:
+        raise click.UsageError("--scope session needs --session.")
+    options, asked = gather(given), Defaults(session, scope, limit)
+    if query is None:
+        work.search_batch(options, asked)
+    else:
+        work.search(options, query, asked)
+
+
+@memory.command("stats")
+@embedder_option
+@store_options
+@output_options
+def memory_stats(**given: Any) -> None:
+    """Tell how much is remembered, and how far its index is."""
+    from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
+
+    work.show_stats(gather(given))
+
+
+@memory.command("rebuild")
+@embedder_option
+@store_options
+@output_options
+def memory_rebuild(**given: Any) -> None:
+    """Make the index anew from the remembered texts, by the embedder that is named.
+
+    Nothing remembered is changed. Interrupted, it goes on when the memory is used next.
+    """
+    from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
+
+    work.rebuild(gather(given))
+
+
+@memory.command("add")
+@embedder_option
+@store_options
+@output_options
+def memory_add(**given: Any) -> None:
+    """Remember texts from stdin, one JSON object a line.
+
+    Each is {"content", "session_id"?, "turn"?}; without a session they belong to `added`, without a turn to turn 0. The
+    same content for the same turn of a session is remembered once, so that the same input can be given again. A bad
+    line ends it with exit code 2 and an error that names the line and the field: the lines before it are remembered,
+    it and those behind it are not. Blank lines are passed over.
+    """
+    from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
+
+    work.add(gather(given))

@@ -1,0 +1,125 @@
+"""Lines of JSON for the memory: what a line may hold, and errors that name the line and the field."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import attrs
+
+from warren import codec
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError, fits, not_negative
+from warren.memory import MAX_HITS, MemoryEntry, storable
+from warren.transport.cli.lines import Lines
+
+T = TypeVar("T")
+ADDED: Final = "added"
+"""The session of texts that name none."""
+
+
+def _filled(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
+    if value is not None and not value.strip():
+        raise FieldValueError(attribute.name, "must not be empty")
+
+
+def _hits(_instance: object, attribute: "attrs.Attribute[Any]", value: int | None) -> None:
+    if value is not None and not 1 <= value <= MAX_HITS:
+        raise FieldValueError(attribute.name, f"must be from 1 to {MAX_HITS}")
+
+
+@attrs.frozen
+class Defaults:
+    """What a search does unless its line says otherwise.
+
+    Attributes:
+        session: the session to search.
+        scope: `session` or `project`; None is the session where one is named, else the project.
+        limit: hits at most.
+    """
+
+    session: str | None
+    scope: str | None
+    limit: int
+
+
+@attrs.frozen
+class Wanted:
+    """One line of `warren memory search --batch`."""
+
+    query: str = attrs.field(validator=[storable, _filled])
+    limit: int | None = attrs.field(default=None, validator=_hits)
+    scope: Literal["session", "project"] | None = None
+    session_id: str | None = attrs.field(default=None, validator=_filled)
+
+    def within(self, defaults: Defaults) -> str | None:
+        """Return the session to search, None for all. Raises InvalidParamsError where there has to be one."""
+        session = self.session_id or defaults.session
+        # A session on the line is nearer than a scope on the command line.
+        scope = self.scope or (defaults.scope if self.session_id is None else None)
+        if scope == "session" and session is None:
+            raise InvalidParamsError("$.session_id: is required to search one session", path="$.session_id")
+        return None if scope == "project" else session
+
+
+@attrs.frozen
+class Told:
+    """One line of `warren memory add`."""
+
+    content: str = attrs.field(validator=[storable, _filled])
+    session_id: str = attrs.field(default=ADDED, validator=[storable, _filled])
+    turn: int = attrs.field(default=0, validator=[not_negative, fits])
+
+    def entry(self, now: datetime) -> MemoryEntry:
+        """Return what is remembered.
+
+        Its position is a hash of turn and content, so that the same text comes to the same place again; it is far above
+        the positions of a conversation's own messages.
+        """
+        digest = hashlib.sha256(f"{self.turn}\0{self.content}".encode()).digest()
+        position = int.from_bytes(digest[:8], "big") >> 2 | 1 << 61
+        return MemoryEntry(self.session_id, position, self.turn, self.content, now)
+
+
+@attrs.frozen
+class Line(Generic[T]):
+    """One line and what it says; `number` counts from 1."""
+
+    number: int
+    value: T
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Give a refusal of what the line says its number."""
+        try:
+            yield
+        except InvalidParamsError as exc:
+            raise _named(exc, self.number) from None
+
+
+async def read_lines(source: Lines, kind: type[T]) -> AsyncGenerator[Line[T], None]:
+    """Yield what the lines say; blank ones are passed over. Raises InvalidParamsError that names line and field."""
+    number = 0
+    while (raw := await source.next()) is not None:
+        number += 1
+        if raw.strip():
+            yield _read(number, raw, kind)
+
+
+def _read(number: int, raw: bytes, kind: type[T]) -> Line[T]:
+    try:
+        return Line(number, codec.from_data(kind, _parse(raw)))
+    except InvalidParamsError as exc:
+        raise _named(exc, number) from None
+
+
+def _parse(raw: bytes) -> Any:
+    try:
+        return codec.parse(raw)
+    except ValueError as exc:
+        raise InvalidParamsError(f"is not JSON: {exc}", path="$") from None
+
+
+def _named(exc: InvalidParamsError, number: int) -> InvalidParamsError:
+    return InvalidParamsError(f"line {number}: {exc.message.removeprefix('$.')}", path=exc.path)

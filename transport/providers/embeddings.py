@@ -1,0 +1,131 @@
+"""Vectors of meaning from any server that speaks OpenAI's `/embeddings`: batched, tried again, failing as a whole."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from itertools import count
+from typing import Any, Final, TypeGuard
+
+import attrs
+import httpx
+import trio
+
+from warren import codec
+from warren.config import RetryPolicy
+from warren.errors import ProviderError
+from warren.transport.embedders import OPENAI_PREFIX
+from warren.transport.providers import failures, remote, wire
+from warren.transport.providers.settings import OPENAI, Endpoint, endpoint
+
+BATCH: Final = 64
+LONGEST: Final = 6_000
+"""Characters of a text that the model gets: servers refuse what is beyond their window. The memory keeps all of it."""
+TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0, pool=None)
+RETRY: Final = RetryPolicy(max_attempts=4, initial_delay=0.25, max_retry_after=5.0)
+
+
+@attrs.frozen
+class RemoteEmbedder:
+    """An Embedder behind HTTP.
+
+    Attributes:
+        endpoint: where it is.
+        model: its name there.
+        client: what calls it.
+        retry: how a failed call is tried again; its `jitter` is left out.
+        dimensions: numbers in each vector, 0 while nobody has asked.
+    """
+
+    endpoint: Endpoint
+    model: str
+    client: httpx.AsyncClient = attrs.field(repr=False)
+    retry: RetryPolicy = RETRY
+    dimensions: int = 0
+
+    @property
+    def name(self) -> str:
+        """The vendor and the model."""
+        return f"{OPENAI_PREFIX}{self.model}"
+
+    async def embed(self, texts: Sequence[str], /) -> list[list[float]]:
+        """Return the texts' vectors, in order; of a long text, that of its first 6,000 characters.
+
+        All or nothing. Raises ProviderError once a part has been tried in vain as often as `retry` has it.
+        """
+        vectors: list[list[float]] = []
+        for start in range(0, len(texts), BATCH):
+            vectors += await self._batch([text.strip()[:LONGEST] for text in texts[start : start + BATCH]])
+        return vectors
+
+    async def _batch(self, texts: Sequence[str]) -> list[list[float]]:
+        delay = self.retry.initial_delay
+        for attempt in count(1):
+            try:
+                return await self._call(texts)
+            except ProviderError as exc:
+                if not exc.retryable or attempt == self.retry.max_attempts:
+                    raise
+                wait = delay if exc.retry_after is None else min(exc.retry_after, self.retry.max_retry_after)
+            await trio.sleep(wait)
+            delay = min(delay * self.retry.factor, self.retry.max_delay)
+        raise AssertionError  # count() has no end
+
+    async def _call(self, texts: Sequence[str]) -> list[list[float]]:
+        key = self.endpoint.key
+        headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+        body = codec.encode({"model": self.model, "input": list(texts)})
+        url = f"{self.endpoint.url}/embeddings"
+        try:
+            response = await self.client.post(url, content=body, headers=headers, timeout=TIMEOUT)
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise self._broken(exc) from exc
+        text = response.content.decode(errors="replace")
+        if not response.is_success:
+            raise failures.refused(self.endpoint, response.status_code, response.headers, text)
+        return self._vectors(wire.parse_object(text), len(texts))
+
+    def _vectors(self, answer: Mapping[str, Any], wanted: int) -> list[list[float]]:
+        """Return the vectors of an answer, whose order is that of their indexes. Raises ProviderError."""
+        rows = [wire.as_object(row) for row in wire.as_list(answer.get("data"))]
+        found = {wire.as_count(row.get("index", place)): row.get("embedding") for place, row in enumerate(rows)}
+        vectors = [vector for place in range(wanted) if _is_vector(vector := found.get(place))]
+        if len(rows) != wanted or len(vectors) != wanted:
+            raise self._failure(f"did not answer {wanted} texts with {wanted} vectors", "bad_response")
+        lengths = {len(vector) for vector in vectors}
+        if self.dimensions and lengths != {self.dimensions}:
+            raise self._failure(f"answered with vectors of other than {self.dimensions} numbers", "bad_response")
+        return vectors
+
+    def _broken(self, exc: Exception) -> ProviderError:
+        """Return what a failure of the connection means to the caller."""
+        if isinstance(exc, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+            return self._failure("cannot be called: the request is not valid HTTP", "bad_request")
+        if isinstance(exc, httpx.TimeoutException):
+            return self._failure("did not answer in time", "timeout", retryable=True)
+        return self._failure(f"cannot be reached: {str(exc) or type(exc).__name__}", "connection", retryable=True)
+
+    def _failure(self, problem: str, cause: str, *, retryable: bool = False) -> ProviderError:
+        vendor = self.endpoint.vendor.name
+        text = f"{vendor} at {self.endpoint.host} {problem} (embeddings of {self.model})"
+        return ProviderError(text, cause=cause, retryable=retryable, details={"provider": vendor})
+
+
+def _is_vector(value: Any) -> TypeGuard[list[float]]:
+    return isinstance(value, list) and bool(value) and all(type(number) in (int, float) for number in value)
+
+
+@asynccontextmanager
+async def open_remote(
+    model: str, environ: Mapping[str, str], client: httpx.AsyncClient | None = None, retry: RetryPolicy = RETRY
+) -> AsyncIterator[RemoteEmbedder]:
+    """Open a model of the server at OPENAI_BASE_URL and learn the length of its vectors by one call.
+
+    Raises ProviderError where it does not answer, or the key or the address is missing.
+    """
+    place = endpoint(OPENAI, environ)
+    if problem := place.problem:
+        cause = "unauthorized" if place.url_problem is None else "bad_request"
+        raise ProviderError(f"{OPENAI.name}: {problem}", cause=cause, retryable=False)
+    async with remote.new_client() if client is None else nullcontext(client) as connection:
+        asking = RemoteEmbedder(place, model, connection, retry)
+        (vector,) = await asking.embed(["dimensions"])
+        yield attrs.evolve(asking, dimensions=len(vector))
