@@ -13,6 +13,8 @@ SCRIPTS = (
     "compaction",
     "idle_session",
     "import_time",
+    "memory_quality",
+    "memory_index",
 )
 
 

@@ -21,6 +21,8 @@ FOLDERS: Final = LAYERS[1:]
 SANS_IO: Final[tuple[str, ...]] = (
     "actors/outcome.py",
     "mailbox/lifecycle.py",
+    "storage/memory/weights.py",
+    "storage/memory/words.py",
     "storage/rows.py",
     "transport/gateway_config.py",
     "transport/handshake.py",

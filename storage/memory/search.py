@@ -30,6 +30,7 @@ _ROWS: Final = """
     SELECT id, terms, body FROM entries LEFT JOIN vectors ON space = ?2 AND entry = id
     WHERE id IN (SELECT value FROM json_each(?1))
 """
+_AT_OR_AFTER: Final = "SELECT entry, body FROM vectors WHERE space = ? AND entry >= ? ORDER BY entry LIMIT 1"
 _HITS: Final = """
     SELECT id, content, session_id, turn FROM entries JOIN sessions ON key = session
     WHERE id IN (SELECT value FROM json_each(?1))
@@ -184,32 +185,35 @@ class Reader:
     def _scores(self, found: _Candidates, question: Question, vector: Vectors | None) -> Scores:
         share = self._space.share if vector is not None else 0.0
         parts = [question.relevance(found.terms[at : at + _AT_ONCE]) for at in range(0, len(found.terms), _AT_ONCE)]
-        words = np.concatenate(parts)
-        if not share or vector is None:
-            return words
-        return (1 - share) * words + share * self._likeness(found, vector)
+        scores = np.concatenate(parts)
+        if share and vector is not None:
+            # What has no vector yet is judged by its words alone.
+            there = {number: body for number, body in enumerate(found.packed) if body is not None}
+            at = list(there)
+            scores[at] = (1 - share) * scores[at] + share * self._likeness(vector, list(there.values()))
+        return scores
 
-    def _likeness(self, found: _Candidates, vector: Vectors) -> Scores:
-        """Return how alike the query each candidate is: its cosine, above what any text at all has."""
-        likeness = np.zeros(len(found.ids))
-        there = {number: body for number, body in enumerate(found.packed) if body is not None}
-        likeness[list(there)] = cosines(self._space, vector, list(there.values()))
+    def _likeness(self, vector: Vectors, packed: Sequence[bytes]) -> Scores:
+        """Return how alike the query each is: its cosine, above what any text at all has."""
+        likeness = cosines(self._space, vector, packed)
         if isinstance(self._space, WordSpace):
             return likeness
         floor = self._background(vector)
         return np.clip((likeness - floor) / max(1 - floor, 1e-6), 0, None)
 
     def _background(self, vector: Vectors) -> float:
-        """Return the query's mean cosine with some entries spread over the memory.
+        """Return the cosine with the query that unrelated texts have, as some entries spread over the memory tell.
 
-        Models differ: with some even unrelated texts have 0.7.
+        Models differ: with some any two texts have 0.7. A few entries tell nothing.
         """
-        sample = "SELECT body FROM vectors WHERE space = ? AND entry >= ? ORDER BY entry LIMIT 1"
         space = self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get
         last = self._db.execute("SELECT max(entry) FROM vectors WHERE space = ?", (space,)).get or 0
-        places = np.linspace(1, last, _BACKGROUND, dtype=np.int64).tolist()
-        bodies = {body for place in dict.fromkeys(places) for (body,) in self._db.execute(sample, (space, place))}
-        return max(0.0, float(cosines(self._space, vector, sorted(bodies)).mean())) if bodies else 0.0
+        places = dict.fromkeys(np.linspace(1, last, _BACKGROUND, dtype=np.int64).tolist())
+        found = {row for place in places for row in self._db.execute(_AT_OR_AFTER, (space, place))}
+        if len(found) < _BACKGROUND // 4:
+            return 0.0
+        some = cosines(self._space, vector, [body for _, body in sorted(found)])
+        return max(0.0, float(some.mean() + some.std()))
 
     def _hits(self, ids: Sequence[int], scores: Scores, limit: int) -> list[MemoryHit]:
         best = [at for at in np.argsort(-scores, kind="stable")[:limit].tolist() if scores[at] > 0]

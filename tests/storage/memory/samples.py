@@ -1,0 +1,94 @@
+"""Things to remember, a memory to put them in, and a model of meaning that knows three subjects."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from warren.errors import ProviderError
+from warren.memory import Embedder, MemoryConfig, MemoryEntry, MemoryHit
+from warren.storage import Runner, inline_runner
+from warren.storage.memory import MemoryStore
+
+NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+SUBJECTS: Final = ({"cat", "dog", "pet", "kitten"}, {"car", "engine", "vehicle"}, {"bread", "flour", "oven"})
+
+
+def entry(content: str, *, session: str = "a", position: int = 0, turn: int = 1) -> MemoryEntry:
+    """Return an entry."""
+    return MemoryEntry(session, position, turn, content, NOW)
+
+
+def entries(contents: Sequence[str], *, session: str = "a", first: int = 0) -> list[MemoryEntry]:
+    """Return entries at successive positions of a session; each one's turn is its position."""
+    return [MemoryEntry(session, at, at, content, NOW) for at, content in enumerate(contents, first)]
+
+
+def word(number: int) -> str:
+    """Return a word of the number's own, in letters: digits would be found apart."""
+    return "q" + "".join("abcdefghij"[int(digit)] for digit in str(number)) + "q"
+
+
+def text(number: int) -> str:
+    """Return a text with two words that all of them have and one of its own."""
+    return f"common thing {word(number)}"
+
+
+def numbered(count: int, *, session: str = "a", first: int = 0) -> list[MemoryEntry]:
+    """Return entries with the texts of successive numbers."""
+    return entries([text(at) for at in range(first, first + count)], session=session, first=first)
+
+
+def contents(hits: Sequence[MemoryHit]) -> list[str]:
+    """Return what was found, best first."""
+    return [hit.content for hit in hits]
+
+
+@asynccontextmanager
+async def opened(
+    path: Path | None = None,
+    embedder: Embedder | None = None,
+    *,
+    name: str = "bm25",
+    runner: Runner = inline_runner,
+) -> AsyncIterator[MemoryStore]:
+    """Open a memory, by default one without files, and close it."""
+    memory = await MemoryStore.open(MemoryConfig(path, embedder=name), embedder, runner=runner)
+    try:
+        yield memory
+    finally:
+        await memory.aclose()
+
+
+@attrs.define
+class SubjectEmbedder:
+    """A model of meaning: a text's vector counts its words of each subject, and a constant that all texts share.
+
+    Attributes:
+        name: as the store remembers it.
+        dimensions: as it claims; more than the four it has are zeros.
+        base: the constant.
+        asked: every text it was given.
+        fails: whether it raises.
+    """
+
+    name: str = "subjects"
+    dimensions: int = 4
+    base: float = 0.5
+    asked: list[str] = attrs.field(factory=list)
+    fails: bool = False
+
+    async def embed(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]:
+        """Return the vectors, or raise ProviderError."""
+        if self.fails:
+            raise ProviderError("the model is away", retryable=True)
+        self.asked += texts
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> list[float]:
+        words = text.lower().split()
+        counts = [float(sum(word in subject for word in words)) for subject in SUBJECTS]
+        return [*counts, self.base, *[0.0] * (self.dimensions - 4)]

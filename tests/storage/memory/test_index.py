@@ -1,0 +1,194 @@
+"""What goes in: once each, all or nothing, for good or until it is forgotten."""
+
+import os
+import sqlite3
+import stat
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tests.storage.memory.samples import NOW, SubjectEmbedder, contents, entries, entry, numbered, opened
+from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
+from warren.fields import FieldValueError
+from warren.memory import MemoryConfig, MemoryEntry
+from warren.storage.memory import MemoryStore
+from warren.storage.memory.file import FILE_NAME
+
+
+async def test_indexing_twice_stores_once(tmp_path: Path) -> None:
+    """An entry is told by its session and position: a second one there is not stored, whatever its text."""
+    async with opened(tmp_path) as memory:
+        assert await memory.index(numbered(3)) == 3
+        assert await memory.index(numbered(4)) == 1
+        assert await memory.index([entry("something else altogether", position=2)]) == 0
+        assert (await memory.stats()).entries == 4
+        assert await memory.search("something else altogether") == []
+    async with opened(tmp_path) as memory:
+        assert await memory.index(numbered(4)) == 0
+
+
+async def test_one_position_twice_in_a_call() -> None:
+    """Of two entries with the same position in one call, the first is stored."""
+    async with opened() as memory:
+        assert await memory.index([entry("first words"), entry("second words")]) == 1
+        assert contents(await memory.search("words")) == ["first words"]
+
+
+async def test_blank_texts_are_left_out() -> None:
+    """What is nothing but white space is not stored."""
+    async with opened() as memory:
+        assert await memory.index(entries(["", "  \n\t", "word"])) == 1
+        assert await memory.index([]) == 0
+        assert (await memory.stats()).entries == 1
+
+
+async def test_a_failing_embedder_refuses_all() -> None:
+    """Where the embedder fails nothing of the call is stored, and the same call succeeds later."""
+    model = SubjectEmbedder(fails=True)
+    async with opened(None, model) as memory:
+        with pytest.raises(ProviderError, match="the model is away"):
+            await memory.index(numbered(3))
+        assert (await memory.stats()).entries == 0
+        model.fails = False
+        assert await memory.index(numbered(3)) == 3
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [[], [[1.0, 2.0]], [[1.0] * 4, [1.0] * 4], [[1.0, 2.0, 3.0, float("nan")]], [["x"] * 4]],
+    ids=["none", "short", "too many", "not finite", "no numbers"],
+)
+async def test_bad_vectors_refuse_all(vectors: Any) -> None:
+    """Vectors of the wrong number, size or kind are an error that names the embedder; nothing is stored."""
+
+    class Bad(SubjectEmbedder):
+        async def embed(self, texts: Any, /) -> Any:  # noqa: ARG002 - it does not look
+            return vectors
+
+    async with opened(None, Bad()) as memory:
+        with pytest.raises(ProviderError, match="the embedder subjects") as raised:
+            await memory.index([entry("a cat")])
+        assert raised.value.cause == "bad_embedding"
+        assert (await memory.stats()).entries == 0
+
+
+async def test_forgetting_is_for_good(tmp_path: Path) -> None:
+    """What was forgotten is found no more, also after opening again, and a late write does not bring it back."""
+    async with opened(tmp_path) as memory:
+        await memory.index(numbered(3) + numbered(2, session="b"))
+        assert await memory.forget("a") == 3
+        assert await memory.forget("a") == 0
+    async with opened(tmp_path) as memory:
+        assert {hit.session_id for hit in await memory.search("common")} == {"b"}
+        assert await memory.search("common", session_id="a") == []
+        with pytest.raises(SessionNotFoundError) as raised:
+            await memory.index([entry("late", session="b", position=9), entry("late", position=9)])
+        assert raised.value.session_id == "a"
+        stats = await memory.stats()
+        assert (stats.entries, stats.sessions, stats.indexed, stats.behind) == (2, 1, 2, 0)
+
+
+async def test_forgetting_a_session_that_never_was() -> None:
+    """A session without memories can be forgotten before it has any."""
+    async with opened() as memory:
+        assert await memory.forget("a") == 0
+        with pytest.raises(SessionNotFoundError):
+            await memory.index([entry("late")])
+
+
+async def test_nothing_of_a_forgotten_session_is_left_in_the_file(tmp_path: Path) -> None:
+    """Texts, words and vectors of it are gone from every table."""
+    async with opened(tmp_path, SubjectEmbedder()) as memory:
+        await memory.index(numbered(3))
+        await memory.forget("a")
+    db = apsw.Connection(str(tmp_path / FILE_NAME))
+    counts = [db.execute(f"SELECT count(*) FROM {table}").get for table in ("entries", "vectors", "words")]  # noqa: S608
+    db.close()
+    assert counts == [0, 0, 0]
+
+
+async def test_ids_are_never_given_out_twice(tmp_path: Path) -> None:
+    """An entry stored after others were forgotten gets a new id: the graph may still know theirs."""
+    async with opened(tmp_path) as memory:
+        await memory.index(numbered(3))
+        await memory.forget("a")
+        await memory.index([entry("new", session="b")])
+    db = sqlite3.connect(tmp_path / FILE_NAME)
+    assert db.execute("SELECT id FROM entries").fetchall() == [(4,)]
+    db.close()
+
+
+async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
+    """Folder, database and graph are for their owner alone, whatever the umask."""
+    before = os.umask(0)
+    try:
+        async with opened(tmp_path / "deep" / "memory") as memory:
+            await memory.index(numbered(3))
+            await memory.save()
+            files = sorted((tmp_path / "deep" / "memory").iterdir())
+            assert [path.name.partition("-")[0] for path in files] == [FILE_NAME] * 3 + ["memory.usearch"]
+            assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+            assert stat.S_IMODE((tmp_path / "deep" / "memory").stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+async def test_a_closed_memory_says_so(tmp_path: Path) -> None:
+    """Every call on a closed memory fails with cause "closed"; closing again does nothing."""
+    async with opened(tmp_path) as memory:
+        await memory.index(numbered(3))
+    await memory.aclose()
+    for call in (memory.index(numbered(9)), memory.search("x"), memory.forget("a"), memory.stats(), memory.catch_up()):
+        with pytest.raises(StoreError) as raised:
+            await call
+        assert raised.value.cause == "closed"
+
+
+async def test_other_files_are_refused(tmp_path: Path) -> None:
+    """Another program's database, a newer one and no database at all each give their own error and stay as they are."""
+    path = tmp_path / FILE_NAME
+    for sql, cause in (("CREATE TABLE mine (x)", "not_a_store"), ("PRAGMA user_version = 99", "newer_schema")):
+        path.unlink(missing_ok=True)
+        db = sqlite3.connect(path)
+        db.execute(sql)
+        db.commit()
+        db.close()
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match=r"memory\.sqlite3") as raised:
+            await MemoryStore.open(MemoryConfig(tmp_path))
+        assert (raised.value.cause, path.read_bytes()) == (cause, before)
+    path.write_bytes(b"no database" * 500)
+    with pytest.raises(StoreError, match="memory store") as raised:
+        await MemoryStore.open(MemoryConfig(tmp_path))
+    assert raised.value.cause == "not_a_database"
+
+
+async def test_an_unknown_embedder_is_named() -> None:
+    """A name that is not built in, without an embedder, is bad input."""
+    with pytest.raises(InvalidParamsError, match=r"\$\.embedder: must be one of bm25, bag-of-words") as raised:
+        await MemoryStore.open(MemoryConfig(embedder="word2vec"))
+    assert raised.value.path == "$.embedder"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("session_id", 7),
+        ("session_id", "\ud800"),
+        ("position", -1),
+        ("position", "0"),
+        ("turn", 2**63),
+        ("content", b"bytes"),
+        ("content", "lone \udfff"),
+        ("created_at", datetime(2026, 1, 1)),  # noqa: DTZ001 - without a zone is the case
+    ],
+)
+def test_an_entrys_bad_field_is_named(field: str, value: object) -> None:
+    """An entry that could not be stored is not made; the error names the field."""
+    good: dict[str, Any] = {"session_id": "a", "position": 0, "turn": 0, "content": "x", "created_at": NOW}
+    with pytest.raises(FieldValueError) as raised:
+        MemoryEntry(**good | {field: value})
+    assert raised.value.field == field
