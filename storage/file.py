@@ -1,6 +1,7 @@
 """The store's file: how it is created, opened, checked and brought up to this version."""
 
 import os
+import time
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -53,10 +54,27 @@ def _prepare(db: apsw.Connection, config: StoreConfig) -> None:
     db.set_busy_timeout(_milliseconds(config.busy_timeout))
     # Looked at before anything is changed: it may be another program's file.
     version = _version(db)
-    db.pragma("journal_mode", "WAL")
+    use_wal(db, config.busy_timeout)
     db.pragma("synchronous", config.synchronous)
     if version < len(_MIGRATIONS):
         _migrate(db)
+
+
+def use_wal(db: apsw.Connection, patience: float) -> None:
+    """Turn the write-ahead log on. Waits `patience` seconds for a lock: two processes may come for a new file at once.
+
+    SQLite does not wait here by itself, whatever its busy timeout. Raises apsw.BusyError.
+    """
+    end = time.monotonic() + patience
+    while True:
+        try:
+            db.pragma("journal_mode", "WAL")
+        except apsw.BusyError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _version(db: apsw.Connection) -> int:

@@ -12,6 +12,7 @@ import attrs
 from warren.errors import StoreError, WarrenError
 from warren.memory import MemoryConfig
 from warren.storage.faults import translate
+from warren.storage.file import use_wal
 
 FILE_NAME: Final = "memory.sqlite3"
 VERSION: Final = 1
@@ -35,7 +36,7 @@ def open_writer(uri: str, config: MemoryConfig) -> apsw.Connection:
     """
     db = _open(uri, config, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     try:
-        _prepare(db)
+        _prepare(db, config)
     except BaseException:
         db.close()
         raise
@@ -74,10 +75,10 @@ def _open(uri: str, config: MemoryConfig, flags: int) -> apsw.Connection:
     return db
 
 
-def _prepare(db: apsw.Connection) -> None:
+def _prepare(db: apsw.Connection, config: MemoryConfig) -> None:
     # Looked at before anything is changed: it may be another program's file.
     _check(db)
-    db.pragma("journal_mode", "WAL")
+    use_wal(db, config.busy_timeout)
     db.pragma("synchronous", "FULL")
     if not db.pragma("user_version"):
         _build(db)

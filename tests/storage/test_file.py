@@ -194,3 +194,20 @@ async def test_what_is_deleted_is_gone_from_every_table(tmp_path: Path) -> None:
     ((state, rest),) = db.execute("SELECT state, model || labels || details FROM sessions")
     assert (state, rest) == (2, "{}{}")
     db.close()
+
+
+async def test_many_who_make_the_file_at_once(tmp_path: Path) -> None:
+    """Whoever comes for a file that is being made waits and finds it made, also where SQLite itself would not wait."""
+    for attempt in range(20):
+        config = StoreConfig(tmp_path / str(attempt))
+        stores: list[Store] = []
+
+        async def come(config: StoreConfig = config, stores: list[Store] = stores) -> None:
+            stores.append(await Store.open(config, runner=thread_runner))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(come)
+        for store in stores:
+            assert await store.list() == []
+            await store.aclose()
