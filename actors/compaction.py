@@ -30,6 +30,7 @@ from warren.events import CompactionFailed, CompactionStarted, Event, Retrying
 from warren.messages import Message, SystemMessage
 from warren.model import ModelChoice, ModelReply, ModelRequest
 from warren.records import CompactionEntry
+from warren.tools import ToolSpec
 from warren.transcript import Transcript
 from warren.usage import Usage
 
@@ -169,7 +170,7 @@ class ContextKeeper:
         context: the context.
         attempt: makes an attempt before a step.
         answer: tokens that the answer may have, None for an unknown number.
-        overhead: bytes of what a request holds besides messages.
+        tools: what a request holds besides messages.
         last_input_tokens: of the newest model call, 0 after a compaction.
         last_step: the step of the newest attempt.
     """
@@ -178,7 +179,7 @@ class ContextKeeper:
     context: Transcript
     attempt: Callable[[CompactionPlan, int], Compaction]
     answer: int | None
-    overhead: int
+    tools: Sequence[ToolSpec]
     last_input_tokens: int
     last_step: int | None
 
@@ -209,7 +210,7 @@ class ContextKeeper:
         """Where the context exceeds the window all the same, make it fit without the model."""
         if plan.window is None:
             return self.context
-        room = room_of(plan.window, self.answer or 0) - estimate(self.overhead)
+        room = room_of(plan.window, self.answer or 0) - estimate(len(codec.encode(self.tools)))
         if estimate(self.context.size) <= room:
             return self.context
         try:

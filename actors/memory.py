@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import attrs
@@ -33,6 +34,19 @@ have told you, and when a summary lacks a detail: ask with the words that the pa
 RETRY_AFTER: Final = 60.0
 """Seconds until an index that could not be brought forward is tried again, where nothing asks for it before."""
 logger: Final = logging.getLogger("warren.memory")
+
+
+async def _signature(
+    query: Annotated[str, "Natural language search query describing what you want to recall"],
+    limit: Annotated[int, f"Maximum number of results, {MAX_HITS} at most"] = 5,
+    scope: Annotated[Literal["session", "project"], "This conversation, or all of the project"] = "session",
+) -> str:
+    """Say what the tool's arguments are; each session's tool puts its own search in the place of this."""
+    raise NotImplementedError
+
+
+# Made once: a tool's schema takes longer than a turn, and every turn of every session has this one.
+_TOOL: Final = tool(name=SEARCH, description=USAGE)(_signature)
 
 
 @attrs.define(eq=False)
@@ -67,18 +81,12 @@ class MemoryActor(Owner["MemoryStore"]):
 
     def tool_of(self, session_id: str) -> Tool:
         """Return the tool by which a session's model searches."""
+        return attrs.evolve(_TOOL, call=partial(self._answer, session_id))
 
-        @tool(name=SEARCH, description=USAGE)
-        async def search(
-            query: Annotated[str, "Natural language search query describing what you want to recall"],
-            limit: Annotated[int, f"Maximum number of results, {MAX_HITS} at most"] = 5,
-            scope: Annotated[Literal["session", "project"], "This conversation, or all of the project"] = "session",
-        ) -> str:
-            wanted = min(max(1, limit), MAX_HITS)
-            hits = await self.search(query, limit=wanted, session_id=session_id if scope == "session" else None)
-            return codec.encode(hits).decode()
-
-        return search
+    async def _answer(self, session_id: str, query: str, limit: int, scope: str) -> str:
+        wanted = min(max(1, limit), MAX_HITS)
+        hits = await self.search(query, limit=wanted, session_id=session_id if scope == "session" else None)
+        return codec.encode(hits).decode()
 
     async def _take(self, owned: "MemoryStore", batch: list[Mail[Any]]) -> None:
         for mail in batch:

@@ -7,7 +7,6 @@ from typing import Final
 import attrs
 import trio
 
-from warren import codec
 from warren.actors.checks import storable
 from warren.actors.compaction import Compaction, CompactionPlan, ContextKeeper
 from warren.actors.model_call import ModelCall
@@ -106,9 +105,9 @@ class Turn:
 
     def __attrs_post_init__(self) -> None:
         marks = (self.record.last_input_tokens, self.record.last_compaction_step)
-        specs = codec.encode([tool.spec for tool in self.plan.tools.values()]) if self.plan.compaction else b""
+        specs = [tool.spec for tool in self.plan.tools.values()]
         self.keeper = ContextKeeper(
-            self.plan.compaction, self.context, self._compaction, self.plan.max_tokens, len(specs), *marks
+            self.plan.compaction, self.context, self._compaction, self.plan.max_tokens, specs, *marks
         )
         self._scope = trio.CancelScope(deadline=self._began + self.plan.meter.seconds_left())
 
