@@ -2,21 +2,60 @@
 
 from typing import TYPE_CHECKING
 
-from warren.storage.operations import Archive, Commit, Delete, Operation
+from warren.storage.enqueue import Enqueue, Enqueued, Settle
+from warren.storage.forking import Fork
+from warren.storage.inbox import NOTHING, Settled
+from warren.storage.lease import FIRST, Holder, Lease
+from warren.storage.operations import (
+    Archive,
+    Claim,
+    Claimed,
+    Commit,
+    Delete,
+    Erased,
+    Held,
+    Label,
+    Labelled,
+    Operation,
+    Release,
+    leased,
+    not_found,
+    retired,
+)
 from warren.storage.runner import Runner, inline_runner, thread_runner
 
 if TYPE_CHECKING:
-    from warren.storage.store import Store, StoredSession
+    from warren.storage.queries import StoredSession
+    from warren.storage.store import Store
 
 __all__ = [
+    "FIRST",
+    "NOTHING",
     "Archive",
+    "Claim",
+    "Claimed",
     "Commit",
     "Delete",
+    "Enqueue",
+    "Enqueued",
+    "Erased",
+    "Fork",
+    "Held",
+    "Holder",
+    "Label",
+    "Labelled",
+    "Lease",
     "Operation",
+    "Release",
     "Runner",
+    "Settle",
+    "Settled",
     "Store",
     "StoredSession",
     "inline_runner",
+    "leased",
+    "not_found",
+    "retired",
     "thread_runner",
 ]
 

@@ -14,8 +14,12 @@ from warren.errors import StoreError
 FILE_NAME: Final = "sessions.sqlite3"
 _APPLICATION_ID: Final = 0x57415252
 """Marks the file as ours: the letters WARR."""
-_MIGRATIONS: Final = (files(__package__).joinpath("schema.sql").read_text(encoding="utf-8"),)
+_MIGRATIONS: Final = tuple(
+    files(__package__).joinpath(f"schema_{version}.sql").read_text(encoding="utf-8") for version in (1, 2, 3)
+)
 """Scripts in order; the file's `user_version` counts those it has had."""
+VERSION: Final = len(_MIGRATIONS)
+"""Of the files that this program writes."""
 
 
 def open_writer(config: StoreConfig) -> apsw.Connection:
@@ -53,10 +57,13 @@ def _create(folder: Path) -> Path:
 def _prepare(db: apsw.Connection, config: StoreConfig) -> None:
     db.set_busy_timeout(_milliseconds(config.busy_timeout))
     # Looked at before anything is changed: it may be another program's file.
-    version = _version(db)
+    version = version_of(db)
+    if not version:
+        # Only before the first table: so that the file can give room back piece by piece.
+        db.pragma("auto_vacuum", "INCREMENTAL")
     use_wal(db, config.busy_timeout)
     db.pragma("synchronous", config.synchronous)
-    if version < len(_MIGRATIONS):
+    if version < VERSION:
         _migrate(db)
 
 
@@ -77,13 +84,13 @@ def use_wal(db: apsw.Connection, patience: float) -> None:
             return
 
 
-def _version(db: apsw.Connection) -> int:
+def version_of(db: apsw.Connection) -> int:
     """Return the file's version, 0 for an empty one. Raises StoreError where it is not for us."""
     version: int = db.pragma("user_version")
-    if version > len(_MIGRATIONS):
+    if version > VERSION:
         message = (
             f"the session store {db.filename} has version {version}; this Warren knows versions up to "
-            f"{len(_MIGRATIONS)}: use a newer one"
+            f"{VERSION}: use a newer one"
         )
         raise StoreError(message, cause="newer_schema", retryable=False)
     tables: int = db.execute("SELECT count(*) FROM sqlite_schema").get
@@ -97,10 +104,10 @@ def _migrate(db: apsw.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         # Asked again under the lock: two processes may have come for the same file.
-        for script in _MIGRATIONS[_version(db) :]:
+        for script in _MIGRATIONS[version_of(db) :]:
             db.execute(script)
         db.pragma("application_id", _APPLICATION_ID)
-        db.pragma("user_version", len(_MIGRATIONS))
+        db.pragma("user_version", VERSION)
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:

@@ -9,17 +9,11 @@ import apsw
 import attrs
 
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
-from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, moment, row_to_record
-
-SEQ_STRIDE: Final = 1_000_000
-"""How far event numbers jump over those that an opening may have shown and not stored: more than one turn has."""
+from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, SEQ_STRIDE, moment, row_to_record
 
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
 _RECORD: Final = f"SELECT {COLUMNS} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
-_HEAD: Final = f"""
-    SELECT {COLUMNS}, sessions.generation, meta.generation FROM sessions, meta
-    WHERE session_id = ? AND state <> {DELETED}
-"""
+_HELD: Final = f"SELECT {COLUMNS}, holder FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _BODIES: Final = f"""
     SELECT CAST(body AS BLOB) FROM messages
     WHERE session = {_KEY} AND position >= ? AND position < ? ORDER BY position
@@ -34,9 +28,10 @@ _COMPACTIONS: Final = f"""
 """
 _MESSAGES: Final = f"""
     SELECT position, created_at, CAST(body AS BLOB) FROM messages
-    WHERE session = {_KEY} AND position >= ? ORDER BY position LIMIT ?
+    WHERE session = {_KEY} AND position >= ? AND position < ? ORDER BY position
 """
-_TOTAL: Final = f"SELECT message_count FROM sessions WHERE key = {_KEY}"
+_COUNTS: Final = f"SELECT message_count, messages_from FROM sessions WHERE key = {_KEY}"
+_EVENTS_AFTER: Final = f"SELECT events_after FROM sessions WHERE key = {_KEY}"
 _EVENTS: Final = f"""
     SELECT first_seq, seq, timestamp, CAST(body AS BLOB), CAST(cuts AS BLOB) FROM events
     WHERE session = {_KEY} AND seq > ? ORDER BY seq LIMIT ?
@@ -44,22 +39,17 @@ _EVENTS: Final = f"""
 
 
 @attrs.frozen
-class Head:
-    """A session as it is loaded, and what tells which event numbers are still free.
+class StoredSession:
+    """What a session's actor begins with.
 
     Attributes:
         record: its record.
-        written: the generation that wrote it.
-        newest: the newest generation of the file.
+        seq_floor: events up to it may have been shown. It is the record's `last_seq`, or further up where another
+            process has the session, or died with it.
     """
 
     record: SessionRecord
-    written: int
-    newest: int
-
-    def seq_floor(self, generation: int) -> int:
-        """Return the number above which an opening of this generation may number the session's events."""
-        return self.record.last_seq + SEQ_STRIDE * (generation - self.written)
+    seq_floor: int
 
 
 @attrs.frozen
@@ -77,13 +67,44 @@ class Context:
     rows: list[bytes]
 
 
-def load(db: apsw.Connection, session_id: str) -> Head | None:
-    """Return what a session's actor begins with; None for a session that is not here."""
-    row = db.execute(_HEAD, (session_id,)).get
+@attrs.frozen
+class StoredPage:
+    """A part of a session's history, all of it from one state of the file.
+
+    Attributes:
+        rows: the messages that are there, oldest first.
+        total: messages of the whole conversation; 0 for a session that is not here.
+        kept_from: messages before this position are gone, but the first one, at position 0.
+        compactions: those whose new head is among the positions of the page.
+    """
+
+    rows: list[MessageRow]
+    total: int
+    kept_from: int
+    compactions: list[CompactionEntry]
+
+
+@attrs.frozen
+class Replay:
+    """A part of a session's event log, from one state of the file.
+
+    Attributes:
+        rows: those that end above where the reader stood, in order.
+        gone: events up to this number are no longer kept; 0 where all are.
+    """
+
+    rows: list[EventRow]
+    gone: int
+
+
+def load(db: apsw.Connection, session_id: str, me: int | None) -> StoredSession | None:
+    """Return what a session's actor begins with in the process of that key; None for a session that is not here."""
+    row = db.execute(_HELD, (session_id,)).get
     if row is None:
         return None
-    *columns, written, newest = row
-    return Head(row_to_record(tuple(columns)), written, newest)
+    *columns, holder = row
+    found = row_to_record(tuple(columns))
+    return StoredSession(found, found.last_seq + (0 if holder in (None, me) else SEQ_STRIDE))
 
 
 def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:
@@ -105,10 +126,28 @@ def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Cont
     )
 
 
-def compactions(db: apsw.Connection, session_id: str, offset: int, limit: int) -> list[CompactionEntry]:
-    """Return the compactions whose new head is among the `limit` positions above `offset`."""
-    rows: list[Any] = db.execute(_COMPACTIONS, (session_id, offset, offset + limit)).fetchall()
-    return [_compaction(row) for row in rows]
+def history(db: apsw.Connection, session_id: str, offset: int, limit: int) -> StoredPage:
+    """Return the messages at the `limit` positions from `offset` on, and the compactions that moved the head there."""
+    with _snapshot(db):
+        total, kept_from = db.execute(_COUNTS, (session_id,)).get or (0, 0)
+        rows = _rows(db, session_id, offset, limit)
+        moved: list[Any] = db.execute(_COMPACTIONS, (session_id, offset, offset + limit)).fetchall()
+    return StoredPage(rows, total, kept_from, [_compaction(row) for row in moved])
+
+
+def messages(db: apsw.Connection, session_id: str, offset: int, limit: int) -> tuple[list[MessageRow], int]:
+    """Return the messages at the `limit` positions from `offset` on that are there, and how many the session has.
+
+    None and 0 for a session that is not here.
+    """
+    with _snapshot(db):
+        total, _ = db.execute(_COUNTS, (session_id,)).get or (0, 0)
+        return _rows(db, session_id, offset, limit), total
+
+
+def _rows(db: apsw.Connection, session_id: str, offset: int, limit: int) -> list[MessageRow]:
+    rows: list[Any] = db.execute(_MESSAGES, (session_id, offset, offset + limit)).fetchall()
+    return [MessageRow(position, moment(added), body) for position, added, body in rows]
 
 
 def _compaction(row: tuple[Any, ...]) -> CompactionEntry:
@@ -116,18 +155,22 @@ def _compaction(row: tuple[Any, ...]) -> CompactionEntry:
     return CompactionEntry(step, moment(created_at), *rest)
 
 
-def messages(db: apsw.Connection, session_id: str, offset: int, limit: int) -> tuple[list[MessageRow], int]:
-    """Return messages from position `offset` on, and how many there are; none and 0 for a session that is not here."""
+def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> Replay:
+    """Return the rows of the event log that end above `after_seq`, and up to where it is no longer kept."""
     with _snapshot(db):
-        rows: list[Any] = db.execute(_MESSAGES, (session_id, offset, limit)).fetchall()
-        total = db.execute(_TOTAL, (session_id,)).get
-    return [MessageRow(position, moment(added), body) for position, added, body in rows], total or 0
+        rows = events(db, session_id, after_seq, limit)
+        return Replay(rows, db.execute(_EVENTS_AFTER, (session_id,)).get or 0)
 
 
 def events(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> list[EventRow]:
     """Return the rows of the event log that end above `after_seq`, in order."""
     rows: list[Any] = db.execute(_EVENTS, (session_id, after_seq, limit)).fetchall()
     return [EventRow(first, seq, moment(at), body, cuts) for first, seq, at, body, cuts in rows]
+
+
+def erasures(db: apsw.Connection) -> list[str]:
+    """Return the deleted sessions of which something may be left elsewhere."""
+    return [row[0] for row in db.execute("SELECT session_id FROM erasures")]
 
 
 def listing(

@@ -1,5 +1,6 @@
 """A session's record as a row of its table, and back."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -7,14 +8,18 @@ import attrs
 
 from warren import codec
 from warren.budget import Budget, Spent
+from warren.categories import Gates, Switches
 from warren.compaction import CompactionConfig
 from warren.errors import StoreError
-from warren.records import SessionRecord
+from warren.peers import Peer
+from warren.records import Parent, SessionRecord
 from warren.usage import Usage
 
 OPEN: Final = 0
 ARCHIVED: Final = 1
 DELETED: Final = 2
+SEQ_STRIDE: Final = 1_000_000
+"""How far event numbers jump over those that a dead holder may have shown and not stored: more than one turn has."""
 COLUMNS: Final = (
     "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, details"
 )
@@ -29,15 +34,22 @@ class _Details:
     provider: str | None = None
     max_tokens: int | None = None
     tools: tuple[str, ...] | None = None
+    overrides: Switches | None = None
+    approvals: Gates | None = None
+    output_schema: Mapping[str, Any] | None = None
+    structured_output_retries: int = 2
+    peer: Peer | None = None
     budget: Budget = attrs.field(factory=Budget)
     spent: Spent = attrs.field(factory=Spent)
     usage: Usage = attrs.field(factory=Usage)
     last_assistant_text: str | None = None
+    title: str | None = None
     compaction: CompactionConfig | None = None
     compactions: int = 0
     last_compaction_step: int | None = None
     last_input_tokens: int = 0
     turn_open: bool = False
+    parent: Parent | None = None
 
 
 _DETAILS: Final = tuple(field.name for field in attrs.fields(_Details))

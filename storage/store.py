@@ -6,35 +6,24 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 import apsw
-import attrs
 import trio
 
 from warren.config import StoreConfig
 from warren.errors import WarrenError
-from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.inputs import Numbered
+from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage import queries
 from warren.storage.faults import translate
 from warren.storage.file import FILE_NAME, open_reader, open_writer
+from warren.storage.inbox import named, sessions_that_wait, waiting
+from warren.storage.lease import Holder
 from warren.storage.operations import Operation
 from warren.storage.pool import Pool
+from warren.storage.queries import StoredSession
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.writer import Writer
 
 R = TypeVar("R")
-
-
-@attrs.frozen
-class StoredSession:
-    """What a session's actor begins with.
-
-    Attributes:
-        record: its record.
-        seq_floor: new events are numbered above it. It is the record's `last_seq`, or further up where a process may
-            have shown events that it could not store.
-    """
-
-    record: SessionRecord
-    seq_floor: int
 
 
 class Store:
@@ -46,36 +35,42 @@ class Store:
     """
 
     def __init__(self, writer: Writer, readers: Sequence[apsw.Connection], runner: Runner) -> None:
-        self._writer = writer
+        self.holder: Holder = writer.holder
         self._writing = Pool([writer], runner)
         self._reading = Pool(readers, runner)
         self._closing = trio.Lock()
 
     @classmethod
-    async def open(cls, config: StoreConfig, *, runner: Runner = thread_runner) -> Self:
+    async def open(cls, config: StoreConfig, *, holder: Holder | None = None, runner: Runner = thread_runner) -> Self:
         """Open the store in the folder `config.path`; create it, or bring it up to this version, where needed.
 
+        `holder` holds the leases of what is written; a process that opens the store again goes on with the one it has.
         A folder and a file that are created are for their owner alone. Cannot be cancelled.
 
         Raises StoreError; its `cause` says why: "newer_schema", "not_a_store", "not_a_database", "corrupt",
         "permission", "cannot_open", "read_only", "locked", "disk_full" and so on.
         """
         with trio.CancelScope(shield=True):
-            writer, readers = await runner(partial(_connect, config))
+            writer, readers = await runner(partial(_connect, config, holder or Holder.of(config)))
         return cls(writer, readers, runner)
 
-    async def aclose(self, *, clean: bool = True) -> None:
-        """Let what runs end, note in the file whether all was in good order, close. Idempotent, cannot be cancelled.
+    @property
+    def lease(self) -> float:
+        """Seconds for which this process has what it has, unless it renews."""
+        return self.holder.seconds
 
-        `clean` is false where events were shown that were not stored: whoever opens the file next then numbers new
-        events above them.
+    async def aclose(self, *, leave: bool = True) -> None:
+        """Let what runs end, close. Idempotent, cannot be cancelled.
+
+        The holder leaves: sessions whose leases it has not put back count as those of a process that died. `leave` is
+        false where it goes on with another opening.
 
         Calls that come later fail with StoreError(cause="closed").
         """
         with trio.CancelScope(shield=True):
             async with self._closing:
                 await self._reading.run_on_all(apsw.Connection.close)
-                await self._writing.run_on_all(partial(Writer.close, clean=clean))
+                await self._writing.run_on_all(partial(Writer.close, leave=leave))
 
     async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         """Apply the operations in one transaction and return what each came to, in order: its result or its error.
@@ -92,26 +87,36 @@ class Store:
         return outcomes  # noqa: RET504 - inside the scope, mypy would miss a return
 
     async def load(self, session_id: str) -> StoredSession | None:
-        """Return what a session's actor begins with; None for a session that is not here or was deleted.
+        """Return what a session's actor begins with; None for a session that is not here or was deleted."""
+        return await self._read(partial(queries.load, session_id=session_id, me=self.holder.key))
 
-        May have to write a line to reserve event numbers; so it can wait for the writer and fail as a write does.
-        """
-        head = await self._read(partial(queries.load, session_id=session_id))
-        if head is None:
-            return None
-        generation = head.newest
-        if generation != self._writer.generation:
+    async def renew(self) -> None:
+        """Keep the leases that this process has. Raises StoreError."""
+        try:
             with trio.CancelScope(shield=True):
-                generation = await self._writing.run(Writer.claim)
-        return StoredSession(head.record, head.seq_floor(generation))
+                await self._writing.run(Writer.renew)
+        except apsw.Error as exc:
+            raise translate(exc) from exc
+
+    async def erasures(self) -> builtins.list[str]:
+        """Return the deleted sessions of which something may be left elsewhere."""
+        return await self._read(queries.erasures)
+
+    async def inbox(self, session_id: str) -> builtins.list[Numbered]:
+        """Return what waits to be said to a session, in order."""
+        return await self._read(partial(waiting, session_id=session_id))
+
+    async def sessions_that_wait(self) -> builtins.list[str]:
+        """Return the sessions for which something waits that begins a turn, and that no other living process has."""
+        return await self._read(partial(sessions_that_wait, holder=self.holder))
+
+    async def named(self, peer: str) -> str | None:
+        """Return the session that has a name among its peers."""
+        return await self._read(partial(named, peer=peer))
 
     async def context(self, session_id: str, head: int, count: int) -> queries.Context:
         """Return what the model sees of a session of `count` messages whose head stands at position `head`."""
         return await self._read(partial(queries.context, session_id=session_id, head=head, count=count))
-
-    async def compactions(self, session_id: str, *, offset: int, limit: int) -> builtins.list[CompactionEntry]:
-        """Return the compactions whose new head is among the `limit` positions above `offset`, in order."""
-        return await self._read(partial(queries.compactions, session_id=session_id, offset=offset, limit=limit))
 
     async def record(self, session_id: str) -> SessionRecord | None:
         """Return a session's record; None for a session that is not here or was deleted."""
@@ -133,14 +138,25 @@ class Store:
         query = partial(queries.listing, offset=offset, limit=limit, labels=labels or {})
         return await self._read(partial(query, include_archived=include_archived))
 
+    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> queries.StoredPage:
+        """Return the messages at the `limit` positions from `offset` on, and the compactions whose head is there.
+
+        Positions do not change when retention removes messages: a page of positions that are gone is empty.
+        """
+        return await self._read(partial(queries.history, session_id=session_id, offset=offset, limit=limit))
+
     async def messages(
         self, session_id: str, *, offset: int = 0, limit: int = 100
     ) -> tuple[builtins.list[MessageRow], int]:
-        """Return messages from position `offset` on, oldest first, and how many the session has.
+        """Return the messages at the `limit` positions from `offset` on that are there, and how many the session has.
 
         None and 0 for a session that is not here or was deleted.
         """
         return await self._read(partial(queries.messages, session_id=session_id, offset=offset, limit=limit))
+
+    async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> queries.Replay:
+        """Return what `events` does, together with how much of the log is no longer kept."""
+        return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
 
     async def events(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> builtins.list[EventRow]:
         """Return the rows of the event log that end above `after_seq`, in order.
@@ -156,7 +172,7 @@ class Store:
             raise translate(exc) from exc
 
 
-def _connect(config: StoreConfig) -> tuple[Writer, list[apsw.Connection]]:
+def _connect(config: StoreConfig, holder: Holder) -> tuple[Writer, list[apsw.Connection]]:
     opened: list[apsw.Connection] = []
     try:
         opened.append(open_writer(config))
@@ -165,4 +181,4 @@ def _connect(config: StoreConfig) -> tuple[Writer, list[apsw.Connection]]:
         for db in opened:
             db.close()
         raise translate(exc, path=config.path / FILE_NAME) from exc
-    return Writer(opened[0]), opened[1:]
+    return Writer(opened[0], holder), opened[1:]

@@ -42,12 +42,13 @@ BLOCK_TYPES: Final[Mapping[str, type]] = {
 ROLES: Final[Mapping[str, type]] = {
     "system": messages.SystemMessage,
     "user": messages.UserMessage,
+    "context": messages.ContextMessage,
     "assistant": messages.AssistantMessage,
     "tool_results": messages.ToolResultsMessage,
 }
 WHOLE: Final[Mapping[type, Collection[str]]] = {
     views.TurnResult: {"structured_output"},
-    views.SessionState: (),
+    views.SessionState: {"parent", "overrides", "approvals"},
     views.HistoryPage: (),
     Usage: {"estimated"},
 }

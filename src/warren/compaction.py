@@ -6,7 +6,7 @@ from typing import Final, Protocol
 import attrs
 
 from warren.compaction_config import DEFAULT_THRESHOLD, CompactionConfig
-from warren.compaction_fit import Fitted, mechanical, room_of, shorten, summary_request
+from warren.compaction_fit import Fitted, mechanical, shorten, summary_request
 from warren.compaction_layout import (
     BYTES_PER_TOKEN,
     SUMMARY_PREFIX,
@@ -22,8 +22,8 @@ from warren.compaction_layout import (
     verify,
     with_request,
 )
-from warren.fields import positive
 from warren.messages import Message
+from warren.windows import Window
 
 __all__ = [
     "DEFAULT_THRESHOLD",
@@ -42,7 +42,6 @@ __all__ = [
     "is_summary",
     "mechanical",
     "prompt_with",
-    "room_of",
     "size_of",
     "summary_message",
     "summary_request",
@@ -114,16 +113,22 @@ class DefaultCompactor:
 
     Attributes:
         config: when and how far.
-        window: tokens that a request to the model may hold; None where that is unknown.
+        window: what the model takes; None where that is unknown.
     """
 
     config: CompactionConfig = attrs.field(factory=CompactionConfig)
-    window: int | None = attrs.field(default=None, validator=positive)
+    window: Window | None = None
 
     @property
     def threshold(self) -> int:
-        """The tokens from which on a compaction is due."""
-        return self._capped(self.config.auto_compact_threshold or DEFAULT_THRESHOLD)
+        """The tokens from which on a compaction is due, by the provider's count of the whole request."""
+        wanted = self.config.auto_compact_threshold or DEFAULT_THRESHOLD
+        return wanted if self.window is None else _below(wanted, self.window.request)
+
+    @property
+    def history_threshold(self) -> int:
+        """The same by our estimate, which is of the messages alone: of a known window the tools take their part too."""
+        return self._in_room(self.threshold)
 
     def should_compact(self, context: CompactionContext) -> bool:
         """Tell whether a token figure has reached the threshold; never at step 0, nor too soon after an attempt."""
@@ -132,7 +137,8 @@ class DefaultCompactor:
             return False
         if last is not None and context.current_turn - last < self.config.min_turns_between_compactions:
             return False
-        return max(context.last_input_tokens, context.estimated_history_tokens) >= self.threshold
+        estimated = context.estimated_history_tokens
+        return context.last_input_tokens >= self.threshold or estimated >= self.history_threshold
 
     def compaction_prompt(self) -> str:
         """Return `PROMPT`."""
@@ -141,7 +147,7 @@ class DefaultCompactor:
     def max_summary_tokens(self) -> int:
         """Return the cap of the summary."""
         wanted = self.config.max_summary_tokens
-        return wanted if self.window is None else max(1, min(wanted, self.window // 4))
+        return wanted if self.window is None else max(1, min(wanted, self.window.tokens // 4))
 
     def rebuild_history(self, messages: Sequence[Message], summary: str) -> CompactionResult:
         """Return system messages, one summary and the newest exchanges; an older summary is replaced.
@@ -157,8 +163,9 @@ class DefaultCompactor:
             raise CompactionError("empty_summary", "the model returned an empty summary")
         return _Rebuild.of(Layout.of(messages), summary, self._room).done(self.config.recent_turn_budget)
 
-    def _capped(self, tokens: int) -> int:
-        return tokens if self.window is None else max(1, min(tokens, self.window * 4 // 5))
+    def _in_room(self, tokens: int) -> int:
+        # Where the tools leave no room at all, no compaction makes any.
+        return tokens if self.window is None or self.window.room <= 0 else _below(tokens, self.window.room)
 
     @property
     def _room(self) -> int:
@@ -166,7 +173,15 @@ class DefaultCompactor:
 
         A threshold below the default is no measure: it makes compactions frequent, not the exchanges small.
         """
-        return self._capped(max(self.config.auto_compact_threshold or 0, DEFAULT_THRESHOLD)) * BYTES_PER_TOKEN
+        return self._in_room(max(self.config.auto_compact_threshold or 0, DEFAULT_THRESHOLD)) * BYTES_PER_TOKEN
+
+
+def _below(tokens: int, room: int) -> int:
+    """Return no more tokens than leave a ninth of the room free, for the steps between a failed attempt and the next.
+
+    That is 80 % of a window whose answers have no cap.
+    """
+    return max(1, min(tokens, room * 8 // 9))
 
 
 @attrs.frozen

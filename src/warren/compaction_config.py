@@ -15,7 +15,7 @@ class CompactionConfig:
 
     Attributes:
         auto_compact_threshold: tokens from which on it is due; None is 100,000. Either way no more than 80 % of the
-            model's window, where that is known: above it there is no room to answer.
+            model's window, where that is known, and less where answers (`max_tokens`) or tools take much of it.
         recent_turn_budget: complete exchanges that are kept; fewer where so many would leave the history too large.
         max_summary_tokens: cap of the summary; at most a quarter of a known window.
         min_turns_between_compactions: steps (model calls) from one attempt to the next.

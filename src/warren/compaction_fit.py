@@ -1,7 +1,8 @@
 """Fitting a request into a model's window without a model: leaving out, shortening, and the request for a summary."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from operator import sub
+from typing import Final, TypeVar
 
 import attrs
 
@@ -19,6 +20,7 @@ from warren.compaction_layout import (
 )
 from warren.messages import (
     AssistantMessage,
+    ContextMessage,
     Message,
     SystemMessage,
     TextBlock,
@@ -27,10 +29,13 @@ from warren.messages import (
     UserMessage,
 )
 
+M = TypeVar("M", SystemMessage, UserMessage, ContextMessage)
 CAPS: Final = (4, 16, 64, 256)
 """Parts of the room that one tool result may take, tried in this order; after them it is only mentioned."""
 WRAPPING: Final = 64
 """More bytes than the JSON around a message's text has."""
+LONGEST_CHARACTER: Final = 6
+"""Bytes of JSON that one character takes at most: a control character does."""
 
 
 @attrs.frozen
@@ -46,15 +51,6 @@ class Fitted:
     result: CompactionResult
     request: tuple[Message, ...]
     cap: int | None = None
-
-
-def room_of(window: int, answer: int = 0) -> int:
-    """Return the tokens that messages may take by our estimate: the window less the answer and a tenth for its error.
-
-    An answer's cap of more than a quarter of the window counts as a quarter. Tool definitions are the caller's to
-    subtract.
-    """
-    return window * 9 // 10 - min(answer, window // 4)
 
 
 def mechanical(messages: Sequence[Message], room: int) -> Fitted:
@@ -123,6 +119,8 @@ def shorten(text: str, cap: int) -> str:
 
     The note stays whatever the cap; a text shorter than the note stays too.
     """
+    if LONGEST_CHARACTER * len(text) + 2 <= cap:
+        return text
     size = len(codec.encode(text))
     if size <= cap:
         return text
@@ -134,23 +132,22 @@ def shorten(text: str, cap: int) -> str:
         keep = keep * 3 // 4
 
 
-def summary_request(
-    messages: Sequence[Message], prompt: str, window: int | None, max_summary_tokens: int
-) -> list[Message]:
+def summary_request(messages: Sequence[Message], prompt: str, room: int | None) -> list[Message]:
     """Return what is sent to the model for a summary: the history as plain text, then the prompt.
 
     No tool is defined in that call, and then some providers refuse tool calls and results: they are told as text.
-    Reasoning, which only its own provider could read, is left out. With a window (in tokens; None is unknown) the
-    request fits it: oversized texts are shortened first, then the oldest messages leave, and a note says how many; the
-    user message that opened the newest exchange stays.
+    Reasoning, which only its own provider could read, is left out. It takes at most `room` tokens (None is any number):
+    oversized texts are shortened first, then the oldest messages leave, and a note says how many; the user message that
+    opened the newest exchange stays.
 
     Raises CompactionError (`too_large`) where not even the prompt fits.
     """
     question, layout = UserMessage(prompt), Layout.of(messages)
     told = _as_texts(layout, None)
-    if window is not None:
-        limit = room_of(window, max_summary_tokens) * BYTES_PER_TOKEN - size_of(question)
-        told = told if _sum(told) <= limit else _within(layout, _as_texts(layout, max(0, limit) // 8), limit)
+    if room is not None:
+        limit = room * BYTES_PER_TOKEN - size_of(question)
+        if sum(_sizes(layout, told)) > limit:
+            told = _within(layout, _as_texts(layout, max(0, limit) // 8), limit)
     return [*(message for message in told if message is not None), question]
 
 
@@ -160,11 +157,12 @@ _Told = Sequence[Message | None]
 
 def _within(layout: Layout, told: _Told, limit: int) -> _Told:
     """Return what is told without the oldest messages that do not fit into `limit` bytes."""
-    if _sum(told) <= limit:
+    sizes = _sizes(layout, told)
+    sums = tails(sizes)
+    if sums[0] <= limit:
         return told
     lead, opener = told[: layout.first], _opener(layout, told)
-    spare = limit - _sum([*lead, opener, _left_out(layout.end)])
-    sums = tails([_size(message) for message in told])
+    spare = limit - sum(sizes[: layout.first]) - _size(opener) - _size(_left_out(layout.end))
     head = next((i for i in range(layout.first, layout.end + 1) if sums[i] <= spare), None)
     if head is None:
         raise CompactionError("too_large", "the request for a summary does not fit into the model's window")
@@ -178,8 +176,10 @@ def _opener(layout: Layout, told: _Told) -> Message | None:
     return told[opener[0]] if opener and isinstance(layout.messages[opener[0]], UserMessage) else None
 
 
-def _sum(told: _Told) -> int:
-    return sum(map(_size, told))
+def _sizes(layout: Layout, told: _Told) -> list[int]:
+    """Return the bytes of each message as told, or a little more; of most of them they are known."""
+    known = zip(told, layout.messages, map(sub, layout.tails, layout.tails[1:]), strict=True)
+    return [size if message is original else _size(message) for message, original, size in known]
 
 
 def _left_out(count: int) -> UserMessage:
@@ -191,7 +191,7 @@ def _size(message: Message | None) -> int:
     match message:
         case None:
             return 0
-        case SystemMessage() | UserMessage():
+        case SystemMessage() | UserMessage() | ContextMessage():
             return len(codec.encode(message.content)) + WRAPPING
         case AssistantMessage():
             return len(codec.encode(message.text)) + WRAPPING
@@ -208,15 +208,25 @@ def _as_texts(layout: Layout, cap: int | None) -> _Told:
 def _as_text(message: Message, names: Mapping[str, str], cap: int | None) -> Message | None:
     match message:
         case SystemMessage():
-            return SystemMessage(_cut(message.content, None if cap is None else 2 * cap))
+            return _cut_message(message, None if cap is None else 2 * cap)
         case UserMessage():
-            return UserMessage(_cut(message.content, cap))
+            return _cut_message(message, cap)
+        case ContextMessage():
+            return _cut_message(message, cap)
+        case AssistantMessage(blocks=(TextBlock(text),)) if text.strip() and _cut(text, cap) is text:
+            return message
         case AssistantMessage():
             parts = filter(None, [message.text, *map(_call_as_text, message.tool_calls)])
             text = _cut("\n\n".join(parts), cap)
             return AssistantMessage((TextBlock(text),)) if text.strip() else None
         case ToolResultsMessage():
             return UserMessage(_cut("\n\n".join(_results_as_text(message, names, cap)), cap))
+
+
+def _cut_message(message: M, cap: int | None) -> M:
+    """Return a message with its text cut, itself where it is not."""
+    text = _cut(message.content, cap)
+    return message if text is message.content else attrs.evolve(message, content=text)
 
 
 def _results_as_text(message: ToolResultsMessage, names: Mapping[str, str], cap: int | None) -> Iterable[str]:

@@ -6,9 +6,11 @@ from typing import Literal
 import attrs
 
 from warren.budget import Budget
+from warren.categories import Gates, Switches
 from warren.compaction import CompactionConfig
 from warren.fields import not_negative, positive
 from warren.memory import MemoryConfig
+from warren.tool_config import ToolsConfig
 
 
 @attrs.frozen
@@ -33,22 +35,30 @@ class Limits:
     Attributes:
         max_sessions: turns that run at once; idle sessions do not count.
         mailbox: messages that may wait in one session's mailbox.
+        inbox: inputs that may wait for one session.
         turn: budget of every turn that names none of its own; its `max_steps` is the step limit.
         tool_timeout: a tool's time limit, unless the tool has its own.
         tool_threads: sync tools that run at once.
+        approval_timeout: how long a tool call waits for somebody's word, where its kind has to.
         subscription: events a subscriber may fall behind before it gets a gap.
         event_log: events that a session without a store keeps for late subscribers.
+        max_live: stored sessions that are kept in memory; past it the one that is idle longest goes to the store.
+        idle_after: how long a stored session may be idle in memory.
         interrupt_grace: how long `interrupt` waits for the turn to end.
         drain: how long shutdown waits for interrupted turns to end.
     """
 
     max_sessions: int = attrs.field(default=10_000, validator=positive)
     mailbox: int = attrs.field(default=1_000, validator=positive)
+    inbox: int = attrs.field(default=1_000, validator=positive)
     turn: Budget = attrs.field(factory=lambda: Budget(max_steps=100))
     tool_timeout: float = attrs.field(default=600.0, validator=positive)
     tool_threads: int = attrs.field(default=40, validator=positive)
+    approval_timeout: float = attrs.field(default=300.0, validator=positive)
     subscription: int = attrs.field(default=256, validator=positive)
     event_log: int = attrs.field(default=10_000, validator=positive)
+    max_live: int = attrs.field(default=10_000, validator=positive)
+    idle_after: float = attrs.field(default=60.0, validator=not_negative)
     interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)
     drain: float = attrs.field(default=10.0, validator=not_negative)
 
@@ -70,12 +80,20 @@ class StoreConfig:
         synchronous: FULL survives a power cut; NORMAL may lose the last turns in one, never a consistent file.
         busy_timeout: seconds a commit waits for another process's lock.
         readers: connections that serve reads.
+        lease: seconds after which other processes may take over the sessions of this one, should it hang. They take
+            over those of a process that died at once.
+        holder: what this process is called where another one is told who has a session.
+        projections: whether the sessions are written out as plain files beside it, for people and other programs to
+            read. Nothing depends on them.
     """
 
     path: Path = attrs.field(converter=Path)
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     busy_timeout: float = attrs.field(default=5.0, validator=not_negative)
     readers: int = attrs.field(default=2, validator=positive)
+    lease: float = attrs.field(default=15.0, validator=positive)
+    holder: str | None = None
+    projections: bool = True
 
 
 @attrs.frozen
@@ -90,6 +108,9 @@ class Config:
         compaction: how contexts are compacted; None turns the `session-compaction` capability off.
         memory: where what was compacted away is remembered; None turns the `memory-store` capability off.
         max_tokens: cap of one answer for sessions that name none.
+        tools: which tools there are besides those that the host brings; None for none, nor any MCP servers.
+        switches: which kinds of tools are offered, unless a session or a turn says otherwise.
+        approvals: which kinds wait for somebody's word; a session or a turn may only be stricter.
         retry: how failed model calls are tried again.
         limits: bounds.
         intensity: restarts of the storage actor.
@@ -102,6 +123,9 @@ class Config:
     compaction: CompactionConfig | None = None
     memory: MemoryConfig | None = None
     max_tokens: int | None = None
+    tools: ToolsConfig | None = None
+    switches: Switches = attrs.field(factory=Switches)
+    approvals: Gates = attrs.field(factory=Gates)
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
     limits: Limits = attrs.field(factory=Limits)
     intensity: Intensity = attrs.field(factory=Intensity)

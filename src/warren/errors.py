@@ -108,6 +108,19 @@ class WarrenError(Exception):
         return body
 
 
+def of_body(body: Mapping[str, Any]) -> WarrenError:
+    """Return the error that a body shows; of a code that only a newer version knows it is an AgentError."""
+    classes = {cls.code.value: cls for cls in WarrenError.__subclasses__()}
+    cls = classes.get(body["code"], AgentError)
+    error = cls.__new__(cls, body["message"])
+    details = dict(body.get("details", {}))
+    rest = {"cause": details.pop("cause", None), "retryable": body.get("retryable"), "details": details}
+    WarrenError.__init__(error, body["message"], session_id=body.get("session_id"), **rest)
+    if isinstance(error, InvalidParamsError):
+        error.path = str(details.get("path"))
+    return error
+
+
 class SessionNotFoundError(WarrenError):
     """No such session: unknown, deleted, or archived where a live one is needed."""
 
@@ -144,6 +157,10 @@ class StoreError(WarrenError):
 
     code = ErrorCode.SESSION_STORE_ERROR
     retryable_by_nature = True
+
+
+class LeasedError(StoreError):
+    """Another process has the session; `details["holder"]` names it."""
 
 
 class MemoryDisabledError(WarrenError):

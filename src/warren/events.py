@@ -6,10 +6,13 @@ from typing import Any, Literal
 
 import attrs
 
+from warren.categories import Category
 from warren.messages import StopReason
 from warren.usage import Usage
 
-FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "crash"]
+InputKind = Literal["queue", "steer", "context", "peer"]
+"""How something is said to a session: it waits for its turn, enters the running one, is the host's, or a peer's."""
+FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "crash"]
 
 
 @attrs.frozen
@@ -18,6 +21,16 @@ class RunStarted:
 
     session_id: str
     prompt: str
+
+
+@attrs.frozen
+class InputTaken:
+    """Something that waited for the session has entered the running turn, and the next step's model reads it."""
+
+    input_id: str
+    kind: InputKind
+    content: str
+    source: str | None = None
 
 
 @attrs.frozen
@@ -55,6 +68,27 @@ class ToolCallRequested:
     id: str
     name: str
     args: Mapping[str, Any]
+
+
+@attrs.frozen
+class ToolApprovalRequested:
+    """A call waits for somebody's word, for `timeout_ms` at most."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any]
+    category: Category
+    timeout_ms: int
+
+
+@attrs.frozen
+class ToolApprovalResolved:
+    """A call that waited goes on or is refused; the reason is somebody's, where one was given."""
+
+    id: str
+    name: str
+    decision: Literal["allow", "deny", "timeout"]
+    reason: str | None = None
 
 
 @attrs.frozen
@@ -149,6 +183,21 @@ class CompactionFailed:
 
 
 @attrs.frozen
+class ExtractionCompleted:
+    """The answer is there as data too; the model needed so many attempts, which no stream shows."""
+
+    attempts: int
+
+
+@attrs.frozen
+class ExtractionFailed:
+    """There is no answer as data after so many attempts; the turn is about to fail."""
+
+    error: str
+    attempts: int
+
+
+@attrs.frozen
 class RunCompleted:
     """The turn ended well: terminal, after its commit."""
 
@@ -168,7 +217,7 @@ class RunFailed:
 
 @attrs.frozen
 class StreamTruncated:
-    """A subscriber fell behind: `dropped` events are missing; replay from `resume_after` brings them.
+    """A subscriber fell behind: `dropped` events are missing; replay from `resume_after` brings what is still kept.
 
     Made for that subscriber alone: it is not in the log and its envelope repeats the last delivered seq.
     """
@@ -187,11 +236,14 @@ class UnknownEvent:
 
 Event = (
     RunStarted
+    | InputTaken
     | TurnStarted
     | TextDelta
     | ReasoningDelta
     | TextComplete
     | ToolCallRequested
+    | ToolApprovalRequested
+    | ToolApprovalResolved
     | ToolExecutionStarted
     | ToolExecutionCompleted
     | ToolExecutionTimedOut
@@ -202,6 +254,8 @@ Event = (
     | CompactionStarted
     | CompactionCompleted
     | CompactionFailed
+    | ExtractionCompleted
+    | ExtractionFailed
     | RunCompleted
     | RunFailed
     | StreamTruncated

@@ -28,6 +28,25 @@ def not_negative(_instance: object, attribute: "attrs.Attribute[Any]", value: An
         raise FieldValueError(attribute.name, "must be 0 or above")
 
 
+@attrs.frozen
+class Between:
+    """Refuse whole numbers outside of `low` to `high`, both included; None passes."""
+
+    low: int
+    high: int
+
+    def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        """Raise FieldValueError that names the field and the range."""
+        if value is not None and not (_is_number(value) and self.low <= value <= self.high):
+            raise FieldValueError(attribute.name, f"must be from {self.low} to {self.high}")
+
+
+def not_blank(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse a text with nothing but white space; None passes."""
+    if value is not None and not value.strip():
+        raise FieldValueError(attribute.name, "must not be empty")
+
+
 def fits(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     """Refuse numbers above `LARGEST`, for which neither SQLite nor float arithmetic has room; None passes."""
     if value is not None and value > LARGEST:

@@ -11,6 +11,8 @@ from warren.fields import FieldValueError, fits, not_negative, positive
 
 MAX_HITS: Final = 20
 """A search returns no more, whatever it asks for."""
+CONVERSATION_END: Final = 1 << 61
+"""Positions from here on are no messages': texts that were added by hand lie there."""
 Progress = Callable[[int, int], None]
 """Told how many entries are done and how many there are in all. Called on the event loop: it must not block."""
 
@@ -37,9 +39,10 @@ class MemoryEntry:
     Attributes:
         session_id: the session it comes from.
         position: its message's position in the transcript; with `session_id` it tells an entry from all others.
-        turn: the turn it belongs to.
+        turn: the turn in which it was said, from 1; 0 for a text that belongs to none.
         content: the text.
-        created_at: when the message was made.
+        created_at: when it was said: for a message that the store has, the time that the store has for it; for one of
+            a turn that still runs, and without a store, the time at which it was remembered.
     """
 
     session_id: str = attrs.field(validator=storable)
@@ -47,6 +50,32 @@ class MemoryEntry:
     turn: int = attrs.field(validator=[not_negative, fits])
     content: str = attrs.field(validator=storable)
     created_at: datetime = attrs.field(validator=_aware)
+
+
+@attrs.frozen
+class Tail:
+    """What is remembered of a session's messages from a position on.
+
+    Attributes:
+        session_id: the session.
+        first: the position.
+    """
+
+    session_id: str
+    first: int
+
+
+@attrs.frozen
+class Unsettled:
+    """A session of which a tail was taken in that its store may never have committed.
+
+    Attributes:
+        session_id: the session.
+        since: when that was, the last time.
+    """
+
+    session_id: str
+    since: datetime
 
 
 @attrs.frozen
@@ -58,7 +87,7 @@ class MemoryHit:
         score: 1 - distance / 2, as for the cosine distance of vectors: 1 is the query's own text, 0.5 nothing in
             common, and what is useful is mostly above 0.7.
         session_id: where it comes from.
-        turn: likewise.
+        turn: the turn in which it was said, from 1; 0 for a text that belongs to none.
     """
 
     content: str

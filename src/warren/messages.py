@@ -83,6 +83,21 @@ class UserMessage:
 
 
 @attrs.frozen
+class ContextMessage:
+    """What the host or another session has put in between: read by the model like a user's words, and none of them.
+
+    It opens no exchange, and the memory does not keep it.
+
+    Attributes:
+        content: the text.
+        source: who says it; None is the host.
+    """
+
+    content: str
+    source: str | None = None
+
+
+@attrs.frozen
 class AssistantMessage:
     """One answer of the model: ordered blocks, and why it stopped."""
 
@@ -123,4 +138,4 @@ class ToolResultsMessage:
     results: tuple[ToolResult, ...]
 
 
-Message = SystemMessage | UserMessage | AssistantMessage | ToolResultsMessage
+Message = SystemMessage | UserMessage | ContextMessage | AssistantMessage | ToolResultsMessage

@@ -1,7 +1,7 @@
 """The boundary to language models: what a provider is asked, what it answers, and what it streams meanwhile."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import attrs
 
@@ -21,6 +21,8 @@ class ModelRequest:
         tools: the tools the model may call.
         max_tokens: cap of the answer; None leaves it to the provider.
         temperature: sampling temperature; None leaves it to the provider.
+        output_schema: the JSON schema that the answer's text is to fit, as JSON. The messages ask for it too, so that a
+            provider without such a form has nothing to do. It comes without tools.
     """
 
     model: str
@@ -28,6 +30,7 @@ class ModelRequest:
     tools: Sequence[ToolSpec] = ()
     max_tokens: int | None = None
     temperature: float | None = None
+    output_schema: Mapping[str, Any] | None = None
 
 
 @attrs.frozen

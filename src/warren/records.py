@@ -2,15 +2,25 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
 from warren.budget import Budget, Spent
+from warren.categories import Gates, Switches
 from warren.compaction_config import CompactionConfig
+from warren.peers import Peer
 from warren.usage import Usage
 
 Lifecycle = Literal["live", "stored", "archived"]
+
+
+@attrs.frozen
+class Parent:
+    """The session that another one is a fork of, and how many of its messages that took over."""
+
+    session_id: str
+    at: int
 
 
 @attrs.frozen
@@ -25,6 +35,11 @@ class SessionRecord:
         provider: the provider named on creation; None lets the model's name decide.
         max_tokens: cap of one answer; None leaves it to the provider.
         tools: names of the tools the model is offered; None offers all that the runtime has.
+        overrides: which kinds of tools the model is offered, where that differs from the runtime's rule.
+        approvals: which kinds wait for somebody's word, besides those that do in the whole runtime.
+        output_schema: the JSON schema that its answers are brought into; None leaves them as they are.
+        structured_output_retries: how often an answer that does not fit one is tried again.
+        peer: by which name other sessions speak to it, and whom it trusts; None for one that has no peers.
         labels: the host's own marks, for `list`.
         budget: limits over all its turns.
         spent: what was used of them.
@@ -34,6 +49,7 @@ class SessionRecord:
         message_count: messages of the transcript, the system message included.
         last_seq: the last number of its event log.
         last_assistant_text: the newest answer.
+        title: what its first prompt begins with; None before its first turn.
         head: position of the first message that the model still sees as it was; the ones before are summarised.
         compaction: how its context is compacted; None takes the runtime's way.
         compactions: how often its head was moved.
@@ -41,6 +57,7 @@ class SessionRecord:
         last_input_tokens: input tokens of the newest model call, 0 after a compaction.
         turn_open: a compaction stored a turn that had not ended yet; a process that dies then leaves it so.
         archived: retired: readable, hidden from `list`, not startable.
+        parent: what it is a fork of; None for a session that began by itself.
     """
 
     session_id: str
@@ -50,6 +67,11 @@ class SessionRecord:
     provider: str | None = None
     max_tokens: int | None = None
     tools: tuple[str, ...] | None = None
+    overrides: Switches | None = None
+    approvals: Gates | None = None
+    output_schema: Mapping[str, Any] | None = None
+    structured_output_retries: int = 2
+    peer: Peer | None = None
     labels: Mapping[str, str] = attrs.field(factory=dict)
     budget: Budget = attrs.field(factory=Budget)
     spent: Spent = attrs.field(factory=Spent)
@@ -59,6 +81,7 @@ class SessionRecord:
     message_count: int = 0
     last_seq: int = 0
     last_assistant_text: str | None = None
+    title: str | None = None
     head: int = 0
     compaction: CompactionConfig | None = None
     compactions: int = 0
@@ -66,6 +89,7 @@ class SessionRecord:
     last_input_tokens: int = 0
     turn_open: bool = False
     archived: bool = False
+    parent: Parent | None = None
 
 
 @attrs.frozen

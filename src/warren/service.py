@@ -2,14 +2,18 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import attrs
 
 from warren.budget import Budget
+from warren.categories import Gates, Switches
 from warren.compaction import CompactionConfig
 from warren.events import Envelope
+from warren.health import LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
+from warren.inputs import Input, TurnMode
 from warren.memory import MemoryHit
+from warren.peers import Peer, PeerInfo, PeerMessage
 from warren.records import CompactionEntry
 from warren.tools import Tool
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
@@ -20,30 +24,47 @@ OnEvent = Callable[[Envelope], None]
 
 @attrs.frozen
 class Capabilities:
-    """Which optional capabilities are on, in the names of the contract."""
+    """Which optional capabilities are on, in the names of the contract.
+
+    Attributes:
+        session_store: whether sessions outlive the process.
+        session_compaction: whether contexts are compacted.
+        memory_store: whether what was compacted away can be searched.
+        tools: for each kind of tools whether sessions get them; those that are off may be asked for.
+    """
 
     session_store: bool
     session_compaction: bool
     memory_store: bool
+    tools: Mapping[str, Literal["on", "off", "unavailable"]] = attrs.field(factory=dict)
 
 
 @attrs.frozen
 class Health:
-    """How the runtime does: `status` is ok or degraded; the counts are of this moment.
+    """How the runtime does, and each part of it; the counts are of this moment.
 
     Attributes:
-        status: degraded while the store refuses writes or the runtime shuts down.
+        status: the worst of its parts' and, while it shuts down or as many turns run as may, degraded. Failed is for a
+            store that cannot be written for half a minute: turns run, and none of them can be kept.
         live_sessions: sessions with an actor.
         running_turns: turns that run.
         max_sessions: turns that may run.
-        store: None without a store, else ok or what the last write said.
+        store: None without a store.
+        projector: None where nothing is projected.
+        memory: None without a memory.
+        mcp: the MCP servers of all sessions; None without any.
+        loop: the event loop.
     """
 
-    status: str
+    status: Status
     live_sessions: int
     running_turns: int
     max_sessions: int
-    store: str | None = None
+    store: StoreHealth | None = None
+    projector: ProjectorHealth | None = None
+    memory: MemoryHealth | None = None
+    mcp: tuple[McpHealth, ...] | None = None
+    loop: LoopHealth = attrs.field(factory=LoopHealth)
 
 
 class SessionService(Protocol):
@@ -66,13 +87,25 @@ class SessionService(Protocol):
         budget: Budget | None = None,
         compaction: CompactionConfig | None = None,
         tools: Sequence[str | Tool] | None = None,
+        overrides: Switches | None = None,
+        approvals: Gates | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        structured_output_retries: int = 2,
+        peer: Peer | None = None,
+        extra_tools: Sequence[Tool] = (),
         on_event: OnEvent | None = None,
     ) -> TurnResult:
         """Create a session and run its first turn; with `prompt=None` only create it.
 
         What is None takes the runtime's default. `budget` limits the session over all its turns. `tools` are names
-        of the runtime's tools or tools of this session's own, which do not outlive the process. `compaction` says how
-        the session's context is compacted, where the runtime's way shall not do.
+        of the runtime's tools or tools of this session's own, which do not outlive the process; `extra_tools` are for
+        the first turn, see `start_turn`. `compaction` says how the session's context is compacted, where the runtime's
+        way shall not do. `overrides` switches kinds of tools on and off, and `approvals` says which calls wait for
+        `approve_tool`; both hold for all turns, unless one says otherwise. `peer` is the name under which other
+        sessions may speak to it, whom it trusts, and whether their messages begin turns.
+
+        With an `output_schema`, a JSON schema, every turn's answer is asked for once more as data that fits it: that is
+        `TurnResult.structured_output`. What does not fit is tried again `structured_output_retries` times.
 
         Raises InvalidParamsError and CompactionDisabledError before anything exists, CapacityExceededError, StoreError
         without a `session_id` where nothing could be created, and whatever `start_turn` raises: then the session
@@ -89,14 +122,30 @@ class SessionService(Protocol):
         provider: str | None = None,
         max_tokens: int | None = None,
         budget: Budget | None = None,
+        overrides: Switches | None = None,
+        approvals: Gates | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        structured_output_retries: int | None = None,
+        mode: TurnMode = "busy",
+        idempotency_key: str | None = None,
+        extra_tools: Sequence[Tool] = (),
         on_event: OnEvent | None = None,
     ) -> TurnResult:
         """Run one turn; a stored session is revived. Returns after the commit and after the last event.
 
-        The options hold for this turn alone. Raises SessionBusyError at once while another turn runs,
-        SessionNotFoundError, CapacityExceededError, InvalidParamsError; ProviderError, BudgetExhaustedError,
-        AgentError(cause="cancelled") for a turn that ended so, stored all the same; StoreError for a turn that could
-        not be stored: its answer is in `details["text"]` and the session stands where it stood before.
+        The options hold for this turn alone. `extra_tools` are offered besides the session's own, unless the session
+        was created with a list of names and theirs are not in it; one of a known name takes its place.
+
+        In `mode` "queue" the turn begins when those before it have ended; in "steer" the prompt enters the running turn
+        at its next step, and the result is that turn's; where none runs both begin one. Until a turn takes it the
+        prompt waits in the session's inbox, which is stored: whoever gives up waiting does not take it back, see
+        `withdraw`. A prompt with the `idempotency_key` of an earlier one is not taken twice: it gets that one's result.
+
+        Raises SessionBusyError at once while another turn runs, SessionNotFoundError, CapacityExceededError,
+        InvalidParamsError; ProviderError, BudgetExhaustedError, AgentError(cause="cancelled") for a turn that ended so,
+        stored all the same; AgentError(cause="structured_output") where the answer would not fit the schema, stored
+        too, with its `text` and the last `errors` in the details; StoreError for a turn that could not be stored: its
+        answer is in `details["text"]` and the session stands where it stood before.
         """
         ...
 
@@ -106,6 +155,47 @@ class SessionService(Protocol):
         Raises CompactionDisabledError, SessionNotFoundError, SessionBusyError, CapacityExceededError,
         BudgetExhaustedError; AgentError(cause="compaction_failed") whose `details["reason"]` says why nothing changed,
         or AgentError(cause="cancelled").
+        """
+        ...
+
+    async def inject_context(
+        self, session_id: str, text: str, *, source: str | None = None, idempotency_key: str | None = None
+    ) -> None:
+        """Tell the model something that nobody said: it enters the running turn at its next step, or the next turn.
+
+        It opens no exchange and is not remembered by the memory. Returns once it is in the session's inbox. Raises
+        SessionNotFoundError, StoreError, CapacityExceededError(cause="inbox_full"), InvalidParamsError.
+        """
+        ...
+
+    async def inputs(self, session_id: str) -> tuple[Input, ...]:
+        """Return what waits in a session's inbox, in order. Raises SessionNotFoundError."""
+        ...
+
+    async def withdraw(self, session_id: str, input_id: str) -> None:
+        """Take back what waits; who waits for its turn gets AgentError(cause="cancelled").
+
+        Raises InvalidParamsError where nothing of that id waits: a turn may have taken it.
+        """
+        ...
+
+    async def send_message(self, session_id: str, to: str, message: PeerMessage) -> str:
+        """Say something to a peer in a session's name; returns its id once it is in the peer's inbox.
+
+        Raises InvalidParamsError where one of both does not trust the other, SessionNotFoundError, StoreError,
+        CapacityExceededError.
+        """
+        ...
+
+    async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
+        """Return whom a session trusts, and which of them it can reach. Raises SessionNotFoundError."""
+        ...
+
+    async def approve_tool(self, session_id: str, call_id: str, *, allow: bool, reason: str | None = None) -> None:
+        """Settle a tool call that waits for somebody's word, as `tool_approval_requested` has told; first come counts.
+
+        `reason` is told to the model. Raises InvalidParamsError where no call of that id waits, SessionNotRunningError,
+        SessionNotFoundError.
         """
         ...
 
@@ -133,7 +223,10 @@ class SessionService(Protocol):
         ...
 
     async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
-        """Return messages of finished turns, oldest first, `offset` from the start. Raises SessionNotFoundError."""
+        """Return messages of finished turns, oldest first: the `limit` positions from `offset` on.
+
+        Those that retention has removed are left out; all others keep their positions. Raises SessionNotFoundError.
+        """
         ...
 
     async def resume(self, session_id: str) -> SessionView:
@@ -149,7 +242,8 @@ class SessionService(Protocol):
         """Follow a session's events: first those above `after_seq` from the log, then live ones; no gap, no double.
 
         None begins with the next event, 0 with the first one ever. A subscriber that falls behind by more than the
-        configured number gets one `stream_truncated` and goes on with the newest; it never slows the turn. The
+        configured number gets one `stream_truncated` and goes on with the newest; it never slows the turn. So does one
+        that begins below what retention has left of the log; asking for that again brings the same marker. The
         iteration ends when the session is archived or deleted or the runtime ends.
 
         Entering raises SessionNotFoundError, PersistenceDisabledError where the events are gone and no store has
@@ -172,6 +266,31 @@ class SessionService(Protocol):
         """
         ...
 
+    async def fork(
+        self, session_id: str, *, at: int | None = None, labels: Mapping[str, str] | None = None
+    ) -> SessionView:
+        """Make a session of the first `at` messages of another one; None takes those of all its finished turns.
+
+        Nothing is run again. The fork has the settings and limits of the other, and of its labels those that `labels`
+        does not replace; it has used nothing yet, its events are numbered from 1, and what the other remembers is not
+        remembered for it. The other may be live, stored or archived, and may run a turn: it is not touched.
+
+        Trap: a summary was written by a model that saw some messages after those that it stands for. A fork that is cut
+        between may know of them.
+
+        Raises SessionNotFoundError, StoreError, and InvalidParamsError where `at` is ahead of the conversation, comes
+        between a tool call and its results, or needs messages that retention has removed.
+        """
+        ...
+
+    async def label(self, session_id: str, labels: Mapping[str, str | None]) -> SessionView:
+        """Set labels of a session, also while a turn runs; None takes one away, all others stay.
+
+        Raises SessionNotFoundError, also for an archived session, InvalidParamsError, StoreError, LeasedError where
+        another process has the session.
+        """
+        ...
+
     async def archive(self, session_id: str) -> None:
         """Retire a session; a running turn ends first and is stored. Idempotent. Raises SessionNotFoundError.
 
@@ -183,6 +302,14 @@ class SessionService(Protocol):
         """Remove a session and all it stored; a running turn is interrupted.
 
         Raises PersistenceDisabledError without a store, SessionNotFoundError.
+        """
+        ...
+
+    async def drain(self) -> None:
+        """Refuse new turns from now on, and return when those that run have ended; all else goes on being answered.
+
+        For a host that is told to end and has time: put a time limit around it. What still runs when the runtime is
+        left is interrupted. Trap: it cannot be taken back.
         """
         ...
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints, overloa
 import attrs
 import msgspec
 
+from warren.categories import Category
 from warren.fields import positive
 
 
@@ -26,6 +27,10 @@ class ToolSpec:
     input_schema: Mapping[str, Any]
 
 
+class ToolError(Exception):
+    """Raised by a tool to answer the model with an error whose text is this one's alone."""
+
+
 class ToolArgumentsError(Exception):
     """The model's arguments do not fit the tool's signature."""
 
@@ -39,12 +44,14 @@ class Tool:
         call: runs it with checked arguments; sync callables run in a worker thread.
         is_async: whether `call` returns an awaitable.
         timeout: seconds until it is given up; None takes the runtime's limit.
+        category: what kind it is, for those who switch kinds on and off, or want to be asked before one runs.
     """
 
     spec: ToolSpec
     call: Callable[..., Any] | Callable[..., Awaitable[Any]]
     is_async: bool
     timeout: float | None = attrs.field(default=None, validator=positive)
+    category: Category = "callback"
     _arguments: Any = attrs.field(default=None, repr=False, eq=False)
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +71,11 @@ def tool(function: Callable[..., Any], /) -> Tool: ...
 
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, timeout: float | None = None
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    category: Category = "callback",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -75,6 +86,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
+    category: Category = "callback",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function, sync or async.
 
@@ -93,7 +105,7 @@ def tool(
         arguments = _arguments_type(target, function)
         text = description if description is not None else inspect.getdoc(function) or ""
         spec = ToolSpec(name or function.__name__, text, _input_schema(arguments))
-        return Tool(spec, target, inspect.iscoroutinefunction(target), timeout, arguments)
+        return Tool(spec, target, inspect.iscoroutinefunction(target), timeout, category, arguments)
 
     return build if function is None else build(function)
 

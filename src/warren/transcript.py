@@ -20,19 +20,23 @@ class Transcript(Sequence[Message]):
         head: position in the whole conversation of the first row.
         rows: the messages from there on.
         size: bytes of prefix and rows; kept as they change, so that an estimate costs the same at any length.
+        refused: the step at which memory or store did not let go of the oldest messages; None since they did. It lasts
+            as long as the transcript is in memory.
     """
 
-    __slots__ = ("head", "prefix", "rows", "size")
+    __slots__ = ("head", "prefix", "refused", "rows", "size")
     prefix: list[bytes]
     head: int
     rows: list[bytes]
     size: int
+    refused: int | None
 
     def __init__(self, rows: Iterable[bytes] = (), *, head: int = 0, prefix: Iterable[bytes] = ()) -> None:
         self.prefix = list(prefix)
         self.head = head
         self.rows = list(rows)
         self.size = sum(map(len, self.prefix)) + sum(map(len, self.rows))
+        self.refused = None
 
     @property
     def end(self) -> int:

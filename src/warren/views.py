@@ -6,8 +6,9 @@ from typing import Any
 
 import attrs
 
+from warren.categories import Gates, Switches
 from warren.messages import Message, StopReason
-from warren.records import CompactionEntry, Lifecycle, SessionRecord
+from warren.records import CompactionEntry, Lifecycle, Parent, SessionRecord
 from warren.usage import Usage
 
 
@@ -36,7 +37,13 @@ class TurnResult:
 
 @attrs.frozen
 class SessionState:
-    """What a session is and does."""
+    """What a session is and does.
+
+    Attributes:
+        overrides: which kinds of tools its model is offered, where the session says; the rest is the runtime's.
+        approvals: which kinds wait for somebody's word, where the session is stricter than the runtime.
+        parent: what it is a fork of; None for a session that began by itself.
+    """
 
     session_id: str
     created_at: datetime
@@ -48,6 +55,10 @@ class SessionState:
     labels: Mapping[str, str]
     model: str
     compactions: int = 0
+    title: str | None = None
+    overrides: Switches | None = None
+    approvals: Gates | None = None
+    parent: Parent | None = None
 
 
 @attrs.frozen
@@ -79,6 +90,7 @@ class SessionSummary:
     lifecycle: Lifecycle
     labels: Mapping[str, str]
     model: str
+    title: str | None = None
 
 
 @attrs.frozen
@@ -103,10 +115,12 @@ class HistoryPage:
 
     Attributes:
         session_id: the session.
-        messages: the page.
-        offset: position of its first message.
-        total: messages of the whole conversation.
+        messages: the page: what is kept of the `limit` positions from `offset` on.
+        offset: position at which it begins.
+        total: messages of the whole conversation, those that are gone included. Whoever pages adds `limit` to `offset`
+            until it is there: a page may be empty before that.
         compactions: those after which the model saw the conversation from a position of this page on.
+        kept_from: messages before this position are gone by retention, but the first one, at position 0.
     """
 
     session_id: str
@@ -114,6 +128,7 @@ class HistoryPage:
     offset: int
     total: int
     compactions: tuple[CompactionEntry, ...] = ()
+    kept_from: int = 0
 
 
 def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
@@ -136,6 +151,10 @@ def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
         labels=record.labels,
         model=record.model,
         compactions=record.compactions,
+        title=record.title,
+        overrides=record.overrides,
+        approvals=record.approvals,
+        parent=record.parent,
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 
@@ -152,4 +171,5 @@ def summary_of(record: SessionRecord, *, live: bool, active: bool) -> SessionSum
         lifecycle=lifecycle_of(record, live=live),
         labels=record.labels,
         model=record.model,
+        title=record.title,
     )

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+import attrs
+
 WINDOWS: Final[Mapping[str, int]] = {
     "claude-": 200_000,
     "claude-opus-4-6": 1_000_000,
@@ -36,6 +38,31 @@ WINDOWS: Final[Mapping[str, int]] = {
 
 A name that is newer than this table gets its family's smallest window: too small costs a compaction, too large a turn.
 """
+
+
+@attrs.frozen
+class Window:
+    """How much a model takes, in tokens by our estimate.
+
+    Attributes:
+        tokens: of a request and its answer together.
+        answer: cap of the answer. More than a quarter of the window counts as a quarter: few answers come to that.
+        tools: what the definitions of the tools take of a request.
+    """
+
+    tokens: int
+    answer: int = 0
+    tools: int = 0
+
+    @property
+    def request(self) -> int:
+        """What a request may take; a tenth of the window is for the estimate's error."""
+        return self.tokens * 9 // 10 - min(self.answer, self.tokens // 4)
+
+    @property
+    def room(self) -> int:
+        """What its messages may take; 0 or less where the tools leave nothing."""
+        return self.request - self.tools
 
 
 def window_of(model: str, overrides: Mapping[str, int] | None = None) -> int | None:

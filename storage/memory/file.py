@@ -1,5 +1,6 @@
 """The memory's database: how it is created, opened and checked."""
 
+import contextlib
 import os
 import secrets
 from importlib.resources import files
@@ -15,8 +16,11 @@ from warren.storage.faults import translate
 from warren.storage.file import use_wal
 
 FILE_NAME: Final = "memory.sqlite3"
-VERSION: Final = 1
-_SCHEMA: Final = files(__package__).joinpath("schema.sql").read_text(encoding="utf-8")
+_MIGRATIONS: Final = tuple(
+    files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ("schema.sql", "schema_2.sql")
+)
+"""Scripts in order; the file's `user_version` counts those it has had."""
+VERSION: Final = len(_MIGRATIONS)
 _APPLICATION_ID: Final = 0x5741524D
 """Marks the file as ours: the letters WARM."""
 
@@ -48,6 +52,20 @@ def open_reader(uri: str, config: MemoryConfig) -> apsw.Connection:
     return _open(uri, config, apsw.SQLITE_OPEN_READONLY)
 
 
+def known_dimensions(folder: Path, embedder: str) -> int:
+    """Return how long the vectors of an embedder are in the memory of a folder, the newest; 0 where it has none."""
+    with contextlib.suppress(apsw.Error), contextlib.closing(_for_a_look(folder)) as db:
+        for (name,) in db.execute("SELECT name FROM spaces ORDER BY key DESC"):
+            of, _, dimensions = str(name).rpartition("/")
+            if of == embedder:
+                return int(dimensions)
+    return 0
+
+
+def _for_a_look(folder: Path) -> apsw.Connection:
+    return apsw.Connection(str(folder / FILE_NAME), flags=apsw.SQLITE_OPEN_READONLY)
+
+
 def fault(exc: Exception, *, path: Path | None = None) -> WarrenError:
     """Return the error a caller meets for what a database call raised: a StoreError whose `cause` says why."""
     error = translate(exc, path=path)
@@ -77,14 +95,15 @@ def _open(uri: str, config: MemoryConfig, flags: int) -> apsw.Connection:
 
 def _prepare(db: apsw.Connection, config: MemoryConfig) -> None:
     # Looked at before anything is changed: it may be another program's file.
-    _check(db)
+    check(db)
     use_wal(db, config.busy_timeout)
     db.pragma("synchronous", "FULL")
-    if not db.pragma("user_version"):
-        _build(db)
+    if db.pragma("user_version") < VERSION:
+        _migrate(db)
 
 
-def _check(db: apsw.Connection) -> None:
+def check(db: apsw.Connection) -> None:
+    """Raise StoreError where a file is not for us: its `cause` is "newer_schema" or "not_a_store"."""
     version: int = db.pragma("user_version")
     if version > VERSION:
         message = (
@@ -98,14 +117,16 @@ def _check(db: apsw.Connection) -> None:
         raise StoreError(message, cause="not_a_store", retryable=False)
 
 
-def _build(db: apsw.Connection) -> None:
+def _migrate(db: apsw.Connection) -> None:
     with transaction(db):
         # Asked again under the lock: two processes may have come for the same file.
-        if not db.pragma("user_version"):
-            db.execute(_SCHEMA)
+        version: int = db.pragma("user_version")
+        for script in _MIGRATIONS[version:]:
+            db.execute(script)
+        if not version:
             db.execute("INSERT INTO identity VALUES (?)", (secrets.token_hex(16),))
-            db.pragma("application_id", _APPLICATION_ID)
-            db.pragma("user_version", VERSION)
+        db.pragma("application_id", _APPLICATION_ID)
+        db.pragma("user_version", VERSION)
 
 
 @attrs.define

@@ -18,6 +18,7 @@ from usearch.index import Index
 from warren import codec
 from warren.errors import StoreError
 from warren.storage.memory.spaces import Vectors
+from warren.storage.memory.words import step_aside
 
 FILE_NAME: Final = "memory.usearch"
 CONNECTIVITY: Final = 16
@@ -29,6 +30,8 @@ _TAIL: Final = struct.Struct("<II8s")
 """The length of the note, the checksum of all before it, and a mark."""
 _MARK: Final = b"WARRENv1"
 _BLOCK: Final = 1 << 22
+_STEP: Final = 500
+"""Nodes that are saved or loaded between two pauses: about a millisecond."""
 
 
 class UnusableGraphError(Exception):
@@ -72,14 +75,14 @@ class Graph:
         Raises UnusableGraphError: "missing", "damaged", "other_embedder", or "stale" where it is of another database
         or knows more than this one (`expected.watermark` is the last id ever given out).
         """
-        note = _read_note(path)
+        note = read_note(path)
         if note.space != expected.space:
             raise UnusableGraphError("other_embedder")
         if note.store != expected.store or note.watermark > expected.watermark:
             raise UnusableGraphError("stale")
         index = _index(dimensions)
         try:
-            index.load(os.fspath(path))
+            index.load(os.fspath(path), progress=_unhurried)
         except Exception as exc:  # USearch raises whatever its C++ side threw
             raise UnusableGraphError("damaged") from exc
         if index.ndim != dimensions:
@@ -142,11 +145,10 @@ class Graph:
         self._unsaved = 0
 
     def _write(self, temporary: Path, path: Path) -> None:
-        # USearch would make it readable for all.
-        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
-        self._index.save(os.fspath(temporary))
-        with temporary.open("r+b") as file:
-            _append_note(file, self._note)
+        # By way of memory: USearch keeps the interpreter's lock while it writes a file, and that takes longer.
+        body = memoryview(self._index.save(progress=_unhurried) or b"")
+        with open(temporary, "wb", opener=_for_its_owner) as file:
+            _write_with_note(file, body, self._note)
             os.fsync(file.fileno())
         temporary.replace(path)
 
@@ -162,16 +164,31 @@ def _index(dimensions: int) -> Index:
     )
 
 
-def _append_note(file: BinaryIO, note: Note) -> None:
-    body = codec.encode(note)
-    checksum = _checksum(file, file.seek(0, os.SEEK_END))
-    checksum = zlib.crc32(body, checksum)
-    file.seek(0, os.SEEK_END)
-    file.write(body + _TAIL.pack(len(body), checksum, _MARK))
+# USearch looks at the annotations.
+def _unhurried(done: int, _total: int) -> bool:
+    """Let other threads run now and then; go on."""
+    if done % _STEP == 0:
+        step_aside()
+    return True
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _write_with_note(file: BinaryIO, body: memoryview, note: Note) -> None:
+    checksum = 0
+    for at in range(0, len(body), _BLOCK):
+        block = body[at : at + _BLOCK]
+        checksum = zlib.crc32(block, checksum)
+        file.write(block)
+    tail = codec.encode(note)
+    file.write(tail + _TAIL.pack(len(tail), zlib.crc32(tail, checksum), _MARK))
     file.flush()
 
 
-def _read_note(path: Path) -> Note:
+def read_note(path: Path) -> Note:
+    """Return what a saved graph was made of, after its checksum; raises UnusableGraphError: "missing", "damaged"."""
     try:
         with path.open("rb") as file:
             return _verified(file)

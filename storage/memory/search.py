@@ -8,12 +8,13 @@ import attrs
 import numpy as np
 
 from warren import codec
-from warren.memory import MemoryHit
+from warren.memory import MemoryHit, Unsettled
 from warren.storage.memory.graph import Graph
 from warren.storage.memory.spaces import Space, TermSpace, Vectors, WordSpace, cosines
 from warren.storage.memory.weights import Corpus, Question, Scores
 from warren.storage.memory.words import Analyzer, Terms, step_aside
 from warren.storage.memory.writer import session_mark
+from warren.storage.rows import moment
 
 QUERY_LENGTH: Final = 4_000
 """Characters of a query that count."""
@@ -25,12 +26,17 @@ ROWS_FOR_WORDS: Final = 8_000
 SMALL_SESSION: Final = 1_000
 """Entries up to which a session is looked through whole, also where only its words count."""
 _BACKGROUND: Final = 64
-_AT_ONCE: Final = 500
+_AT_ONCE: Final = 250
 _ROWS: Final = """
     SELECT id, terms, body FROM entries LEFT JOIN vectors ON space = ?2 AND entry = id
     WHERE id IN (SELECT value FROM json_each(?1))
 """
 _AT_OR_AFTER: Final = "SELECT entry, body FROM vectors WHERE space = ? AND entry >= ? ORDER BY entry LIMIT 1"
+_BEFORE: Final = """
+    SELECT position, turn FROM entries WHERE session = (SELECT key FROM sessions WHERE session_id = ?) AND position < ?
+    ORDER BY position DESC LIMIT 1
+"""
+_UNSETTLED: Final = "SELECT session_id, since FROM unsettled JOIN sessions ON key = session ORDER BY since"
 _HITS: Final = """
     SELECT id, content, session_id, turn FROM entries JOIN sessions ON key = session
     WHERE id IN (SELECT value FROM json_each(?1))
@@ -83,6 +89,15 @@ class Reader:
     def after(self, watermark: int) -> int:
         """Return how many entries have a larger id."""
         return int(self._db.execute("SELECT count(*) FROM entries WHERE id > ?", (watermark,)).get)
+
+    def last_before(self, session_id: str, position: int) -> tuple[int, int]:
+        """Return the position and the turn of a session's newest entry before a position; -1 and 0 where none is."""
+        row: tuple[int, int] | None = self._db.execute(_BEFORE, (session_id, position)).get
+        return row or (-1, 0)
+
+    def unsettled(self) -> list[Unsettled]:
+        """Return the sessions that are unsettled, the oldest mark first."""
+        return [Unsettled(row[0], moment(row[1])) for row in self._db.execute(_UNSETTLED)]
 
     def find(self, query: Query, graph: Graph) -> list[MemoryHit]:
         """Return the best answers, best first, all from one state of the database. Raises what `apsw` raises."""

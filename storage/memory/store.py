@@ -13,7 +13,17 @@ import attrs
 import trio
 
 from warren.errors import InvalidParamsError, StoreError, WarrenError
-from warren.memory import MAX_HITS, Embedder, MemoryConfig, MemoryEntry, MemoryHit, MemoryStats, Progress
+from warren.memory import (
+    MAX_HITS,
+    Embedder,
+    MemoryConfig,
+    MemoryEntry,
+    MemoryHit,
+    MemoryStats,
+    Progress,
+    Tail,
+    Unsettled,
+)
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, fault, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
@@ -33,8 +43,8 @@ EMBED_AT_ONCE: Final = 64
 SAVE_AFTER: Final = 2_000
 """Changes of the graph after which it is saved; in a large one a tenth of it.
 
-USearch holds the interpreter's lock while it writes, a millisecond for every megabyte or two: seldom is better.
-After a crash, what was not saved is added again.
+USearch holds the interpreter's lock while it copies the vectors, a millisecond for every megabyte or two: seldom is
+better. After a crash, what was not saved is added again.
 """
 
 
@@ -94,7 +104,12 @@ class MemoryStore:
     @property
     def is_behind(self) -> bool:
         """Whether `catch_up` has something to do."""
-        return self._graph.watermark < self._last_id
+        return self.behind > 0
+
+    @property
+    def behind(self) -> int:
+        """How many entries at most the graph has not come to yet."""
+        return max(0, self._last_id - self._graph.watermark)
 
     async def aclose(self) -> None:
         """Save the graph and close. Idempotent, cannot be cancelled; a graph that cannot be saved is made anew later.
@@ -109,10 +124,13 @@ class MemoryStore:
                 await self._reading.run_on_all(Reader.close)
                 await self._writing.run_on_all(Writer.close)
 
-    async def index(self, entries: Sequence[MemoryEntry]) -> int:
+    async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
         """Remember the entries, all or none of them; return how many are new.
 
-        An entry is told by its session and position: a second one there changes nothing. Blank ones are left out.
+        An entry is told by its session and position: the same text there again changes nothing, another one takes the
+        place of what was there. Of two in one call the first counts. Blank ones are left out. With a tail, the entries
+        are all there is of it: what else was remembered there goes, and the session is `unsettled`.
+
         When it returns they are on the disk. Cancelled, or at the end of the process, they are stored or not: call
         it again.
 
@@ -122,10 +140,33 @@ class MemoryStore:
         was_behind = self.is_behind
         fresh = await self._write(partial(Writer.unknown, entries=entries))
         vectors = await self._space.pack([e.content for e in fresh]) if isinstance(self._space, MeaningSpace) else None
-        ids = await self._write(partial(Writer.add, entries=fresh, vectors=vectors)) if fresh else []
-        self._last_id = max([self._last_id, *ids])
-        if not was_behind and len(ids) <= SLICE:
+        if not fresh and tail is None:
+            return 0
+        kept = [entry.position for entry in entries if entry.content.strip()]
+        add = partial(Writer.add, entries=fresh, vectors=vectors, kept=kept, tail=tail)
+        changes = await self._write(add)
+        self._last_id = max([self._last_id, *changes.added])
+        await self._take_out(changes.removed)
+        if not was_behind and len(changes.added) <= SLICE:
             await self._follow()
+        return len(changes.added)
+
+    async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
+        """Return the position and the turn of a session's newest entry before a position; -1 and 0 where none is."""
+        return await self._read(partial(Reader.last_before, session_id=session_id, position=position))
+
+    async def unsettled(self) -> list[Unsettled]:
+        """Return the sessions of which a tail was taken in and not settled since, the oldest first."""
+        return await self._read(Reader.unsettled)
+
+    async def settle(self, mark: Unsettled, count: int | None) -> int:
+        """Say how many messages of a session its store has; return how many entries went, being beyond them.
+
+        None is for a session that no store has: nothing goes. Where more was taken in since the mark was read, nothing
+        happens: it may be on its way into the store.
+        """
+        ids = await self._write(partial(Writer.settle, mark=mark, count=count))
+        await self._take_out(ids)
         return len(ids)
 
     async def search(self, query: str, *, limit: int = 5, session_id: str | None = None) -> list[MemoryHit]:
@@ -211,6 +252,13 @@ class MemoryStore:
             return None
         vector: Vectors = self._space.unpack(packed)[0]
         return vector
+
+    async def _take_out(self, ids: Sequence[int]) -> None:
+        """Remove from the graph what is no longer stored."""
+        if ids:
+            with trio.CancelScope(shield=True):
+                async with self._changing:
+                    await self._runner(partial(self._graph.remove, ids))
 
     async def _follow(self) -> None:
         """Add to the graph what was just stored. It is stored: whatever the graph says does not count."""

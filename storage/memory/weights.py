@@ -12,15 +12,18 @@ from warren.storage.memory.words import STOP_TERMS, Terms
 
 Scores = NDArray[np.float64]
 
-# Tuned on the dev split of benchmarks/memory_quality.py.
-SATURATION: Final = 1.0
+# Tuned on the dev split of benchmarks/memory_quality.py, and on half of the prose of manuals and READMEs.
+SATURATION: Final = 0.8
 """BM25's k1: how soon more occurrences of a term stop to count."""
 LENGTH: Final = 0.85
 """BM25's b: how far long texts are held back."""
-STOP_WORDS: Final = 0.6
+STOP_WORDS: Final = 0.5
 """What a word like "the" is worth, as a part of what its rarity would make it."""
-PAIRS: Final = 0.2
+PAIRS: Final = 0.4
 """What two terms side by side as in the query add, as a part of their own mean weight."""
+EARLY: Final = 0.2
+"""What a text adds to its score that comes to the point at once; half of that after `SOON` terms."""
+SOON: Final = 20
 MOST_TERMS: Final = 64
 """Of a longer query the rarest terms count."""
 _SIEVE: Final = 0xFFFF
@@ -79,12 +82,14 @@ class Question:
         lengths = np.array([len(text) for text in texts], dtype=np.int64)
         if not len(self.terms) or not lengths.sum():
             return np.zeros(len(texts))
-        found = self._find(np.concatenate(texts), np.cumsum(lengths))
+        ends = np.cumsum(lengths)
+        found = self._find(np.concatenate(texts), ends)
         damping = SATURATION * (1 - LENGTH + LENGTH * lengths.astype(np.float64) / max(self.corpus.average_length, 1.0))
         times = self._count(found, len(texts))
         by_terms = times * (SATURATION + 1) / (times + damping[:, None]) @ self.worth
         answers = times[:, self.telling].any(axis=1)
-        scores: Scores = np.where(answers, by_terms + PAIRS * self._by_pairs(found, damping), 0.0)
+        early = 1 + EARLY / (1 + self._first(found, ends - lengths) / SOON)
+        scores: Scores = np.where(answers, early * (by_terms + PAIRS * self._by_pairs(found, damping)), 0.0)
         return scores
 
     def relevance(self, texts: Sequence[Terms]) -> Scores:
@@ -104,6 +109,14 @@ class Question:
         """Return how often each text has each term."""
         keys = found.text * len(self.terms) + found.number
         return np.bincount(keys, minlength=texts * len(self.terms)).reshape(texts, len(self.terms)).astype(np.int64)
+
+    def _first(self, found: "_Found", starts: NDArray[np.int64]) -> Scores:
+        """Return how many terms each text has before its first telling one; infinitely many where it has none."""
+        first = np.full(len(starts), np.inf)
+        telling = np.isin(found.number, self.telling)
+        texts, at = np.unique(found.text[telling], return_index=True)
+        first[texts] = found.place[telling][at] - starts[texts]
+        return first
 
     def _by_pairs(self, found: "_Found", damping: Scores) -> Scores:
         first, second = found.number[:-1], found.number[1:]

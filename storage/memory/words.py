@@ -54,18 +54,19 @@ class Analyzer:
 
     def terms(self, text: str) -> Terms:
         """Return the text's terms in order."""
-        found: list[int] = []
-        for piece in pieces(text):
-            self._extend(found, piece)
-        return np.array(found, dtype=np.uint32)
+        # Piece by piece: a list of all numbers would take milliseconds to become an array, without a pause.
+        parts = [np.array(self._of_piece(piece), dtype=np.uint32) for piece in pieces(text)]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint32)
 
-    def _extend(self, found: list[int], piece: str) -> None:
+    def _of_piece(self, piece: str) -> list[int]:
+        found: list[int] = []
         known = self._known
         for chunk in _CHUNK.findall(_fold(piece)):
             terms = known.get(chunk)
             if terms is None:
                 terms = self._learn(chunk)
             found += terms
+        return found
 
     def _learn(self, chunk: str) -> tuple[int, ...]:
         terms = tuple(_term(word) for word in self._words(chunk))

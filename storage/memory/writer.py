@@ -1,13 +1,14 @@
 """The one connection that changes what is remembered; synchronous, one caller at a time."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import apsw
 import attrs
 
 from warren.errors import SessionNotFoundError
-from warren.memory import MemoryEntry
+from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
 from warren.storage.memory.file import transaction
 from warren.storage.memory.spaces import Space, WordSpace
 from warren.storage.memory.words import Analyzer, step_aside
@@ -18,6 +19,15 @@ _ADD_ENTRY: Final = "INSERT INTO entries (session, position, turn, created_at, t
 _ADD_WORDS: Final = "INSERT INTO words (rowid, terms) VALUES (?,?)"
 # An entry may have been forgotten since it was read: its vector must not outlive it.
 _ADD_VECTOR: Final = "INSERT OR IGNORE INTO vectors (space, entry, body) SELECT ?1, id, ?3 FROM entries WHERE id = ?2"
+_IN_TAIL: Final = """
+    SELECT id, length(terms) / 4, position FROM entries
+    WHERE session = ? AND position >= ? AND position < ?
+"""
+_AT: Final = "SELECT id, length(terms) / 4, content = ? FROM entries WHERE session = ? AND position = ?"
+_SETTLE: Final = """
+    DELETE FROM unsettled WHERE since = ? AND session = (SELECT key FROM sessions WHERE session_id = ?)
+    RETURNING session
+"""
 _NEXT: Final = """
     SELECT id, terms, content, body FROM entries LEFT JOIN vectors ON space = ? AND entry = id
     WHERE id > ? ORDER BY id LIMIT ?
@@ -44,6 +54,14 @@ class _Prepared:
     entry: MemoryEntry
     terms: bytes
     vector: bytes | None
+
+
+@attrs.define(eq=False)
+class Changes:
+    """What a call did: the ids of the entries it added, and of those it removed."""
+
+    added: list[int] = attrs.field(factory=list)
+    removed: list[int] = attrs.field(factory=list)
 
 
 def session_mark(session: int) -> str:
@@ -73,7 +91,7 @@ class Writer:
         return [row[0] for row in self._db.execute("SELECT id FROM entries INDEXED BY entries_position")]
 
     def unknown(self, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
-        """Return the entries that are not stored and not blank, each once; the first of a position counts.
+        """Return the entries that are not stored as they are and not blank, each once; the first of a position counts.
 
         Raises SessionNotFoundError where one's session was forgotten.
         """
@@ -82,18 +100,24 @@ class Writer:
         return [
             entry
             for entry in reversed(first.values())
-            if entry.content.strip() and not self._has(sessions[entry.session_id], entry.position)
+            if entry.content.strip() and not self._has(sessions[entry.session_id], entry)
         ]
 
-    def add(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes] | None) -> list[int]:
-        """Store entries with their words and vectors, all or none; return the ids of those that were not there.
+    def add(
+        self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes] | None, kept: Sequence[int], tail: Tail | None
+    ) -> Changes:
+        """Store entries with their words and vectors, all or none; another text in the same place goes.
 
+        With a tail goes what else is in it, but for the positions `kept`, and its session is unsettled from now on.
         `vectors` are needed where the space cannot make them itself. Raises SessionNotFoundError.
         """
-        prepared = self._prepare(entries, vectors)
+        prepared, changes = self._prepare(entries, vectors), Changes()
         with transaction(self._db):
-            ids = [self._add(row) for row in _unhurried(prepared)]
-        return [key for key in ids if key is not None]
+            if tail is not None:
+                self._cut(tail, set(kept), changes)
+            for row in _unhurried(prepared):
+                self._add(row, changes)
+        return changes
 
     def forget(self, session_id: str) -> list[int]:
         """Remove a session's entries and let none in any more; return the ids that were removed."""
@@ -104,15 +128,21 @@ class Writer:
                 (session_id,),
             ).get
             rows = list(self._db.execute("SELECT id, length(terms) / 4 FROM entries WHERE session = ?", (key,)))
-            ids = [(row[0],) for row in rows]
-            for table, column in (("entries", "id"), ("words", "rowid")):
-                self._db.executemany(f"DELETE FROM {table} WHERE {column} = ?", ids)  # noqa: S608 - our own names
-            for space in [row[0] for row in self._db.execute("SELECT key FROM spaces")]:
-                self._db.executemany(
-                    "DELETE FROM vectors WHERE space = ? AND entry = ?", [(space, *row) for row in ids]
-                )
-            self._count(-len(rows), -sum(row[1] for row in rows))
-        return [row[0] for row in rows]
+            self._db.execute("DELETE FROM unsettled WHERE session = ?", (key,))
+            return self._remove(rows)
+
+    def settle(self, mark: Unsettled, count: int | None) -> list[int]:
+        """Remove what is remembered of the session's messages from position `count` on; return the ids.
+
+        None removes nothing. Where something was taken in since the mark was read, the mark stays and nothing happens.
+        """
+        with transaction(self._db):
+            key = self._db.execute(_SETTLE, (microseconds(mark.since), mark.session_id)).get
+            if key is None or count is None:
+                return []
+            rows = list(self._db.execute(_IN_TAIL, (key, count, CONVERSATION_END)))
+            self._db.execute("UPDATE sessions SET entries = entries - ? WHERE key = ?", (len(rows), key))
+            return self._remove(rows)
 
     def waiting(self, after: int, count: int) -> list[Waiting]:
         """Return the next entries after an id, for the graph."""
@@ -162,9 +192,30 @@ class Writer:
             raise SessionNotFoundError(message, session_id=session_id)
         return None if row is None else int(row[0])
 
-    def _has(self, session: int | None, position: int) -> bool:
-        found = self._db.execute("SELECT 1 FROM entries WHERE session = ? AND position = ?", (session, position)).get
-        return found is not None
+    def _has(self, session: int | None, entry: MemoryEntry) -> bool:
+        found = self._db.execute(_AT, (entry.content, session, entry.position)).get
+        return found is not None and bool(found[2])
+
+    def _cut(self, tail: Tail, kept: set[int], changes: Changes) -> None:
+        session = self._session(tail.session_id)
+        if session is None:
+            session = self._new_session(tail.session_id)
+        rows = [
+            row for row in self._db.execute(_IN_TAIL, (session, tail.first, CONVERSATION_END)) if row[2] not in kept
+        ]
+        self._db.execute("UPDATE sessions SET entries = entries - ? WHERE key = ?", (len(rows), session))
+        changes.removed += self._remove(rows)
+        self._db.execute("INSERT OR REPLACE INTO unsettled VALUES (?, ?)", (session, microseconds(datetime.now(UTC))))
+
+    def _remove(self, rows: Sequence[tuple[int, ...]]) -> list[int]:
+        """Remove entries with their words and vectors, of each its id and how many terms it has; return the ids."""
+        ids = [(row[0],) for row in rows]
+        for table, column in (("entries", "id"), ("words", "rowid")):
+            self._db.executemany(f"DELETE FROM {table} WHERE {column} = ?", ids)  # noqa: S608 - our own names
+        for space in [row[0] for row in self._db.execute("SELECT key FROM spaces")]:
+            self._db.executemany("DELETE FROM vectors WHERE space = ? AND entry = ?", [(space, *row) for row in ids])
+        self._count(-len(rows), -sum(row[1] for row in rows))
+        return [row[0] for row in rows]
 
     def _prepare(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes] | None) -> list[_Prepared]:
         return [
@@ -179,21 +230,31 @@ class Writer:
     def _packed(self, content: str) -> bytes | None:
         return self._space.pack(content) if isinstance(self._space, WordSpace) else None
 
-    def _add(self, row: _Prepared) -> int | None:
+    def _new_session(self, session_id: str) -> int:
+        self._db.execute("INSERT INTO sessions (session_id) VALUES (?)", (session_id,))
+        return self._db.last_insert_rowid()
+
+    def _add(self, row: _Prepared, changes: Changes) -> None:
         entry = row.entry
         session = self._session(entry.session_id)
         if session is None:
-            self._db.execute("INSERT INTO sessions (session_id) VALUES (?)", (entry.session_id,))
-            session = self._db.last_insert_rowid()
-        elif self._has(session, entry.position):
-            return None
+            session = self._new_session(entry.session_id)
+        there = self._db.execute(_AT, (entry.content, session, entry.position)).get
+        if there is not None and there[2]:
+            return
+        if there is not None:
+            changes.removed += self._remove([there])
+        changes.added.append(self._insert(row, session))
+        self._db.execute("UPDATE sessions SET entries = entries + ? WHERE key = ?", (there is None, session))
+
+    def _insert(self, row: _Prepared, session: int) -> int:
+        entry = row.entry
         values = (session, entry.position, entry.turn, microseconds(entry.created_at), row.terms, entry.content)
         self._db.execute(_ADD_ENTRY, values)
         key = self._db.last_insert_rowid()
         self._db.execute(_ADD_WORDS, (key, f"{session_mark(session)} {_spelt(row.terms)}"))
         if row.vector is not None:
             self._db.execute(_ADD_VECTOR, (self._space_key, key, row.vector))
-        self._db.execute("UPDATE sessions SET entries = entries + 1 WHERE key = ?", (session,))
         self._count(1, len(row.terms) // 4)
         return key
 

@@ -1,0 +1,121 @@
+"""Tools that a runtime offers by its settings, and the MCP servers it takes more from; plain values, no I/O."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+
+from warren.fields import FieldValueError, not_blank, not_negative, positive
+
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def _plain_name(_instance: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
+    if not NAME.fullmatch(value):
+        raise FieldValueError(attribute.name, "must be 1 to 64 of the characters A-Z, a-z, 0-9, _ and -")
+
+
+def _web_address(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
+    if value is None:
+        return
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise FieldValueError(attribute.name, "must be an http:// or https:// address")
+
+
+def _texts(values: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise FieldValueError("args", "must be a list of texts")
+    return tuple(values)
+
+
+@attrs.frozen
+class McpServer:
+    """A server: either a process that is started (`command`) or a web service (`url`, streamable HTTP).
+
+    Raises FieldValueError, which names the field, for values that cannot be.
+
+    Attributes:
+        name: what errors and clashing tools are called by.
+        command: the program; found on the PATH it is given.
+        args: its arguments.
+        env: added to the few harmless variables that it inherits. Nothing else of our own environment reaches it.
+        cwd: where it runs; None for where we do.
+        url: where the service is.
+        headers: sent along with every request to it.
+        connect_timeout: seconds to connect and to list the tools, and to answer a ping.
+        call_timeout: seconds for a call; None takes the runtime's limit for tools.
+        stop_timeout: seconds that a process has to end by itself, and again after SIGTERM.
+        ping_interval: seconds between two looks whether a server without work is still there; None for never.
+        shared: whether one connection serves all sessions. Servers that keep a state for their client, such as one that
+            drives a browser, need a connection for each session.
+    """
+
+    name: str = attrs.field(validator=_plain_name)
+    command: str | None = attrs.field(default=None, validator=not_blank)
+    args: Sequence[str] = attrs.field(default=(), converter=_texts)
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    cwd: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
+    url: str | None = attrs.field(default=None, validator=_web_address)
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    connect_timeout: float = attrs.field(default=30.0, validator=positive)
+    call_timeout: float | None = attrs.field(default=None, validator=positive)
+    stop_timeout: float = attrs.field(default=2.0, validator=not_negative)
+    ping_interval: float | None = attrs.field(default=30.0, validator=positive)
+    shared: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        if self.command is None and self.url is None:
+            raise FieldValueError("command", "is needed, or url")
+        if self.command is not None and self.url is not None:
+            raise FieldValueError("url", "must not be there together with command")
+        other, kind = (("headers",), "command") if self.url is None else (("args", "env", "cwd"), "url")
+        for field in other:
+            if getattr(self, field):
+                raise FieldValueError(field, f"has no meaning for a server with {kind}")
+
+
+@attrs.frozen(kw_only=True)
+class ToolsConfig:
+    """Which tools there are. Those that touch the machine are offered only where somebody enables their kind.
+
+    Whoever may set the switches of a session can enable what there is here: what nobody shall have must not be there.
+
+    Raises FieldValueError, which names the field, for values that cannot be.
+
+    Attributes:
+        root: the folder whose files can be read, where commands start too; None for no files. With them or with
+            fetching come the clock's tools.
+        writable: whether the files can be written.
+        shell: whether there are commands. They can do whatever Warren's user can: the root does not hold them.
+        shell_timeout: seconds that a command may run.
+        env: names of environment variables that commands get besides the harmless ones; `*` stands for anything.
+        fetch: whether there is a tool that reads the public web.
+        fetch_allow: networks of private addresses that it may read too, as in "10.0.0.0/8".
+        skills: folders of skills, with which come those that Warren ships; None for no skills at all.
+        mcp_servers: servers whose tools every session gets.
+    """
+
+    root: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
+    writable: bool = True
+    shell: bool = False
+    shell_timeout: float = attrs.field(default=120.0, validator=positive)
+    env: tuple[str, ...] = ()
+    fetch: bool = False
+    fetch_allow: tuple[str, ...] = ()
+    skills: tuple[Path, ...] | None = None
+    mcp_servers: tuple[McpServer, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        if self.shell and self.root is None:
+            raise FieldValueError("root", "is needed where there is a shell")
+        for server in self.mcp_servers:
+            if not server.shared:
+                raise FieldValueError("mcp_servers", f"must be shared, as {server.name} is not: add it to sessions")

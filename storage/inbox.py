@@ -1,0 +1,91 @@
+"""What waits to be said to the sessions of a store: each row is one input, gone once a turn that took it is stored."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from warren import codec
+from warren.errors import StoreError
+from warren.inputs import Input, Numbered
+from warren.storage.lease import Holder
+from warren.storage.rows import OPEN
+
+if TYPE_CHECKING:
+    import apsw
+
+MAX_SETTLED: Final = 1_000
+"""Inputs with a key of which a session remembers what came of them."""
+UNKNOWN: Final = b""
+"""What came of an input that a turn took which has not ended."""
+_DROP: Final = "DELETE FROM inbox WHERE session = ? AND number = ? AND key IS NULL"
+_END: Final = "UPDATE inbox SET outcome = ? WHERE session = ? AND number = ?"
+_FORGET: Final = """
+    DELETE FROM inbox WHERE session = ?1 AND outcome IS NOT NULL AND number <=
+        (SELECT number FROM inbox WHERE session = ?1 AND outcome IS NOT NULL ORDER BY number DESC LIMIT 1 OFFSET ?2)
+"""
+_WAITING: Final = """
+    SELECT number, body FROM inbox WHERE outcome IS NULL AND session =
+        (SELECT key FROM sessions WHERE session_id = ?) ORDER BY number
+"""
+_LAST: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'inbox'"
+_SESSIONS_THAT_WAIT: Final = f"""
+    SELECT session_id, holder FROM sessions
+    WHERE state = {OPEN} AND key IN (SELECT session FROM inbox WHERE outcome IS NULL AND starts)
+    ORDER BY key
+"""  # noqa: S608 - a constant
+_NAMED: Final = f"SELECT session_id FROM sessions WHERE peer = ? AND state = {OPEN}"  # noqa: S608 - a constant
+
+
+@attrs.frozen
+class Settled:
+    """What came of inputs that a turn took: JSON, or `UNKNOWN` while it runs."""
+
+    numbers: tuple[int, ...] = ()
+    outcome: bytes = UNKNOWN
+
+
+NOTHING: Final = Settled()
+
+
+def settle(db: "apsw.Connection", session: int, settled: Settled) -> None:
+    """Note what came of inputs; those with a key are remembered for a while, the others are gone."""
+    for number in settled.numbers:
+        db.execute(_DROP, (session, number))
+        db.execute(_END, (settled.outcome.decode(), session, number))
+    if settled.numbers:
+        db.execute(_FORGET, (session, MAX_SETTLED))
+
+
+def waiting(db: "apsw.Connection", session_id: str) -> list[Numbered]:
+    """Return what waits for a session, in order."""
+    rows: list[Any] = db.execute(_WAITING, (session_id,)).fetchall()
+    return [Numbered(number, decoded(body, session_id)) for number, body in rows]
+
+
+def last_number(db: "apsw.Connection") -> int:
+    """Return the highest number that any input of the store was given."""
+    last: int | None = db.execute(_LAST).get
+    return last or 0
+
+
+def sessions_that_wait(db: "apsw.Connection", holder: Holder) -> list[str]:
+    """Return the sessions for which something waits that begins a turn, and that no other living process has."""
+    rows: list[Any] = db.execute(_SESSIONS_THAT_WAIT).fetchall()
+    alive = {owner for _, owner in rows if owner not in (None, holder.key) and holder.rival(db, owner) is not None}
+    return [session_id for session_id, owner in rows if owner not in alive]
+
+
+def named(db: "apsw.Connection", peer: str) -> str | None:
+    """Return the session that has a name among its peers."""
+    found: str | None = db.execute(_NAMED, (peer,)).get
+    return found
+
+
+def decoded(body: str, session_id: str) -> Input:
+    """Return an input as it was stored. Raises StoreError(cause="corrupt")."""
+    try:
+        said: Input = codec.decode_stored(Input, body)
+    except ValueError as exc:
+        problem = f"an input of session {session_id} is damaged in the store: {exc}"
+        raise StoreError(problem, session_id=session_id, cause="corrupt", retryable=False) from exc
+    return said

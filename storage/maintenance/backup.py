@@ -1,0 +1,282 @@
+"""Copies of a store taken while it is used, and a store made from such a copy."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import apsw
+import attrs
+
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.memory import Progress
+from warren.storage.file import FILE_NAME, version_of
+from warren.storage.lease import FOLDER, is_free
+from warren.storage.maintenance.files import faults_of, reading, sync_folder
+from warren.storage.projection.follower import Follower
+from warren.storage.projection.projection import SESSIONS
+from warren.storage.rows import DELETED, SEQ_STRIDE
+
+MEMORY_FOLDER: Final = "memory"
+"""Where a store has its memory."""
+MEMORY_FILE: Final = "memory.sqlite3"
+MEMORY_INDEX: Final = "memory.usearch"
+PAGES: Final = 256
+"""Copied between two reports of progress."""
+WITH_HOLDERS: Final = 2
+"""The first version of the schema that knows who holds what."""
+# What processes hold is theirs in the store, not in its copy. What they may have shown unstored keeps its numbers.
+_SET_FREE: Final = f"""
+    UPDATE sessions SET holder = NULL, last_seq = last_seq + {SEQ_STRIDE} WHERE holder IS NOT NULL;
+    DELETE FROM holders;
+"""  # noqa: S608 - our own number
+# Clients may have seen what came after the backup: its numbers are not given out again.
+_GO_ON_ABOVE: Final = f"UPDATE sessions SET last_seq = last_seq + {SEQ_STRIDE} WHERE state <> {DELETED};"  # noqa: S608
+_COUNT: Final = f"SELECT count(*) FROM sessions WHERE state <> {DELETED}"  # noqa: S608 - our own number
+
+
+@attrs.frozen
+class Copied:
+    """What was copied.
+
+    Attributes:
+        path: where the sessions are now.
+        bytes: their size.
+        sessions: how many there are, archived ones included.
+        memory: where what is remembered is now; None where there was no memory.
+    """
+
+    path: Path
+    bytes: int
+    sessions: int
+    memory: Path | None
+
+
+def memory_beside(path: Path) -> Path:
+    """Return where the memory of a backup is: `x.sqlite3` has it in `x.memory.sqlite3`."""
+    return path.with_name(f"{path.stem}.memory{path.suffix}")
+
+
+def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress: Progress | None = None) -> Copied:
+    """Copy a store and its memory as they are at this moment, while whoever uses them goes on.
+
+    Each copy is one file for its owner alone, checked by SQLite before it appears under its name; until then nothing
+    is there, or with `force` what was there before. The memory goes into a file beside it, without its index, which is
+    a cache. `progress` is told how many pages are done, and how many there are.
+
+    Raises StoreError; its `cause` is "missing" without a store, "exists" where a file is in the way, "corrupt" where
+    the copy is damaged, "disk_full", "permission" and so on.
+    """
+    beside, memory = memory_beside(target), config.path / MEMORY_FOLDER / MEMORY_FILE
+    _refuse_existing(target, beside, force=force)
+    with ExitStack() as stack:
+        # Both at the same moment, this first: the memory may know more than the sessions it comes from, never less.
+        source = stack.enter_context(reading(config))
+        wanted = [_Wanted(source, target, _set_free(source))]
+        if _exists(memory):
+            wanted.append(_Wanted(stack.enter_context(_snapshot(memory)), beside))
+        sessions: int = source.execute(_COUNT).get
+        with _copies(wanted, progress):
+            _refuse_existing(target, beside, force=force)
+            _put_in_place(wanted)
+            if len(wanted) == 1:
+                _remove(beside)  # of an older backup of that name
+    return Copied(target, target.stat().st_size, sessions, beside if len(wanted) > 1 else None)
+
+
+def restore(source: Path, config: StoreConfig, *, force: bool = False, progress: Progress | None = None) -> Copied:
+    """Make a store of a backup; what is remembered comes from the file beside it, if there is one.
+
+    With `force` it takes the place of the store that is there: nothing is left of that, nor of its memory and its
+    projections. Sessions go on with event numbers far above those that anybody may have seen after the backup. The
+    memory's index is made anew when it is used first.
+
+    Raises StoreError; its `cause` is "missing" without a backup, "exists" where a store is there, "leased" where a
+    process that lives uses it, with `force` too, "corrupt", "newer_schema", "not_a_store", "disk_full" and so on.
+    """
+    target, memory = config.path / FILE_NAME, config.path / MEMORY_FOLDER / MEMORY_FILE
+    _refuse_existing(target, memory, force=force)
+    with ExitStack() as stack:
+        stack.enter_context(_to_ourselves(config.path))
+        backup = stack.enter_context(_snapshot(source))
+        _refuse_other(backup, source)
+        wanted = [_Wanted(backup, target, _set_free(backup) + _GO_ON_ABOVE)]
+        if _exists(memory_beside(source)):
+            wanted.append(_Wanted(stack.enter_context(_snapshot(memory_beside(source))), memory))
+        sessions: int = backup.execute(_COUNT).get
+        for each in wanted:
+            with faults_of(each.target):
+                each.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _copies(wanted, progress):
+            _refuse_existing(target, memory, force=force)
+            _remove(memory, memory.with_name(MEMORY_INDEX), *_side_files(memory), *_side_files(target))
+            _put_in_place(wanted)
+    _drop_projections(config)
+    return Copied(target, target.stat().st_size, sessions, memory if len(wanted) > 1 else None)
+
+
+# -- copying
+
+
+@attrs.frozen
+class _Wanted:
+    """A database, where it is to be copied to, and what is changed in the copy."""
+
+    source: apsw.Connection
+    target: Path
+    change: str = ""
+
+    @property
+    def temporary(self) -> Path:
+        """Where the copy is until it is whole."""
+        return self.target.with_name(f".{self.target.name}.{os.getpid()}.part")
+
+
+@contextmanager
+def _copies(wanted: Sequence[_Wanted], progress: Progress | None) -> Iterator[None]:
+    """Make the copies under their temporary names; what is left of those at the end is removed."""
+    done, total = 0, sum(each.source.pragma("page_count") for each in wanted)
+    try:
+        for each in wanted:
+            with faults_of(each.target):
+                for copied in _copy(each):
+                    if progress is not None:
+                        progress(done + copied, total)
+            done += each.source.pragma("page_count")
+        yield
+    finally:
+        for each in wanted:
+            _remove(each.temporary, *_side_files(each.temporary))
+
+
+def _copy(wanted: _Wanted) -> Iterator[int]:
+    """Copy one database, yielding how many pages are done; it is on the disk and found whole at the end."""
+    os.close(os.open(wanted.temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+    db = apsw.Connection(str(wanted.temporary), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        # The source is inside a read transaction: commits of others neither change what is copied nor start it over.
+        with db.backup("main", wanted.source, "main") as backup:
+            while not backup.done:
+                backup.step(PAGES)
+                yield backup.page_count - backup.remaining
+        # Without a log beside it: one file that stands alone.
+        db.pragma("journal_mode", "DELETE")
+        db.execute(f"BEGIN; {wanted.change} COMMIT")
+        _refuse_damaged(db, wanted.target)
+    finally:
+        db.close()
+
+
+def _set_free(source: apsw.Connection) -> str:
+    return _SET_FREE if version_of(source) >= WITH_HOLDERS else ""
+
+
+def _put_in_place(wanted: Sequence[_Wanted]) -> None:
+    """Let the copies appear under their names: the sessions last, so that they never lack their memory."""
+    for each in reversed(wanted):
+        with faults_of(each.target):
+            each.temporary.replace(each.target)
+            sync_folder(each.target.parent)
+
+
+def _drop_projections(config: StoreConfig) -> None:
+    """Remove files that show sessions as they were before; they are made anew by the next process that projects."""
+    if not (config.path / SESSIONS).is_dir():
+        return
+    follower = Follower(config)
+    # What cannot be removed does no harm: it is never read back.
+    with contextlib.suppress(StoreError):
+        follower.begin_anew()
+    with contextlib.suppress(StoreError):
+        follower.close()
+
+
+@contextmanager
+def _snapshot(path: Path) -> Iterator[apsw.Connection]:
+    """Open a database for one consistent look. Raises StoreError."""
+    with faults_of(path):
+        if not path.is_file():
+            raise StoreError(f"there is no file {path}", cause="missing", retryable=False)
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            db.execute("BEGIN")
+            # Which the look begins with.
+            db.pragma("user_version")
+            yield db
+        finally:
+            db.close()
+
+
+# -- what is refused
+
+
+def _refuse_existing(*paths: Path, force: bool) -> None:
+    for path in paths:
+        if _exists(path) and not path.is_file():  # a device, say, which is not to be put back by anybody
+            raise StoreError(f"{path} is not a plain file", cause="exists", retryable=False)
+        if _exists(path) and not force:
+            raise StoreError(f"{path} exists; --force replaces it", cause="exists", retryable=False)
+
+
+def _refuse_other(db: apsw.Connection, path: Path) -> None:
+    if not version_of(db):
+        raise StoreError(f"{path} is empty: it is no backup of a session store", cause="not_a_store", retryable=False)
+
+
+def _refuse_damaged(db: apsw.Connection, path: Path) -> None:
+    complaint = db.execute("PRAGMA quick_check(1)").get
+    if complaint != "ok":
+        problem = f"the copy for {path} is damaged, and so is what it was made from: {complaint}"
+        raise StoreError(problem, cause="corrupt", retryable=False)
+
+
+@contextmanager
+def _to_ourselves(folder: Path) -> Iterator[None]:
+    """Keep everybody from the store and the memory in a folder. Refuses where a process that lives has one of them."""
+    with ExitStack() as stack:
+        with faults_of(folder):
+            if not all(map(is_free, (folder / FOLDER).glob("*.lock"))):
+                raise _in_use(folder)
+        for path in (folder / FILE_NAME, folder / MEMORY_FOLDER / MEMORY_FILE):
+            if _exists(path):
+                stack.enter_context(_alone_with(path, folder))
+        yield
+
+
+@contextmanager
+def _alone_with(path: Path, folder: Path) -> Iterator[None]:
+    """Have a database that nobody else can open; a damaged one cannot be had, and is nobody's as far as can be told."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        with faults_of(path), contextlib.suppress(apsw.NotADBError, apsw.CorruptError):
+            try:
+                # SQLite gives the write-ahead log up for nobody but the last one.
+                db.pragma("journal_mode", "DELETE")
+                db.execute("BEGIN EXCLUSIVE")
+            except (apsw.BusyError, apsw.LockedError):
+                raise _in_use(folder) from None
+        yield
+    finally:
+        db.close()
+
+
+def _in_use(folder: Path) -> StoreError:
+    return StoreError(f"a process uses the store in {folder}: end it first", cause="leased")
+
+
+def _exists(path: Path) -> bool:
+    with faults_of(path):
+        return path.exists()
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        with faults_of(path):
+            path.unlink(missing_ok=True)
+
+
+def _side_files(path: Path) -> list[Path]:
+    return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]

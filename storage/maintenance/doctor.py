@@ -1,0 +1,257 @@
+"""Looking at a store beside whatever uses it, and putting right what can be put right safely."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import attrs
+
+from warren.config import StoreConfig
+from warren.errors import StoreError, WarrenError
+from warren.storage.file import FILE_NAME, VERSION, open_writer, version_of
+from warren.storage.lease import Holder
+from warren.storage.maintenance.checks import MISLABELLED, ORPHANED, TABLES, examine_rows
+from warren.storage.maintenance.files import faults_of, reading, rivals
+from warren.storage.maintenance.report import Finding, HolderFacts, Integrity, ProjectionFacts, Report, StoreFacts
+from warren.storage.maintenance.retention import can_shrink
+from warren.storage.operations import Claim, Claimed, Operation, Release
+from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
+from warren.storage.projection.projection import SESSIONS
+from warren.storage.rows import ARCHIVED, DELETED, OPEN, moment
+from warren.storage.writer import Writer
+
+LARGE_LOG: Final = 64 << 20
+LITTLE_SPACE: Final = 64 << 20
+MUCH_FREE: Final = 16 << 20
+"""Bytes in empty pages from which on they are worth a word."""
+COMPLAINTS: Final = 20
+_SESSIONS_OF: Final = f"SELECT holder, session_id FROM sessions WHERE holder IS NOT NULL AND state <> {DELETED}"
+
+_LABEL_ANEW: Final = """
+    INSERT INTO labels SELECT said.key, said.value, sessions.key FROM sessions, json_each(sessions.labels) AS said
+    WHERE sessions.key = ?
+"""
+
+
+def examine(config: StoreConfig, *, full: bool = False) -> Report:
+    """Look at a store; nothing in it is changed, and whoever uses it goes on.
+
+    With `full` every page, index and row is looked at, else about what a backup would notice. Both read the whole file.
+
+    Raises StoreError where there is no store that could be looked at; its `cause` is "missing", "not_a_database",
+    "not_a_store", "newer_schema", "permission" and so on.
+    """
+    path = config.path / FILE_NAME
+    with faults_of(path), reading(config) as db:
+        complaints = _complaints(db, full=full)
+        facts = _file_facts(db, path, "failed" if complaints else "full" if full else "quick")
+        if complaints:
+            findings = [Finding("integrity", f"the file is damaged: {line}") for line in complaints]
+            return Report(facts, findings=tuple(findings))
+        findings = list(_about_file(facts))
+        if facts.version < VERSION:
+            return Report(facts, findings=tuple(findings))
+        facts = _counted(db, facts)
+        holders, dead = _holders(db, Holder.of(config))
+        findings += [*dead, *_about_erasures(facts), *examine_rows(db, full=full)]
+        projection = _projection(db, config.path / SESSIONS)
+    return Report(
+        facts, holders, projection, findings=tuple(sorted(findings, key=lambda finding: finding.level != "problem"))
+    )
+
+
+def fix(config: StoreConfig, found: Report) -> tuple[str, ...]:
+    """Put right what was found and can be put right safely; return what was done, and what was left alone and why.
+
+    Each step is one transaction. No step touches a session that another living process holds.
+
+    Raises StoreError; its `cause` is "corrupt" for a file that is damaged: nothing is tried there.
+    """
+    path = config.path / FILE_NAME
+    if found.store.integrity == "failed":
+        problem = f"{path} is damaged: nothing in it is changed; restore a backup, or copy out what can be read"
+        raise StoreError(problem, cause="corrupt", retryable=False)
+    with faults_of(path):
+        writer = Writer(db := open_writer(config), Holder.of(config))
+        try:
+            return (*_remove_orphans(writer), *_label_anew(writer), *_free(writer, db))
+        finally:
+            # Which also moves the log into the file.
+            writer.close()
+
+
+# -- looking
+
+
+def _complaints(db: apsw.Connection, *, full: bool) -> list[str]:
+    """Return what SQLite finds wrong with the file as such."""
+    try:
+        found = db.execute(f"PRAGMA {'integrity' if full else 'quick'}_check({COMPLAINTS})").fetchall()
+    except apsw.CorruptError as exc:
+        return [str(exc)]
+    return [line for (text,) in found for line in str(text).splitlines() if text != "ok"]
+
+
+def _file_facts(db: apsw.Connection, path: Path, integrity: Integrity) -> StoreFacts:
+    return StoreFacts(
+        path=str(path),
+        version=version_of(db),
+        bytes=path.stat().st_size,
+        log_bytes=_size(path.with_name(path.name + "-wal")),
+        page_size=db.pragma("page_size"),
+        pages=db.pragma("page_count"),
+        free_pages=db.pragma("freelist_count"),
+        can_shrink=can_shrink(db),
+        disk_free=shutil.disk_usage(path.parent).free,
+        integrity=integrity,
+    )
+
+
+def _counted(db: apsw.Connection, facts: StoreFacts) -> StoreFacts:
+    rows: list[Any] = db.execute("SELECT state, count(*) FROM sessions GROUP BY state").fetchall()
+    states = dict(rows)
+    return attrs.evolve(
+        facts,
+        sessions=states.get(OPEN, 0),
+        archived=states.get(ARCHIVED, 0),
+        deleted=states.get(DELETED, 0),
+        messages=db.execute("SELECT count(*) FROM messages").get,
+        events=db.execute("SELECT count(*) FROM events").get,
+        erasures_due=db.execute("SELECT count(*) FROM erasures").get,
+    )
+
+
+def _about_file(facts: StoreFacts) -> Iterator[Finding]:
+    if facts.version < VERSION:
+        text = f"the file has version {facts.version}; it is brought up to {VERSION} when it is used next"
+        yield Finding("version", f"{text}, and can be examined then", "notice", fixable=True)
+    if facts.disk_free < LITTLE_SPACE:
+        yield Finding("disk", f"the disk has {facts.disk_free >> 20} MiB left")
+    if facts.log_bytes > LARGE_LOG:
+        text = f"the log beside the file has grown to {facts.log_bytes >> 20} MiB: something has read for long"
+        yield Finding("log", text, "notice", fixable=True)
+    if not facts.can_shrink:
+        text = "the file cannot shrink: once, while nothing uses it, run `warren doctor prune --rewrite`"
+        yield Finding("free", text, "notice")
+    elif facts.free_pages * facts.page_size > MUCH_FREE:
+        free = facts.free_pages * facts.page_size >> 20
+        text = f"{free} MiB of the file are free: `warren doctor prune` gives them back"
+        yield Finding("free", text, "notice")
+
+
+def _about_erasures(facts: StoreFacts) -> Iterator[Finding]:
+    if facts.erasures_due:
+        text = f"{facts.erasures_due} deleted sessions may still be remembered or projected: the next start sees to it"
+        yield Finding("erasures", text, "notice")
+
+
+def _holders(db: apsw.Connection, me: Holder) -> tuple[tuple[HolderFacts, ...], list[Finding]]:
+    """Return who holds sessions, and what there is to say of those who are dead."""
+    held: dict[int, list[str]] = {}
+    for key, session_id in db.execute(_SESSIONS_OF):
+        held.setdefault(key, []).append(session_id)
+    alive = rivals(db, me)
+    known = {row[0]: row for row in db.execute("SELECT key, name, expires_at FROM holders")}
+    facts = tuple(_holder(known.get(key), key in alive, len(held.get(key, ()))) for key in sorted({*known, *held}))
+    left = tuple(session_id for key, ids in held.items() if key not in alive for session_id in ids)
+    dead = [fact for fact in facts if not fact.alive]
+    text = (
+        f"{len(dead)} processes that ended without a word still hold {len(left)} sessions: who needs one takes it over"
+    )
+    return facts, [Finding("leases", text, "notice", fixable=True, sessions=left)] if dead else []
+
+
+def _holder(row: tuple[Any, ...] | None, alive: bool, sessions: int) -> HolderFacts:  # noqa: FBT001 - private
+    _, name, expires_at = row or (None, None, None)
+    return HolderFacts(name, alive, None if expires_at is None else moment(expires_at), sessions)
+
+
+def _projection(db: apsw.Connection, folder: Path) -> ProjectionFacts | None:
+    if not folder.is_dir():
+        return None
+    try:
+        checkpoint = checkpoint_of((folder / CHECKPOINT).read_bytes())
+    except OSError:
+        checkpoint = None
+    change = None if checkpoint is None else checkpoint.change
+    behind = db.execute("SELECT count(*) FROM sessions WHERE change > ?", (change or 0,)).get
+    return ProjectionFacts(str(folder), change, behind)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+# -- putting right
+
+
+@attrs.frozen
+class _Sweep(Operation[int]):
+    """Remove a table's rows that belong to no session; return how many that were."""
+
+    table: str
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - nobody holds what is nobody's
+        db.execute(f"DELETE FROM {self.table} WHERE {ORPHANED}")
+        return db.changes()
+
+
+@attrs.frozen
+class _Label(Operation[tuple[int, int]]):
+    """Make the labels' table say what the records do; return of how many sessions, and how many were left alone."""
+
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> tuple[int, int]:
+        wrong = [row[0] for row in db.execute(MISLABELLED)]
+        alive = rivals(db, holder)
+        rows = [db.execute("SELECT key, holder FROM sessions WHERE session_id = ?", (each,)).get for each in wrong]
+        free = [(key,) for key, owner in rows if owner not in alive]
+        for key in free:
+            db.execute("DELETE FROM labels WHERE session = ?", key)
+            db.execute(_LABEL_ANEW, key)
+        return len(free), len(wrong) - len(free)
+
+
+def _remove_orphans(writer: Writer) -> Iterator[str]:
+    for table in TABLES:
+        count = _done(writer, _Sweep(table))
+        if count:
+            yield f"removed {count} rows of {table} that belonged to no session"
+
+
+def _label_anew(writer: Writer) -> Iterator[str]:
+    done, left = _done(writer, _Label())
+    if done:
+        yield f"made {done} sessions findable by their labels"
+    if left:
+        yield f"left the labels of {left} sessions alone: a process that lives holds them"
+
+
+def _free(writer: Writer, db: apsw.Connection) -> Iterator[str]:
+    """Take what dead processes held as their heirs would, and put it back."""
+    alive = rivals(db, writer.holder)
+    freed = 0
+    rows: list[Any] = db.execute(_SESSIONS_OF).fetchall()
+    for key, session_id in rows:
+        if key not in alive:
+            claimed = _done(writer, Claim(session_id))
+            if isinstance(claimed, Claimed):
+                _done(writer, Release(session_id, claimed.lease))
+                freed += 1
+    if freed:
+        yield f"freed {freed} sessions of processes that are dead"
+
+
+def _done(writer: Writer, operation: Operation[Any]) -> Any:
+    (outcome,) = writer.write([operation])
+    if isinstance(outcome, WarrenError):
+        raise outcome
+    return outcome

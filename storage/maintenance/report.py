@@ -1,0 +1,159 @@
+"""What an examination of a store finds; plain values."""
+
+from datetime import datetime
+from typing import Literal
+
+import attrs
+
+
+@attrs.frozen
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+        check: what was looked at, in one word.
+        message: what is the matter, for a person.
+        level: "problem", or "notice" for what does no harm or ends by itself.
+        fixable: whether `fix` does something about it.
+        sessions: those concerned, as far as any are.
+    """
+
+    check: str
+    message: str
+    level: Literal["problem", "notice"] = "problem"
+    fixable: bool = False
+    sessions: tuple[str, ...] = ()
+
+
+Integrity = Literal["quick", "full", "failed"]
+"""What SQLite's own check of the file was, and whether it found nothing."""
+
+
+@attrs.frozen
+class StoreFacts:
+    """A store's file.
+
+    Attributes:
+        path: of the file.
+        version: of its schema.
+        bytes: its size.
+        log_bytes: size of the write-ahead log beside it.
+        page_size: in bytes.
+        pages: how many it has.
+        free_pages: how many of them are empty.
+        can_shrink: whether the empty ones can be given back while it is used.
+        disk_free: bytes that the disk has left.
+        integrity: what SQLite's own check was, and whether it found nothing.
+        sessions: open ones.
+        archived: archived ones.
+        deleted: what is left of deleted ones is their id alone.
+        messages: rows.
+        events: rows.
+        erasures_due: deleted sessions of which something may be left elsewhere.
+    """
+
+    path: str
+    version: int
+    bytes: int
+    log_bytes: int
+    page_size: int
+    pages: int
+    free_pages: int
+    can_shrink: bool
+    disk_free: int
+    integrity: Integrity
+    sessions: int = 0
+    archived: int = 0
+    deleted: int = 0
+    messages: int = 0
+    events: int = 0
+    erasures_due: int = 0
+
+
+@attrs.frozen
+class HolderFacts:
+    """A process that may write sessions, or did until it died.
+
+    Attributes:
+        name: what it calls itself; None where only its sessions are left of it.
+        alive: whether it lives.
+        expires_at: until when it counts as alive unless it renews.
+        sessions: how many it holds.
+    """
+
+    name: str | None
+    alive: bool
+    expires_at: datetime | None
+    sessions: int
+
+
+@attrs.frozen
+class ProjectionFacts:
+    """The files that follow a store.
+
+    Attributes:
+        path: of their folder.
+        change: the last change of the store that is surely in them; None where no checkpoint says so.
+        behind: sessions that were changed after it. A gateway notes such a point every half minute or so.
+    """
+
+    path: str
+    change: int | None
+    behind: int
+
+
+@attrs.frozen
+class MemoryFacts:
+    """The memory beside a store.
+
+    Attributes:
+        path: of its database.
+        version: of its schema.
+        bytes: its size, without the index.
+        entries: texts remembered.
+        sessions: sessions they come from.
+        unsettled: sessions of which something was taken in whose commit is still to be looked for.
+        embedders: what has made vectors.
+        index: how the saved index is: "ok", "missing", "damaged", or "stale", which is ahead of this or of another one.
+        index_bytes: its size.
+        index_embedder: what made the vectors in it.
+        behind: entries that it has not come to yet; None where it cannot be used.
+    """
+
+    path: str
+    version: int
+    bytes: int
+    entries: int
+    sessions: int
+    unsettled: int
+    embedders: tuple[str, ...]
+    index: Literal["ok", "missing", "damaged", "stale"]
+    index_bytes: int
+    index_embedder: str | None = None
+    behind: int | None = None
+
+
+@attrs.frozen
+class Report:
+    """What was found.
+
+    Attributes:
+        store: the file.
+        holders: who may write sessions.
+        projection: None where nothing was ever projected.
+        memory: None where there is none.
+        findings: what is not as it should be, problems first.
+        fixed: what was done about some of it.
+    """
+
+    store: StoreFacts
+    holders: tuple[HolderFacts, ...] = ()
+    projection: ProjectionFacts | None = None
+    memory: MemoryFacts | None = None
+    findings: tuple[Finding, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether no problem is left."""
+        return all(finding.level != "problem" for finding in self.findings)

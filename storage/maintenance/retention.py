@@ -1,0 +1,369 @@
+"""Removing what need not be kept: planned in one look, done in many short transactions beside whatever runs."""
+# ruff: noqa: S608 - only constants of this module become part of the SQL
+
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import apsw
+import attrs
+
+from warren.config import StoreConfig
+from warren.errors import LeasedError, StoreError, WarrenError
+from warren.memory import Progress
+from warren.retention import Retention
+from warren.storage.file import FILE_NAME, open_writer
+from warren.storage.lease import Holder
+from warren.storage.maintenance.files import faults_of, reading, rivals
+from warren.storage.operations import Delete, Operation
+from warren.storage.rows import ARCHIVED, DELETED, microseconds
+from warren.storage.writer import Writer
+
+Table = Literal["messages", "events"]
+Rest = Callable[[float], None]
+TARGET: Final = 0.01
+"""Seconds that one transaction is to take."""
+ROOM: Final = 0.03
+"""Seconds between two transactions at least: who waits for the file asks again within 25 ms, and gets it."""
+PATIENCE_MS: Final = 20
+"""Milliseconds that the end of the log is waited for at a time: nobody can write meanwhile."""
+ATTEMPTS: Final = 50
+FEWEST: Final = 20
+MOST: Final = 5_000
+
+# In both, `edge` is the first row that stays.
+_SUPERSEDED: Final = f"""
+    WITH held AS (
+        SELECT key, session_id, max(1, messages_from) AS low, head FROM sessions
+        WHERE state <> {DELETED} AND head > max(1, messages_from)
+    ), due AS (
+        SELECT key, session_id, low, coalesce((
+            SELECT position FROM messages
+            WHERE session = key AND position >= low AND position < head AND created_at >= ?1
+            ORDER BY position LIMIT 1
+        ), head) AS edge FROM held
+    )
+    SELECT session_id, edge, count(*), sum(octet_length(body)) FROM due
+    JOIN messages ON session = key AND position >= low AND position < edge GROUP BY key ORDER BY key
+"""
+_OLD_EVENTS: Final = f"""
+    WITH due AS (
+        SELECT key, session_id, coalesce((
+            SELECT seq FROM events WHERE session = key AND timestamp >= ?1 ORDER BY seq LIMIT 1
+        ), last_seq + 1) AS edge FROM sessions WHERE state <> {DELETED}
+    )
+    SELECT session_id, edge, count(*), sum(octet_length(body)) FROM due
+    JOIN events ON session = key AND seq < edge GROUP BY key ORDER BY key
+"""
+_OLD_ARCHIVES: Final = f"SELECT session_id, holder FROM sessions WHERE state = {ARCHIVED} AND updated_at < ?"
+_WHOLE: Final = {
+    "messages": """
+        SELECT session_id, message_count, count(*), sum(octet_length(body)) FROM sessions
+        JOIN messages ON session = key AND position > 0 WHERE session_id = ?
+    """,
+    "events": """
+        SELECT session_id, last_seq + 1, count(*), sum(octet_length(body)) FROM sessions
+        JOIN events ON session = key WHERE session_id = ?
+    """,
+}
+_KEY: Final = (
+    f"SELECT key, iif(state = {ARCHIVED}, ?2, min(head, ?2)) FROM sessions WHERE session_id = ?1 AND state <> 2"
+)
+_DROP: Final = {
+    "messages": """
+        DELETE FROM messages WHERE rowid IN (
+            SELECT rowid FROM messages WHERE session = ? AND position > 0 AND position < ? ORDER BY position LIMIT ?
+        ) RETURNING position + 1
+    """,
+    "events": """
+        DELETE FROM events WHERE rowid IN (
+            SELECT rowid FROM events WHERE session = ? AND seq < ? ORDER BY seq LIMIT ?
+        ) RETURNING seq
+    """,
+}
+_MARK: Final = {
+    "messages": "UPDATE sessions SET messages_from = max(messages_from, ?) WHERE key = ?",
+    "events": "UPDATE sessions SET events_after = max(events_after, ?) WHERE key = ?",
+}
+_CHANGED: Final = "UPDATE sessions SET change = (SELECT max(change) + 1 FROM sessions) WHERE key = ?"
+
+
+@attrs.frozen
+class Share:
+    """What may go of one session.
+
+    Attributes:
+        session_id: the session.
+        table: where.
+        edge: position or number of the first row that stays.
+        rows: how many go.
+        size: bytes of text in them.
+    """
+
+    session_id: str
+    table: Table
+    edge: int
+    rows: int
+    size: int
+
+
+@attrs.frozen
+class Plan:
+    """What may go.
+
+    Attributes:
+        shares: rows, session by session.
+        sessions: archived sessions that go whole after their rows.
+    """
+
+    shares: tuple[Share, ...] = ()
+    sessions: tuple[str, ...] = ()
+
+    def rows(self, table: Table) -> int:
+        """Return how many rows of a table go."""
+        return sum(share.rows for share in self.shares if share.table == table)
+
+    @property
+    def size(self) -> int:
+        """Bytes of text that go."""
+        return sum(share.size for share in self.shares)
+
+
+@attrs.frozen
+class Pruned:
+    """What has gone.
+
+    Attributes:
+        messages: superseded ones, and those of archived sessions.
+        events: rows of the event log; adjacent deltas share one.
+        sessions: archived ones that are deleted. What is kept of them elsewhere is due to be erased.
+        bytes_before: size of the file before.
+        bytes_after: and after; it is larger than could be where a reader was in the way, and the next time it is not.
+    """
+
+    messages: int
+    events: int
+    sessions: tuple[str, ...]
+    bytes_before: int
+    bytes_after: int
+
+
+@attrs.frozen
+class Drop(Operation[int]):
+    """Remove a session's oldest messages but the first, or its oldest events; return how many went.
+
+    Whoever has the session's lease goes on undisturbed: no model sees what a summary stands for.
+
+    Attributes:
+        session_id: the session.
+        table: of what.
+        edge: rows from here on stay; messages that a model may see stay anyhow, unless the session is archived.
+        limit: how many go at most.
+        last: whether followers of the store are to look at the session again after it.
+    """
+
+    session_id: str
+    table: Table
+    edge: int
+    limit: int
+    last: bool = True
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - anybody may
+        """Remove the rows, note up to where."""
+        key, edge = db.execute(_KEY, (self.session_id, self.edge)).get or (None, 0)
+        edge = edge if self.table == "messages" else self.edge
+        gone = [row[0] for row in db.execute(_DROP[self.table], (key, edge, self.limit))]
+        if gone:
+            db.execute(_MARK[self.table], (max(gone), key))
+        if gone and self.last:
+            db.execute(_CHANGED, (key,))
+        return len(gone)
+
+
+def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
+    """Return what may go at the time `now`; nothing is changed. Raises StoreError as `reading` does."""
+    with reading(config) as db:
+        me = Holder.of(config)
+        archived = _due_archives(db, me, retention.archived, now)
+        whole = [_share(db, table, session_id) for session_id in archived for table in ("messages", "events")]
+        parts = [*_due(db, "messages", retention.superseded, now), *_due(db, "events", retention.events, now)]
+        others = [share for share in parts if share.session_id not in archived]
+    return Plan(tuple(share for share in [*others, *whole] if share.rows), tuple(archived))
+
+
+def prune(config: StoreConfig, what: Plan, progress: Progress | None = None, rest: Rest = time.sleep) -> Pruned:
+    """Remove what was planned, and give the room back to the disk; `progress` is told after each transaction.
+
+    It works beside a running gateway: each transaction is short, and `rest` (seconds) leaves room for others between
+    two. Interrupted at any moment, what was done stays, and the rest is for the next time.
+
+    Raises StoreError.
+    """
+    before = size_of(config)
+    with faults_of(config.path / FILE_NAME):
+        writer = Writer(db := open_writer(config), Holder.of(config))
+        try:
+            pruning = Pruning(writer, deque(what.shares), progress, rest)
+            pruning.remove_rows()
+            deleted = tuple(session_id for session_id in what.sessions if pruning.delete(session_id))
+            _give_back(db, rest)
+        finally:
+            writer.close()
+        gone = pruning.gone
+        return Pruned(gone["messages"], gone["events"], deleted, before, size_of(config))
+
+
+@attrs.define
+class Pruning:
+    """Removes rows, as many at a time as take `TARGET` seconds.
+
+    Attributes:
+        gone: rows removed, by table.
+    """
+
+    _writer: Writer
+    _left: deque[Share]
+    _progress: Progress | None
+    _rest: Rest
+    _pace: "Pace" = attrs.field(factory=lambda: Pace(200))
+    gone: dict[Table, int] = attrs.field(factory=lambda: {"messages": 0, "events": 0})
+
+    def remove_rows(self) -> None:
+        """Remove all rows that are planned. Raises StoreError."""
+        total = sum(share.rows for share in self._left)
+        while self._left:
+            operations = self._next(self._pace.amount)
+            began = time.monotonic()
+            counts = [_value(outcome) for outcome in self._writer.write(operations)]
+            for operation, count in zip(operations, counts, strict=True):
+                self.gone[operation.table] += count
+            if self._progress is not None:
+                self._progress(sum(self.gone.values()), total)
+            self._rest(self._pace.took(time.monotonic() - began))
+
+    def delete(self, session_id: str) -> bool:
+        """Delete an archived session, unless a process has taken it meanwhile; return whether it is gone."""
+        (outcome,) = self._writer.write([Delete(session_id)])
+        if isinstance(outcome, LeasedError):
+            return False
+        _value(outcome)
+        return True
+
+    def _next(self, amount: int) -> list[Drop]:
+        """Take the next rows off the plan."""
+        operations = []
+        while self._left and amount > 0:
+            share = self._left.popleft()
+            count = min(amount, share.rows)
+            operations.append(Drop(share.session_id, share.table, share.edge, count, last=count == share.rows))
+            amount -= count
+            if count < share.rows:
+                self._left.appendleft(attrs.evolve(share, rows=share.rows - count))
+        return operations
+
+
+@attrs.define
+class Pace:
+    """How much to do in one transaction.
+
+    Attributes:
+        amount: rows or pages.
+    """
+
+    amount: int
+
+    def took(self, seconds: float) -> float:
+        """Learn how long the last one took; return for how long to leave the file to others."""
+        factor = min(2.0, max(0.25, TARGET / max(seconds, 1e-6)))
+        self.amount = round(min(MOST, max(FEWEST, self.amount * factor)))
+        return max(ROOM, min(seconds, 0.1))
+
+
+def can_shrink(db: apsw.Connection) -> bool:
+    """Tell whether the file can give room back piece by piece; those made by the first version cannot."""
+    return bool(db.pragma("auto_vacuum") == 2)  # noqa: PLR2004 - SQLite's number for INCREMENTAL
+
+
+def size_of(config: StoreConfig) -> int:
+    """Return the size of a store's file in bytes. Raises StoreError."""
+    path = config.path / FILE_NAME
+    with faults_of(path):
+        return path.stat().st_size
+
+
+def rewrite(config: StoreConfig) -> None:
+    """Write the file anew, without free room; from then on it can give room back piece by piece.
+
+    It needs as much room again on the disk, and nobody can write meanwhile.
+
+    Raises StoreError; its `cause` is "leased" where a process that lives may write sessions.
+    """
+    with faults_of(config.path / FILE_NAME):
+        db, me = open_writer(config), Holder.of(config)
+        try:
+            others = list(rivals(db, me).values())
+            if others:
+                problem = f"{others[0]} uses the store: rewriting it would keep that from storing anything"
+                raise StoreError(problem, cause="leased", details={"holder": others[0]})
+            db.pragma("auto_vacuum", "INCREMENTAL")
+            db.execute("VACUUM")
+        finally:
+            Writer(db, me).close()
+
+
+def _due(db: apsw.Connection, table: Table, age: float | None, now: datetime) -> list[Share]:
+    if age is None:
+        return []
+    found = db.execute(_SUPERSEDED if table == "messages" else _OLD_EVENTS, (_cut(age, now),))
+    return [Share(session_id, table, edge, rows, size) for session_id, edge, rows, size in found]
+
+
+def _due_archives(db: apsw.Connection, me: Holder, age: float | None, now: datetime) -> list[str]:
+    if age is None:
+        return []
+    found: list[Any] = db.execute(_OLD_ARCHIVES, (_cut(age, now),)).fetchall()
+    return [session_id for session_id, holder in found if holder is None or me.rival(db, holder) is None]
+
+
+def _share(db: apsw.Connection, table: Table, session_id: str) -> Share:
+    _, edge, rows, size = db.execute(_WHOLE[table], (session_id,)).get
+    return Share(session_id, table, edge or 0, rows, size or 0)
+
+
+def _cut(age: float, now: datetime) -> int:
+    """Return the stored form of the time before which something is older; all of time where age goes back further."""
+    try:
+        return microseconds(now - timedelta(seconds=age))
+    except OverflowError:
+        return microseconds(datetime.min.replace(tzinfo=now.tzinfo))
+
+
+def _value(outcome: int | WarrenError | None) -> int:
+    if isinstance(outcome, WarrenError):
+        raise outcome
+    return outcome or 0
+
+
+def _give_back(db: apsw.Connection, rest: Rest) -> None:
+    """Return free pages to the disk, a few at a time; what others free meanwhile is for the next time."""
+    pace, left = Pace(200), db.pragma("freelist_count") if can_shrink(db) else 0
+    while left > 0:
+        began = time.monotonic()
+        db.execute(f"PRAGMA incremental_vacuum({pace.amount})").fetchall()
+        left = min(left - pace.amount, db.pragma("freelist_count"))
+        rest(pace.took(time.monotonic() - began))
+    _shorten(db, rest)
+
+
+def _shorten(db: apsw.Connection, rest: Rest) -> None:
+    """Move the log into the file, which cuts its end off, unless somebody reads or writes all the time."""
+    db.set_busy_timeout(PATIENCE_MS)
+    for _ in range(ATTEMPTS):
+        try:
+            db.wal_checkpoint(None, apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            rest(ROOM)
+        else:
+            return

@@ -1,0 +1,190 @@
+"""What a projection reads of the store: what has changed, and the lines of its files, put together by SQLite itself.
+
+Lines are made in C and leave by the page, so that the interpreter has next to nothing to do for each of them.
+"""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import apsw
+import attrs
+
+from warren.config import StoreConfig
+from warren.records import SessionRecord
+from warren.storage.file import open_reader
+from warren.storage.projection.formats import Witness
+from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
+
+EVENTS_AT_ONCE: Final = 500
+SESSIONS_AT_ONCE: Final = 2_000
+_CHANGES: Final = f"""
+    SELECT key, change, state, events_after, {COLUMNS} FROM sessions WHERE change > ? ORDER BY change LIMIT ?
+"""
+_CHANGED: Final = f"SELECT key, change, state, events_after, {COLUMNS} FROM sessions WHERE session_id = ?"
+_COUNT: Final = "SELECT count(*) FROM sessions WHERE change > ?"
+_NEWEST: Final = "SELECT coalesce(max(change), 0) FROM sessions"
+_FIRST: Final = "SELECT session_id FROM sessions ORDER BY key LIMIT 1"
+_WITNESSES: Final = "SELECT session_id, change, updated_at FROM sessions WHERE change <= ? ORDER BY change DESC LIMIT ?"
+_WITNESS: Final = "SELECT change, updated_at FROM sessions WHERE session_id = ?"
+_SUMMARY: Final = "SELECT CAST(summary AS BLOB) FROM compactions WHERE session = ? ORDER BY rowid DESC LIMIT 1"
+
+
+def _time(column: str) -> str:
+    """Return SQL for a time as the codec writes it."""
+    fraction = f"iif({column} % 1000000, '.' || substr(1000000 + {column} % 1000000, 2), '')"
+    return f"strftime('%Y-%m-%dT%H:%M:%S', {column} / 1000000, 'unixepoch') || {fraction} || 'Z'"
+
+
+_EVENTS: Final = f"""
+    SELECT CAST(group_concat(line, '' ORDER BY seq) AS BLOB), max(seq) FROM (
+        SELECT seq, '{{"session_id":"' || ?1 || '","seq":' || seq
+            || ',"timestamp":"' || {_time("timestamp")} || '","event":' || body
+            || iif(first_seq < seq, ',"first_seq":' || first_seq, '') || '}}' || char(10) AS line
+        FROM events WHERE session = ?2 AND seq >= ?3 ORDER BY seq LIMIT ?4
+    )
+"""
+_INDEX: Final = f"""
+    SELECT CAST(group_concat(line, '' ORDER BY key) AS BLOB), max(key) FROM (
+        SELECT key, json_object(
+            'id', session_id, 'title', iif(json_valid(details), details, '{{}}') -> '$.title',
+            'created_at', {_time("created_at")}, 'updated_at', {_time("updated_at")}, 'turns', turns,
+            'message_count', message_count, 'archived', json(iif(state = {ARCHIVED}, 'true', 'false')), 'model', model,
+            'labels', json(iif(json_valid(labels), labels, '{{}}'))
+        ) || char(10) AS line
+        FROM sessions WHERE key > ? AND state <> {DELETED} ORDER BY key LIMIT ?
+    )
+"""
+
+
+@attrs.frozen
+class Changed:
+    """A session's row.
+
+    Attributes:
+        key: its number in the store.
+        change: the number of its newest change.
+        deleted: whether only its tombstone is left.
+        events_after: events up to this number are gone from the store.
+        session_id: its id, as it stands there.
+    """
+
+    key: int
+    change: int
+    deleted: bool
+    events_after: int
+    session_id: str
+    _columns: tuple[Any, ...]
+
+    def record(self) -> SessionRecord:
+        """Return its record. Raises StoreError(cause="corrupt") for a damaged row."""
+        return row_to_record(self._columns)
+
+
+@attrs.frozen
+class Lines:
+    """Whole lines of a file.
+
+    Attributes:
+        data: the lines.
+        last: the number of the row that the last one is of.
+    """
+
+    data: bytes
+    last: int
+
+
+class Feed:
+    """The store, read through a connection of its own. Every method raises apsw.Error where the file cannot be read."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        """Open the store that is there. Raises apsw.Error."""
+        self._db = open_reader(config)
+
+    def close(self) -> None:
+        """Close the connection. Raises nothing."""
+        with contextlib.suppress(apsw.Error):
+            self._db.close()
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all reads inside see one state of the store. Trap: the store's log grows meanwhile."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            # SQLite has ended it by itself after some faults.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def newest(self) -> int:
+        """Return the number of the newest change, 0 before the first."""
+        return int(self._db.execute(_NEWEST).get)
+
+    def count(self, after: int) -> int:
+        """Return how many sessions were changed after a number."""
+        return int(self._db.execute(_COUNT, (after,)).get)
+
+    def first_session(self) -> str | None:
+        """Return the id of the first session that the store ever had."""
+        found: str | None = self._db.execute(_FIRST).get
+        return found
+
+    def changes(self, after: int, limit: int) -> list[Changed]:
+        """Return the sessions changed after a number, in the order of their newest changes."""
+        return [_changed(row) for row in self._db.execute(_CHANGES, (after, limit))]
+
+    def changed(self, session_id: str) -> Changed | None:
+        """Return one session's row."""
+        row = self._db.execute(_CHANGED, (session_id,)).fetchone()
+        return None if row is None else _changed(row)
+
+    def witnesses(self, up_to: int, count: int) -> tuple[Witness, ...]:
+        """Return the sessions changed last, up to a number."""
+        return tuple(Witness(*row) for row in self._db.execute(_WITNESSES, (up_to, count)))
+
+    def confirms(self, witness: Witness, up_to: int) -> bool:
+        """Tell whether a session is as it was when it was one of those that were changed last, up to a number.
+
+        If it was changed since, its number is above that one.
+        """
+        row: Any = self._db.execute(_WITNESS, (witness.session_id,)).fetchone()
+        return row is not None and (row[0] > up_to or row == (witness.change, witness.updated_at))
+
+    def events(self, session: Changed, first: int) -> Iterator[Lines]:
+        """Yield the lines of a session's events from the number `first` on, page by page."""
+        limit = EVENTS_AT_ONCE
+        while True:
+            try:
+                page = self._page(_EVENTS, (session.session_id, session.key, first, limit))
+            except (apsw.TooBigError, apsw.NoMemError, MemoryError):  # events of many megabytes: fewer at once
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 8)
+                continue
+            if page is None:
+                return
+            yield page
+            first = page.last + 1
+
+    def summary(self, session: Changed) -> bytes | None:
+        """Return the summary of a session's newest compaction."""
+        found: bytes | None = self._db.execute(_SUMMARY, (session.key,)).get
+        return found
+
+    def index(self) -> Iterator[Lines]:
+        """Yield the lines of the index, page by page."""
+        last = -1
+        while (page := self._page(_INDEX, (last, SESSIONS_AT_ONCE))) is not None:
+            yield page
+            last = page.last
+
+    def _page(self, sql: str, values: tuple[Any, ...]) -> Lines | None:
+        data, last = self._db.execute(sql, values).get
+        return None if last is None else Lines(data, last)
+
+
+def _changed(row: tuple[Any, ...]) -> Changed:
+    key, change, state, events_after, *columns = row
+    return Changed(key, change, state == DELETED, events_after, columns[0], tuple(columns))

@@ -1,0 +1,193 @@
+"""The projector's work, slice by slice: whose turn it is, what is open, and what goes wrong."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import apsw
+import attrs
+
+from warren.config import StoreConfig
+from warren.errors import StoreError, WarrenError
+from warren.storage.faults import translate
+from warren.storage.lease import Holder
+from warren.storage.projection.disk import Disk, Folder
+from warren.storage.projection.feed import Feed
+from warren.storage.projection.formats import CHECKPOINT, INDEX, is_session_id
+from warren.storage.projection.lock import Lock
+from warren.storage.projection.projection import SESSIONS, Projection
+
+
+@attrs.frozen
+class Step:
+    """What came of a slice of work.
+
+    Attributes:
+        more: whether there is more to do at once.
+        cpu: seconds of a processor that it took.
+    """
+
+    more: bool
+    cpu: float
+
+
+@attrs.frozen
+class Status:
+    """How far the files are.
+
+    Attributes:
+        projecting: whether this process writes them; else another one does.
+        newest: the number of the store's newest change.
+        projected: up to which change the files show everything.
+        stuck: sessions whose files cannot be written.
+        taken: how many changed sessions were gone through since the files were begun, or gone on with.
+        written: how many of them have files now.
+        skipped: sessions that have no files, and why: their ids are not ours, or their rows are damaged.
+        trouble: what was wrong where only some files cannot be written.
+    """
+
+    projecting: bool
+    newest: int = 0
+    projected: int = 0
+    stuck: int = 0
+    taken: int = 0
+    written: int = 0
+    skipped: Mapping[str, str] = attrs.field(factory=dict)
+    trouble: str | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """How many changes the files are behind; None where another process writes them."""
+        return max(0, self.newest - self.projected) if self.projecting else None
+
+
+class Follower:
+    """Keeps the files of one store up to date, while no other process does.
+
+    Synchronous; one caller at a time, in any thread. `status` may be read beside it.
+    """
+
+    def __init__(
+        self, config: StoreConfig, *, disk: Disk | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Follow the store in the folder `config.path`; nothing is opened yet."""
+        self._config = attrs.evolve(config, path=config.path.absolute())  # wherever the process goes
+        self._path = config.path / SESSIONS
+        self._disk = disk or Disk()
+        self._clock = clock
+        self._lock = Lock.of(self._config.path, Holder.of(config).name)
+        self._work: Projection | None = None
+        self._skipped: dict[str, str] = {}
+        self._known = Status(projecting=False)
+
+    def status(self) -> Status:
+        """Return how far the files are; never blocks."""
+        if (work := self._work) is not None:
+            counts = (len(work.stuck), work.taken, work.written)
+            self._known = Status(self._lock.held, work.newest, work.projected, *counts, dict(self._skipped))
+        trouble = None if work is None else work.trouble
+        return attrs.evolve(self._known, projecting=self._lock.held, trouble=trouble)
+
+    def step(self, seconds: float) -> Step:
+        """Work for about so long; nothing while another process projects.
+
+        Raises StoreError where it cannot go on: the next call begins again from the last checkpoint.
+        """
+        began = time.thread_time()
+        with self._guarded():
+            if self._lock.take():
+                more = self._opened().advance(seconds)
+            else:
+                more = False
+                self._let_go()
+        return Step(more, time.thread_time() - began)
+
+    def begin_anew(self) -> int:
+        """Remove all files, so that the next steps make them anew; return how many sessions there are.
+
+        Raises StoreError(cause="locked") while another process projects, or where something cannot be removed.
+        """
+        with self._guarded():
+            if not self._lock.take():
+                problem = f"{self._lock.holder()} keeps the projections up to date: remove {self._path}, and it"
+                raise StoreError(f"{problem} makes them anew by itself, or end it first", cause="locked")
+            sessions = self._opened().feed.count(0)
+            self._let_go()
+            self._wipe()
+            return sessions
+
+    def finish(self) -> None:
+        """Write the index and the checkpoint now, all of it on the disk. Raises StoreError."""
+        with self._guarded():
+            if self._work is not None:
+                self._work.finish(hurry=False)
+
+    def close(self, seconds: float = 0.0) -> None:
+        """Bring forward what has changed since the beginning, for so long at most; close. Idempotent.
+
+        Raises StoreError where that failed; it is closed all the same.
+        """
+        try:
+            with self._guarded():
+                if self._work is not None and not self._work.is_lost():
+                    self._last_steps(self._work, seconds)
+        finally:
+            self._let_go()
+            self._lock.drop()
+
+    def _last_steps(self, work: Projection, seconds: float) -> None:
+        if work.feed.newest() > work.begun_at:
+            work.advance(seconds)
+        work.finish(hurry=True)
+
+    def _opened(self) -> Projection:
+        if self._work is not None and self._work.is_lost():
+            self._let_go()
+        if self._work is None:
+            self._work = self._open()
+        return self._work
+
+    def _open(self) -> Projection:
+        with contextlib.ExitStack() as undo:
+            feed = Feed(self._config)
+            undo.callback(feed.close)
+            root = Folder.at(self._disk, self._config.path)
+            undo.callback(root.close)
+            folder = root.open(SESSIONS)
+            undo.callback(folder.close)
+            work = Projection.begin(feed, root, folder, self._skipped, self._clock)
+            undo.pop_all()
+        return work
+
+    def _wipe(self) -> None:
+        root = Folder.at(self._disk, self._config.path)
+        try:
+            root.remove(INDEX)
+            with root.inner(SESSIONS) as folder:
+                folder.remove(CHECKPOINT)
+                for name in filter(is_session_id, folder.names()):
+                    folder.remove(name)
+        finally:
+            root.close()
+
+    def _let_go(self) -> None:
+        self.status()  # keeps what it says
+        work, self._work = self._work, None
+        if work is not None:
+            work.close()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as exc:
+            self._let_go()
+            if isinstance(exc, apsw.Error | OSError):
+                raise self._fault(exc) from exc
+            raise
+
+    def _fault(self, exc: Exception) -> WarrenError:
+        if isinstance(exc, apsw.Error):
+            return translate(exc)
+        cause = translate(exc).cause
+        return StoreError(f"the projections in {self._path} cannot be written: {exc}", cause=cause)

@@ -1,0 +1,111 @@
+"""What the files of a projection say, as values and bytes. No I/O."""
+
+import re
+from typing import Final
+
+import attrs
+
+from warren import codec
+from warren.records import SessionRecord
+from warren.views import view_of
+
+FORMAT: Final = 1
+"""Of the files; those of another one are made anew."""
+SESSION: Final = "session.json"
+EVENTS: Final = "events.jsonl"
+SUMMARY: Final = "summary.txt"
+INDEX: Final = "index.jsonl"
+CHECKPOINT: Final = "checkpoint.json"
+_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.ASCII)
+
+
+def is_session_id(text: str) -> bool:
+    """Tell whether this is an id as `warren.ids` mints them: only such a one becomes the name of a folder."""
+    return _ID.fullmatch(text) is not None
+
+
+@attrs.frozen
+class Mark:
+    """How far a session's files are; written last, in session.json, so that it vouches for the others.
+
+    Attributes:
+        format: how the files are written.
+        change: the number of the session's change that they show.
+        last_seq: the last event in events.jsonl, 0 where there is none.
+        events_bytes: the length of events.jsonl; what is behind it was never finished.
+        events_after: events up to this number were gone from the store when the file was begun.
+        compactions: how many the session had; summary.txt is the newest one's.
+    """
+
+    format: int
+    change: int
+    last_seq: int
+    events_bytes: int
+    events_after: int
+    compactions: int
+
+
+@attrs.frozen
+class _SessionFile:
+    projection: Mark
+
+
+def session_json(record: SessionRecord, mark: Mark) -> bytes:
+    """Return session.json: what `read` shows of a session that nobody has in memory, and how far its files are."""
+    view = codec.to_data(view_of(record, live=False, active=False))
+    return codec.encode({**view, "projection": codec.to_data(mark)}) + b"\n"
+
+
+def mark_of(raw: bytes) -> Mark | None:
+    """Return the mark in a session.json; None where it is damaged or of another format."""
+    try:
+        file: _SessionFile = codec.decode_stored(_SessionFile, raw)
+    except ValueError:
+        return None
+    mark = file.projection
+    whole = min(mark.change, mark.last_seq, mark.events_bytes, mark.events_after) >= 0
+    return mark if whole and mark.format == FORMAT else None
+
+
+@attrs.frozen
+class Witness:
+    """A session as it was when the checkpoint was written; times in microseconds since 1970 UTC."""
+
+    session_id: str
+    change: int
+    updated_at: int
+
+
+@attrs.frozen
+class Checkpoint:
+    """How far the files surely are: all that they show up to `change` is on the disk itself.
+
+    Attributes:
+        format: how the files are written.
+        store: the store's first session: no other store has it. None where there was none yet.
+        change: the number of the last change that they show.
+        indexed: the number of the last change that index.jsonl shows.
+        index_seconds: how long writing index.jsonl took.
+        newest: the sessions that were changed last. A store in which they are older, or others, is not the same one:
+            it was replaced by a copy.
+    """
+
+    format: int
+    store: str | None
+    change: int
+    indexed: int
+    index_seconds: float
+    newest: tuple[Witness, ...]
+
+    def encode(self) -> bytes:
+        """Return checkpoint.json."""
+        return codec.encode(self) + b"\n"
+
+
+def checkpoint_of(raw: bytes) -> Checkpoint | None:
+    """Return what checkpoint.json says; None where it is damaged or of another format."""
+    try:
+        found: Checkpoint = codec.decode_stored(Checkpoint, raw)
+    except ValueError:
+        return None
+    return found if found.format == FORMAT and found.change >= 0 else None

@@ -1,0 +1,67 @@
+"""index.jsonl: one line a session, written whole, and seldom enough to cost little however many there are."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from warren.storage.projection.disk import Folder
+from warren.storage.projection.feed import Feed
+from warren.storage.projection.formats import INDEX
+
+SHARE: Final = 0.04
+"""Of the time, for writing it."""
+PAUSE: Final = 1.0
+"""Seconds between two of them at least."""
+QUICK: Final = 0.25
+"""Seconds that it may take while somebody waits for the end of the process."""
+NOTHING: Final = -1
+
+
+@attrs.define(eq=False)
+class Index:
+    """The file that lists the sessions.
+
+    Attributes:
+        folder: where it is.
+        clock: seconds, of any beginning.
+        shown: the number of the last change that it shows; -1 where it has to be written anyway.
+        seconds: how long writing it took.
+        due: when it may be written again.
+    """
+
+    folder: Folder
+    clock: Callable[[], float]
+    shown: int = NOTHING
+    seconds: float = 0.0
+    due: float = 0.0
+
+    def go_on(self, shown: int, seconds: float) -> None:
+        """Take over from another process, which wrote it when the file says."""
+        self.shown, self.seconds = shown, seconds
+        self.due = self.clock() + min(self._pause(), max(0.0, self._pause() - self._age()))
+
+    def is_behind(self, newest: int) -> bool:
+        """Tell whether it is not as of the newest change, or not there."""
+        return self.shown != newest or not self.folder.has(INDEX)
+
+    def write(self, feed: Feed, newest: int) -> None:
+        """Write it as of a change or later. Raises OSError and apsw.Error."""
+        began = self.clock()
+        try:
+            self.folder.replace(INDEX, (page.data for page in feed.index()))
+            self.shown = newest
+        finally:
+            self.seconds = self.clock() - began
+            self.due = self.clock() + self._pause()
+
+    def _pause(self) -> float:
+        return max(PAUSE, self.seconds / SHARE)
+
+    def _age(self) -> float:
+        try:
+            return time.time() - os.stat(INDEX, dir_fd=self.folder.fd, follow_symlinks=False).st_mtime
+        except OSError:
+            return self._pause()

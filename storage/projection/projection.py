@@ -1,0 +1,259 @@
+"""One opening of a store's projection: what it knows of its files, and how it brings them forward."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from warren.errors import StoreError
+from warren.storage.projection.disk import Folder, nothing_there
+from warren.storage.projection.feed import Changed, Feed
+from warren.storage.projection.formats import (
+    CHECKPOINT,
+    EVENTS,
+    FORMAT,
+    INDEX,
+    SESSION,
+    SUMMARY,
+    Checkpoint,
+    Mark,
+    checkpoint_of,
+    is_session_id,
+    mark_of,
+)
+from warren.storage.projection.index import QUICK, Index
+from warren.storage.projection.session_files import bring_forward
+
+SESSIONS: Final = "sessions"
+"""The folder, in that of the store, that holds a folder a session, and the checkpoint."""
+AT_ONCE: Final = 64
+WITNESSES: Final = 32
+SYNC_EVERY: Final = 30.0
+"""Seconds between two checkpoints at least."""
+SYNC_SHARE: Final = 0.05
+"""Of the time, for having files on the disk."""
+SYNCED_SINGLY: Final = 64
+TRY_AGAIN: Final = 5.0
+"""Seconds until a session whose files could not be written is tried again."""
+TOO_MANY: Final = 8
+"""Sessions whose files cannot be written: by then it is not for something in their folders."""
+logger: Final = logging.getLogger("warren.projection")
+
+
+@attrs.define(eq=False)
+class Projection:
+    """Brings the files forward from the checkpoint. Whatever it raises, the next opening makes up for it.
+
+    Of what is behind the checkpoint, only what this opening has written itself is believed: the rest may be torn, if
+    the machine lost its power. It is written anew.
+
+    Attributes:
+        feed: the store.
+        root: the store's folder.
+        folder: the one that holds the sessions'.
+        skipped: sessions that have no files, and why; kept over openings.
+        clock: seconds, of any beginning.
+        begun_at: the number of the newest change when this opening began.
+        newest: the number of the newest change.
+        cursor: up to which change everything was brought forward, or is stuck.
+        stuck: sessions whose files could not be written, and the first change that they do not show.
+        taken: how many changed sessions it has gone through.
+        written: how many of them have files now.
+    """
+
+    feed: Feed
+    root: Folder
+    folder: Folder
+    skipped: dict[str, str]
+    clock: Callable[[], float]
+    begun_at: int
+    newest: int
+    cursor: int = 0
+    stuck: dict[str, int] = attrs.field(factory=dict)
+    taken: int = 0
+    written: int = 0
+    _stuck_by: str = ""
+    _index_trouble: str | None = None
+    _durable: int = 0
+    _unsynced: set[str] = attrs.field(factory=set)
+    _index: Index = attrs.field(init=False)
+    _try_again: float = 0.0
+    _sync: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self._index = Index(self.root, self.clock)
+
+    @classmethod
+    def begin(
+        cls, feed: Feed, root: Folder, folder: Folder, skipped: dict[str, str], clock: Callable[[], float]
+    ) -> "Projection":
+        """Go on from the checkpoint; from the beginning where there is none, or one that is not of this store."""
+        newest = feed.newest()
+        work = cls(feed, root, folder, skipped, clock, newest, newest)
+        work._sync = clock() + SYNC_EVERY
+        raw = folder.read(CHECKPOINT)
+        known = None if raw is None else checkpoint_of(raw)
+        if known is not None and work._is_of_this_store(known):
+            work.cursor = work._durable = known.change
+            work._index.go_on(known.indexed, known.index_seconds)
+        elif raw is not None:
+            logger.warning("the projections in %s are not of this state of the store: they are made anew", SESSIONS)
+            folder.remove(CHECKPOINT)
+        return work
+
+    @property
+    def projected(self) -> int:
+        """The number up to which every change is shown."""
+        return min(self.stuck.values(), default=self.cursor + 1) - 1
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong where only some files cannot be written; None while nothing is."""
+        return self._stuck_by if self.stuck else self._index_trouble
+
+    def advance(self, seconds: float) -> bool:
+        """Bring forward what has changed, for so long; return whether there is more.
+
+        Raises OSError, apsw.Error and StoreError where it cannot go on.
+        """
+        end = self.clock() + seconds
+        with self.feed.snapshot():
+            self.newest = self.feed.newest()
+            if self.stuck and self.clock() >= self._try_again:
+                self._retry()
+            more = self._follow(end)
+        if self.clock() >= self._index.due:
+            self._write_index()
+        if self.clock() >= self._sync:
+            self._write_checkpoint()
+        return more
+
+    def finish(self, *, hurry: bool) -> None:
+        """Write what waits for its time: the index and the checkpoint. In a `hurry` only if that is quick."""
+        if not hurry or self._index.seconds < QUICK:
+            self._write_index()
+        if not hurry or len(self._unsynced) <= SYNCED_SINGLY:
+            self._write_checkpoint()
+
+    def is_lost(self) -> bool:
+        """Tell whether the folder was removed, or moved away."""
+        return not self.root.leads_to(SESSIONS, self.folder)
+
+    def close(self) -> None:
+        """Close what is open. Raises nothing."""
+        self.feed.close()
+        self.folder.close()
+        self.root.close()
+
+    def _is_of_this_store(self, known: Checkpoint) -> bool:
+        return (
+            known.change <= self.newest
+            and known.store == self.feed.first_session()
+            and all(self.feed.confirms(witness, known.change) for witness in known.newest)
+        )
+
+    def _follow(self, end: float) -> bool:
+        while self.clock() < end:
+            sessions = self.feed.changes(self.cursor, AT_ONCE)
+            for session in sessions:
+                self._try(session)
+                self.cursor = session.change
+                if self.clock() >= end:
+                    break
+            if not sessions:
+                return False
+        return self.cursor < self.newest
+
+    def _retry(self) -> None:
+        self._try_again = self.clock() + TRY_AGAIN
+        for session_id in list(self.stuck):
+            session = self.feed.changed(session_id)
+            if session is None:
+                del self.stuck[session_id]
+            else:
+                self._try(session)
+
+    def _try(self, session: Changed) -> None:
+        self.taken += 1
+        try:
+            self._project(session)
+        except OSError as exc:
+            if len(self.stuck) >= TOO_MANY and session.session_id not in self.stuck:
+                raise
+            if not self.stuck:
+                self._try_again = self.clock() + TRY_AGAIN
+            self.stuck.setdefault(session.session_id, session.change)
+            self._stuck_by = f"{SESSIONS}/{session.session_id}: {exc}"
+        else:
+            self.stuck.pop(session.session_id, None)
+
+    def _project(self, session: Changed) -> None:
+        if not is_session_id(session.session_id):
+            self._skip(session.session_id, "this is no id of a session")
+            return
+        self._unsynced.discard(session.session_id)
+        if session.deleted:
+            self.folder.remove(session.session_id)
+            return
+        try:
+            self._write(session)
+        except StoreError as exc:
+            self._skip(session.session_id, exc.message)
+
+    def _write(self, session: Changed) -> None:
+        self._unsynced.add(session.session_id)
+        with self.folder.inner(session.session_id) as folder:
+            raw = folder.read(SESSION)
+            mark = None if raw is None else self._believed(mark_of(raw), session)
+            bring_forward(folder, self.feed, session, mark)
+        self.written += 1
+
+    def _believed(self, mark: Mark | None, session: Changed) -> Mark | None:
+        if mark is None or mark.change > session.change:
+            return None
+        own = self.begun_at < mark.change <= self.cursor
+        return mark if own or mark.change <= self._durable else None
+
+    def _skip(self, session_id: str, why: str) -> None:
+        if session_id not in self.skipped:
+            logger.warning("session %r is left out of the projections: %s", session_id, why)
+        self.skipped[session_id] = why
+
+    def _write_index(self) -> None:
+        if self._index.is_behind(self.newest):
+            try:
+                self._index.write(self.feed, self.newest)
+                self._index_trouble = None
+            except OSError as exc:
+                self._index_trouble = f"{INDEX}: {exc}"
+
+    def _write_checkpoint(self) -> None:
+        """Have all that was written on the disk, and then say so there."""
+        began = self.clock()
+        reached = self.projected
+        if reached != self._durable or self._unsynced:
+            self._sync_files()
+            known = Checkpoint(
+                FORMAT,
+                self.feed.first_session(),
+                reached,
+                self._index.shown,
+                self._index.seconds,
+                self.feed.witnesses(reached, WITNESSES),
+            )
+            self.folder.replace(CHECKPOINT, [known.encode()], sync=True)
+            self.folder.sync()
+            self._durable = reached
+        self._sync = self.clock() + max(SYNC_EVERY, (self.clock() - began) / SYNC_SHARE)
+
+    def _sync_files(self) -> None:
+        if len(self._unsynced) > SYNCED_SINGLY:
+            self.folder.disk.sync_all()
+        else:
+            for session_id in self._unsynced:
+                with nothing_there(), self.folder.inner(session_id, make=False) as folder:
+                    folder.sync(EVENTS, SUMMARY, SESSION)
+            self.folder.sync()
+            self.root.sync(INDEX)
+        self._unsynced.clear()
