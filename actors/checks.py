@@ -1,15 +1,20 @@
 """Checks of what callers pass, with errors that name the field."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from warren import codec
 from warren.actors.eventlog import EventLog
 from warren.errors import InvalidParamsError, PersistenceDisabledError
+from warren.fields import LARGEST
+from warren.inputs import MAX_KEY, TurnMode
 from warren.memory import MAX_HITS
+from warren.structured import MAX_RETRIES, checked_schema
 from warren.tools import Tool
 
 V = TypeVar("V")
+C = TypeVar("C")
+L = TypeVar("L", dict[str, str], dict[str, str | None])
 SCOPES: Final = ("session", "project")
 MAX_PAGE: Final = 1_000
 MAX_OFFSET: Final = 2**53
@@ -40,33 +45,77 @@ def check_value(value: V | None, cls: type[V], name: str) -> V | None:
     return value
 
 
+def check_given(value: V, cls: type[V], name: str) -> V:
+    """Return a value object of that class."""
+    if not isinstance(value, cls):
+        raise _bad(name, f"must be a {cls.__name__}")
+    return value
+
+
 def check_id(session_id: str) -> str:
     """Return a session id; whether it exists is another question."""
     return codec.from_data(str, session_id, root="$.session_id")
 
 
 def check_prompt(prompt: str) -> str:
-    """Return a prompt with something in it: providers refuse an empty message, and then every later one."""
-    if not codec.from_data(str, prompt, root="$.prompt").strip():
-        raise _bad("prompt", "must not be empty")
-    return prompt
+    """Return a prompt with something in it."""
+    return check_words(prompt, "prompt")
+
+
+def check_words(words: str, name: str) -> str:
+    """Return a text with something in it: providers refuse an empty message, and then every later one."""
+    if not codec.from_data(str, words, root=f"$.{name}").strip():
+        raise _bad(name, "must not be empty")
+    return words
+
+
+def check_mode(mode: str, key: str | None) -> None:
+    """Refuse a mode that is none, and a key that is none or where nothing waits."""
+    if mode not in get_args(TurnMode):
+        raise _bad("mode", f"must be one of {', '.join(get_args(TurnMode))}")
+    if check_name(key, "idempotency_key") is not None and len(key or "") > MAX_KEY:
+        raise _bad("idempotency_key", f"must have at most {MAX_KEY} characters")
+    if key is not None and mode == "busy":
+        raise _bad("idempotency_key", "is for the modes queue and steer")
+
+
+def check_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a JSON schema for answers, a copy, or None."""
+    return None if schema is None else checked_schema(schema)
+
+
+def check_retries(value: int) -> int:
+    """Return how often an answer that does not fit its schema is tried again."""
+    if not 0 <= codec.from_data(int, value, root="$.structured_output_retries") <= MAX_RETRIES:
+        raise _bad("structured_output_retries", f"must be from 0 to {MAX_RETRIES}")
+    return value
 
 
 def check_count(value: int | None, name: str) -> int | None:
-    """Return a number above 0, or None."""
+    """Return a number above 0 that SQLite has room for, or None."""
     if value is not None and codec.from_data(int, value, root=f"$.{name}") <= 0:
         raise _bad(name, "must be above 0")
+    if value is not None and value > LARGEST:
+        raise _bad(name, f"must be at most {LARGEST}")
     return value
 
 
 def check_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
     """Return labels: texts under texts."""
-    if labels is not None and not isinstance(labels, Mapping):
+    return _labels(dict[str, str], {} if labels is None else labels)
+
+
+def check_changes(labels: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """Return changes of labels: texts, or None, under texts."""
+    return _labels(dict[str, str | None], labels)
+
+
+def _labels(kind: type[L], labels: Mapping[str, str | None]) -> L:
+    if not isinstance(labels, Mapping):
         raise _bad("labels", "must be an object")
-    found: Mapping[str, str] = codec.from_data(dict[str, str], dict(labels or {}), root="$.labels")
-    for key in found:
+    for key in labels:
         codec.from_data(str, key, root="$.labels")
-    return found
+    return codec.from_data(kind, dict(labels), root="$.labels")
 
 
 def check_page(offset: int, limit: int) -> None:
@@ -91,8 +140,32 @@ def check_search(query: str, session_id: str | None, scope: str, limit: int) -> 
         raise _bad("limit", f"must be from 1 to {MAX_HITS}")
 
 
+def check_flag(value: bool, name: str) -> bool:  # noqa: FBT001 - it is the value to look at
+    """Return a truth value that is one: "false" would stand for the opposite."""
+    return codec.from_data(bool, value, root=f"$.{name}")
+
+
+def check_callback(callback: C, name: str) -> C:
+    """Return what can be called, or None."""
+    if callback is not None and not callable(callback):
+        raise _bad(name, "must be callable")
+    return callback
+
+
+def check_own_tools(tools: Sequence[str | Tool] | None, name: str, *, names: bool = False) -> dict[str, Tool]:
+    """Return the tools that a caller has brought, by their names; where `names` is true there may be names besides."""
+    if tools is None and names:
+        return {}
+    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
+        raise _bad(name, "must be a list")
+    for index, each in enumerate(tools):
+        if not isinstance(each, (str, Tool) if names else Tool):
+            raise _bad(f"{name}[{index}]", "must be a tool" + (" or the name of one" if names else ""))
+    return {tool.spec.name: tool for tool in tools if isinstance(tool, Tool)}
+
+
 def check_tools(tools: Sequence[str | Tool] | None, known: Collection[str]) -> tuple[str, ...] | None:
-    """Return the tools' names; None stands for all that the runtime has."""
+    """Return the tools' names, which `check_own_tools` has seen; None stands for all that the runtime has."""
     if tools is None:
         return None
     names = tuple(tool.spec.name if isinstance(tool, Tool) else tool for tool in tools)
@@ -102,9 +175,14 @@ def check_tools(tools: Sequence[str | Tool] | None, known: Collection[str]) -> t
     return names
 
 
+def check_seq(after_seq: int | None) -> int | None:
+    """Return the number of an event, or None; whether the log has it is another question."""
+    return None if after_seq is None else codec.from_data(int, after_seq, root="$.after_seq")
+
+
 def check_cursor(log: EventLog, after_seq: int) -> int:
     """Return a place in the log to read on from."""
-    if not 0 <= codec.from_data(int, after_seq, root="$.after_seq") <= log.last_seq:
+    if not 0 <= after_seq <= max(log.last_seq, log.bound):
         raise _bad("after_seq", f"must be from 0 to {log.last_seq}, the log's end")
     if log.read_stored is None and after_seq < log.journal.floor:
         raise PersistenceDisabledError(

@@ -1,7 +1,7 @@
 """Compaction, a sub-protocol of the session actor: one attempt, its steps in `_steps` in their order."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -9,8 +9,9 @@ import attrs
 from warren import codec
 from warren.actors.checks import storable
 from warren.actors.eventlog import utc_now
-from warren.actors.model_call import ModelCall
+from warren.actors.model_call import ask_aside
 from warren.compaction import (
+    CompactionConfig,
     CompactionContext,
     CompactionError,
     CompactionResult,
@@ -19,20 +20,20 @@ from warren.compaction import (
     estimate,
     mechanical,
     prompt_with,
-    room_of,
     summary_message,
     summary_request,
     verify,
 )
 from warren.config import RetryPolicy
 from warren.errors import WarrenError
-from warren.events import CompactionFailed, CompactionStarted, Event, Retrying
+from warren.events import CompactionFailed, CompactionStarted, Event
 from warren.messages import Message, SystemMessage
 from warren.model import ModelChoice, ModelReply, ModelRequest
 from warren.records import CompactionEntry
-from warren.tools import ToolSpec
+from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import Usage
+from warren.windows import Window, window_of
 
 logger: Final = logging.getLogger("warren.compaction")
 Index = Callable[[int, Sequence[Message]], Awaitable[None]]
@@ -47,12 +48,14 @@ class CompactionPlan:
 
     Attributes:
         compactor: the policy.
-        window: tokens that the model can take, where known.
+        distance: steps from an attempt that was refused to the next one of its kind.
+        window: what the model takes, where that is known.
         index: None without a memory.
     """
 
     compactor: Compactor
-    window: int | None
+    distance: int
+    window: Window | None
     index: Index | None
 
 
@@ -72,6 +75,7 @@ class Compaction:
             of it. Raises WarrenError: then nothing changed.
         instructions: what the user wants the summary to mind.
         failure: what was told of an attempt that failed.
+        refused: whether it failed because the memory or the store did not take what was to leave.
     """
 
     plan: CompactionPlan
@@ -84,16 +88,17 @@ class Compaction:
     commit: Callable[[CompactionEntry], Awaitable[Callable[[], None]]]
     instructions: str | None = None
     failure: CompactionFailed | None = None
+    refused: bool = False
 
     async def summarise(self, last_input_tokens: int) -> CompactionEntry | None:
         """Compact by a summary of the model's; on failure say so on the stream and return None."""
         return await self._told(self._summary, last_input_tokens)
 
-    async def drop_oldest(self, room: int, last_input_tokens: int) -> CompactionEntry | None:
-        """Compact without a model: let the oldest exchanges leave until the rest fits into `room` tokens."""
+    async def drop_oldest(self, result: CompactionResult, last_input_tokens: int) -> CompactionEntry | None:
+        """Compact without a model, to what `mechanical` has left of the context."""
 
-        async def rebuild(messages: Sequence[Message]) -> tuple[CompactionResult, int]:
-            return mechanical(messages, room).result, 0
+        async def rebuild(_messages: Sequence[Message]) -> tuple[CompactionResult, int]:
+            return result, 0
 
         return await self._told(rebuild, last_input_tokens)
 
@@ -121,11 +126,13 @@ class Compaction:
         before, head = len(self.context), self.context.head
         result, summary_tokens = await rebuild(Measured.of(self.context))
         new_head = self.context.end - len(result.retained)
+        self.refused = True  # until both have taken it
         if self.plan.index is not None and result.discarded:
             await self.plan.index(new_head - len(result.discarded), result.discarded)
         counts = (before, len(result.messages))
         entry = CompactionEntry(self.step, utc_now(), new_head, *counts, result.summary or "", summary_tokens)
         tell = await self.commit(entry)
+        self.refused = False
         # No checkpoint from the commit on: what is stored is what is here, and what is told.
         self.context.move_head(max(new_head, head), map(codec.encode, result.prefix))
         tell()
@@ -148,17 +155,10 @@ class Compaction:
         """Call the model for a summary. Its pieces reach no stream; its tokens are booked also where it is empty."""
         compactor = self.plan.compactor
         prompt = prompt_with(compactor.compaction_prompt(), self.instructions)
-        cap = compactor.max_summary_tokens()
-        request = ModelRequest(
-            self.choice.model, summary_request(messages, prompt, self.plan.window, cap), max_tokens=cap
-        )
-        reply = await ModelCall(self._only_retries, self.retry).run(self.choice, request)
-        self.book(reply.usage)
-        return reply
-
-    def _only_retries(self, event: Event) -> None:
-        if isinstance(event, Retrying):
-            self.emit(event)
+        cap, window = compactor.max_summary_tokens(), self.plan.window
+        room = None if window is None else attrs.evolve(window, answer=cap).request  # no tools in this one
+        request = ModelRequest(self.choice.model, summary_request(messages, prompt, room), max_tokens=cap)
+        return await ask_aside(self.choice, request, self.retry, self.emit, self.book)
 
 
 @attrs.define(eq=False)
@@ -169,8 +169,6 @@ class ContextKeeper:
         plan: how; None where compaction is off.
         context: the context.
         attempt: makes an attempt before a step.
-        answer: tokens that the answer may have, None for an unknown number.
-        tools: what a request holds besides messages.
         last_input_tokens: of the newest model call, 0 after a compaction.
         last_step: the step of the newest attempt.
     """
@@ -178,8 +176,6 @@ class ContextKeeper:
     plan: CompactionPlan | None
     context: Transcript
     attempt: Callable[[CompactionPlan, int], Compaction]
-    answer: int | None
-    tools: Sequence[ToolSpec]
     last_input_tokens: int
     last_step: int | None
 
@@ -201,26 +197,49 @@ class ContextKeeper:
         attempt = self.attempt(plan, step)
         attempt.instructions = instructions
         entry = await attempt.summarise(self.last_input_tokens)
-        if entry is None:
-            return attempt.failure or CUT_SHORT
-        self.last_input_tokens = 0
-        return entry
+        self._note(attempt, step)
+        return entry or attempt.failure or CUT_SHORT
 
     async def _fitted(self, plan: CompactionPlan, step: int) -> Sequence[Message]:
         """Where the context exceeds the window all the same, make it fit without the model."""
-        if plan.window is None:
-            return self.context
-        room = room_of(plan.window, self.answer or 0) - estimate(len(codec.encode(self.tools)))
-        if estimate(self.context.size) <= room:
+        if plan.window is None or estimate(self.context.size) <= plan.window.room:
             return self.context
         try:
-            fitted = mechanical(self.context, room)
-            if fitted.result.discarded and await self.attempt(plan, step).drop_oldest(room, self.last_input_tokens):
-                self.last_input_tokens = 0
-                fitted = mechanical(self.context, room)
+            fitted = mechanical(self.context, plan.window.room)
         except CompactionError:
             return self.context  # the provider may count more kindly than we do; if not, its error says what is wrong
+        if fitted.result.discarded and self._may_drop(plan, step):
+            await self._drop(plan, fitted.result, step)
         return fitted.request
+
+    def _may_drop(self, plan: CompactionPlan, step: int) -> bool:
+        """After a refusal the request alone is made to fit for a while: whoever watches is not told at every step."""
+        refused = self.context.refused
+        return refused is None or step - refused >= max(1, plan.distance)
+
+    async def _drop(self, plan: CompactionPlan, result: CompactionResult, step: int) -> None:
+        attempt = self.attempt(plan, step)
+        await attempt.drop_oldest(result, self.last_input_tokens)
+        self._note(attempt, step)
+
+    def _note(self, attempt: Compaction, step: int) -> None:
+        """Keep what the next attempts depend on."""
+        self.context.refused = step if attempt.refused else None
+        if attempt.refused:
+            self.last_step = step
+        if attempt.failure is None:
+            self.last_input_tokens = 0
+
+
+def window_for(
+    config: CompactionConfig, model: str, max_tokens: int | None, tools: Mapping[str, Tool]
+) -> Window | None:
+    """Return what a model takes, and how much of it the answer and the tools do; None where that is unknown."""
+    tokens = config.window or window_of(model)
+    if tokens is None:
+        return None
+    specs = [tool.spec for tool in tools.values()]
+    return Window(tokens, max_tokens or 0, estimate(len(codec.encode(specs))))
 
 
 def prefix_of(first: bytes | None, compaction: CompactionEntry | None) -> list[bytes]:

@@ -1,6 +1,7 @@
 """What a session holds: its record, its context, and how both are kept, with a store or without."""
 
 import contextlib
+from collections.abc import Mapping
 from datetime import datetime
 
 import attrs
@@ -9,12 +10,16 @@ import trio
 from warren import codec
 from warren.actors.compaction import prefix_of
 from warren.actors.eventlog import EventLog
+from warren.actors.inbox import Ending, Inbox, withdrawal
+from warren.actors.inbox import stored as ending_stored
+from warren.actors.kept import Kept
 from warren.actors.storage import StorageActor
-from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenError
+from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, RunFailed
+from warren.forking import relabelled
 from warren.messages import SystemMessage
 from warren.records import CompactionEntry, MessageRow, SessionRecord
-from warren.storage import Commit
+from warren.storage import FIRST, Claimed, Commit, Held, Labelled, Lease, Settle, Settled, leased, not_found
 from warren.transcript import Transcript
 from warren.views import HistoryEntry, HistoryPage
 
@@ -28,13 +33,18 @@ class Conversation:
         storage: None where nothing is stored.
         record: the session as of its last finished turn; replaced whole, so that it may be read at any time. None
             until it is loaded.
-        out_of_date: the store may hold something else: it has to be loaded again before the next turn.
+        lease: what lets this process write the session; None where it has to be asked for, and the store may hold
+            something newer than what is here.
+        inbox: what waits to be said to it.
     """
 
     log: EventLog
     storage: StorageActor | None
+    inbox: Inbox
     record: SessionRecord | None = None
-    out_of_date: bool = False
+    lease: Lease | None = None
+    _lapses: int = 0
+    _labelled: int = 0  # the number of the store's change that the labels are of
     # What the next model call sees; beyond the record's message_count it is a running turn's. None: not loaded.
     _context: Transcript | None = None
     # What no store keeps: the messages before the head, when each message was added, and how the head moved.
@@ -56,6 +66,18 @@ class Conversation:
             raise AgentError("the context is not loaded", session_id=self.log.session_id, cause="crash")
         return self._context
 
+    @property
+    def current(self) -> bool:
+        """Whether nothing newer can be in the store."""
+        if self.storage is None or self.record is None:
+            return self.record is not None
+        return self.lease is not None and self._lapses == self.storage.lapses
+
+    @property
+    def archived(self) -> bool:
+        """Whether the session is known to be retired."""
+        return self.record is not None and self.record.archived
+
     def history(self, offset: int, limit: int) -> HistoryPage:
         """Return messages of finished turns of a session that no store holds."""
         total, rows = self.known.message_count, [] if self._context is None else self._context.rows
@@ -65,7 +87,19 @@ class Conversation:
         moved = tuple(entry for entry in self._compactions if offset < entry.head <= offset + limit)
         return HistoryPage(self.log.session_id, found, offset, total, moved)
 
+    def kept(self) -> Kept:
+        """Return all that is kept of finished turns of a session that no store holds."""
+        bodies = [*self._past, *self.context.rows][: self.known.message_count]
+        return Kept(self.known, bodies, self._times, self._compactions)
+
     # -- beginning
+
+    async def take_over(self, kept: Kept) -> None:
+        """Begin a fork that no store holds."""
+        self._context, self.record = kept.context(), kept.record
+        self._past, self._times = list(kept.bodies[: kept.record.head]), list(kept.times)
+        self._compactions = list(kept.compactions)
+        await trio.lowlevel.checkpoint()
 
     async def create(self, record: SessionRecord, system_prompt: str | None) -> None:
         """Begin a new session: it is saved before anything is told of it.
@@ -82,17 +116,69 @@ class Conversation:
             exc.session_id = None
             raise
         self.record = record
+        self._hold(FIRST)
 
-    async def load(self) -> None:
-        """Begin with what the store has. Raises SessionNotFoundError, StoreError."""
-        session_id, storage = self.log.session_id, self.storage
-        stored = await (await storage.reader()).load(session_id) if storage is not None else None
+    async def refresh(self) -> None:
+        """Have what the store has, to look at. Raises SessionNotFoundError, StoreError."""
+        if self.storage is None or self.current:
+            return
+        stored = await (await self.storage.reader()).load(self.log.session_id)
         if stored is None:
-            raise SessionNotFoundError("there is no such session", session_id=session_id)
-        self.log.begin(stored.record.last_seq, stored.seq_floor)
-        self.record, self._context, self.out_of_date = stored.record, None, False
+            raise self._gone()
+        self._begin(stored.record)
+        self.log.bound = stored.seq_floor
         if stored.record.turn_open:
-            await self._close_open_turn(stored.record)
+            with contextlib.suppress(LeasedError):
+                await self.own()
+
+    async def own(self) -> None:
+        """Have what the store has, to go on from. Raises SessionNotFoundError, LeasedError, other StoreErrors."""
+        if self.storage is None or self.current:
+            return
+        match await self.storage.claim(self.log.session_id):
+            case None:
+                raise self._gone()
+            case Held(holder):
+                raise leased(self.log.session_id, holder)
+            case Claimed(record, lease, inbox, inbox_to):
+                self._begin(record)
+                self._hold(lease)
+                self.inbox.load(inbox, inbox_to)
+                if record.turn_open:
+                    await self._close_open_turn(record)
+
+    async def settle(self) -> None:
+        """Store the events of a turn that could not be stored when it ended. Raises StoreError."""
+        if self.storage is not None and self.log.pending:
+            await self.own()
+            record = attrs.evolve(self.known, last_seq=self.log.last_seq)
+            await self.storage.write(Commit(record, (), self.log.unstored(None), lease=self._held()))
+            self._keep(record)
+            self.log.stored()
+
+    async def settle_if_possible(self) -> None:
+        """Do so; where the store refuses again, what is left waits for another time."""
+        with contextlib.suppress(WarrenError):
+            await self.settle()
+
+    def release(self) -> None:
+        """Put the lease back, without waiting: from here on the session is the store's."""
+        lease, self.lease = self.lease, None
+        # What was shown and is not stored keeps its numbers: who takes the session next must find it taken.
+        if self.storage is not None and lease is not None and not self.log.pending:
+            self.storage.release(self.log.session_id, lease)
+
+    def _begin(self, record: SessionRecord) -> None:
+        self.log.begin(record.last_seq)
+        self.record, self._context = record, None
+
+    def _hold(self, lease: Lease) -> None:
+        self.lease = lease
+        self._lapses = self.storage.lapses if self.storage is not None else 0
+
+    def _gone(self) -> WarrenError:
+        self.log.close()  # who still watches it waits for nothing
+        return not_found(self.log.session_id)
 
     async def load_context(self) -> None:
         """Fetch the messages once a turn needs them; archiving or watching a session does not."""
@@ -112,7 +198,7 @@ class Conversation:
         self.record = attrs.evolve(record, turn_open=False, turns=record.turns + 1, last_seq=last_seq)
         try:
             if self.storage is not None:
-                await self.storage.write(Commit(self.record, (), self.log.unstored(terminal)))
+                await self.storage.write(Commit(self.record, (), self.log.unstored(terminal), lease=self._held()))
         except StoreError as exc:
             if not await self._stored_after_all(exc, self.record):
                 raise
@@ -122,24 +208,64 @@ class Conversation:
 
     # -- going on
 
-    async def commit(self, record: SessionRecord, terminal: Envelope | None) -> WarrenError | None:
-        """Keep what a turn has added; return the error where the store refuses, and then nothing is kept."""
+    def relabel(self, changes: Mapping[str, str | None], stored: Labelled | None) -> None:
+        """Show other labels; what the store has made of earlier changes is passed over."""
+        if stored is None:
+            self.record = attrs.evolve(self.known, labels=relabelled(self.known.labels, changes))
+        elif stored.change > self._labelled:
+            self._labelled = stored.change
+            self.record = attrs.evolve(self.known, labels=stored.record.labels)
+
+    def _keep(self, record: SessionRecord) -> None:
+        """Let a record be the session's; its labels may be older than those that are shown meanwhile."""
+        self.record = attrs.evolve(record, labels=self.known.labels)
+
+    async def commit(
+        self, record: SessionRecord, terminal: Envelope | None, ending: Ending | None = None
+    ) -> WarrenError | None:
+        """Keep what a turn has added, and what it came to for those whose inputs it took.
+
+        Return the error where the store refuses, and then nothing is kept.
+        """
         try:
-            await self._store(record, self.known.message_count, terminal)
+            await self._store(record, self.known.message_count, terminal, ending=ending)
         except StoreError as exc:
-            self.out_of_date = exc.cause in ("crash", "conflict")
+            if exc.cause in ("crash", "conflict", "lease_lost"):
+                self.lease = None
             if not await self._stored_after_all(exc, record):
                 return exc
         except WarrenError as exc:
-            self.out_of_date = True
+            self.lease = None
             return exc
-        self.record = record
+        self._keep(record)
+        return None
+
+    async def drop_taken(self, error: WarrenError) -> None:
+        """Take out of the inbox what no turn could be begun with; where the store refuses, it waits on."""
+        if await self._settled(self.inbox.settled(error)) is None:
+            self.inbox.settle(error)
+        else:
+            self.inbox.put_back(error)
+
+    async def drop_withdrawn(self) -> None:
+        """Take out of the inbox what was withdrawn; where the store refuses, it waits on."""
+        for number in self.inbox.withdrawn():
+            gone = Settled((number,), ending_stored(withdrawal(self.log.session_id)))
+            self.inbox.withdrew(number, await self._settled(gone))
+
+    async def _settled(self, inputs: Settled) -> WarrenError | None:
+        """Store what came of inputs without a turn; return the error where the store refuses."""
+        try:
+            if self.storage is not None:
+                await self.storage.write(Settle(self.log.session_id, inputs))
+        except WarrenError as exc:
+            return exc
         return None
 
     def take_back(self, record: SessionRecord) -> None:
         """Let the session stand where it stood, but for what the record has of the turn's cost."""
         self.context.truncate(record.message_count)
-        self.record = record
+        self._keep(record)
 
     async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, told: Envelope) -> None:
         """Keep a new head, all that the turn has added so far, and the events up to the one that tells of it.
@@ -151,10 +277,11 @@ class Conversation:
         except StoreError as exc:
             if not await self._stored_after_all(exc, record):
                 raise
+        self.inbox.keep_taken()
         if self.storage is None:
             self._past.extend(self.context.rows[: entry.head - self.context.head])
             self._compactions.append(entry)
-        self.record = record
+        self._keep(record)
 
     async def _store(
         self,
@@ -162,6 +289,8 @@ class Conversation:
         first: int,
         last: Envelope | None = None,
         compaction: CompactionEntry | None = None,
+        *,
+        ending: Ending | None = None,
     ) -> None:
         """Commit the record, the messages from position `first` on, the events and a last one, a new head."""
         bodies = self.context.since(first)
@@ -169,7 +298,11 @@ class Conversation:
             self._times.extend([record.updated_at] * len(bodies))
             return
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
-        await self.storage.write(Commit(record, rows, self.log.unstored(last), compaction))
+        settled = self.inbox.settled(ending)
+        await self.storage.write(Commit(record, rows, self.log.unstored(last), compaction, self._held(), settled))
+
+    def _held(self) -> Lease:
+        return self.lease or FIRST
 
     async def _stored_after_all(self, error: StoreError, record: SessionRecord) -> bool:
         """Look what came of a commit, where the storage actor crashed before it could say.

@@ -11,8 +11,22 @@ from warren.events import Envelope, Event, StreamTruncated
 from warren.journal import Journal
 from warren.records import EventRow
 
-ReadLog = Callable[[str, int], Awaitable[list[Envelope]]]
-"""Reads a page of a session's stored events above a seq; empty at the end."""
+
+@attrs.frozen
+class LogPage:
+    """A part of a session's stored events.
+
+    Attributes:
+        events: those above where the reader stood, in order; empty at the end.
+        gone: events up to this seq are no longer kept.
+    """
+
+    events: list[Envelope] = attrs.field(factory=list)
+    gone: int = 0
+
+
+ReadLog = Callable[[str, int], Awaitable[LogPage]]
+"""Reads a page of a session's stored events above a seq."""
 
 
 def utc_now() -> datetime:
@@ -29,6 +43,7 @@ class EventLog:
         read_stored: reads what the journal no longer holds; None without a store.
         keep: how many of the newest events stay where no store takes them.
         closed: whether the session is gone: subscriptions end.
+        bound: events up to it may have been shown by another process.
         journal: what the store does not have yet.
     """
 
@@ -36,6 +51,7 @@ class EventLog:
     read_stored: ReadLog | None
     keep: int
     closed: bool = False
+    bound: int = 0
     journal: Journal = attrs.field(init=False)
     _subscribers: "list[Subscription]" = attrs.field(factory=list)
 
@@ -62,10 +78,16 @@ class EventLog:
         """The newest event that is no longer here; the store has what is up to it, or nobody."""
         return self.journal.floor
 
-    def begin(self, record_seq: int, seq_floor: int) -> None:
-        """Go on from the store, which has everything up to `record_seq`; number new events above `seq_floor`."""
+    def begin(self, record_seq: int) -> None:
+        """Go on from the store, which has everything up to `record_seq`; new events are numbered above it.
+
+        Where another process has gone on meanwhile, subscribers catch up from the store.
+        """
+        if record_seq > self.last_seq:
+            for subscriber in self._subscribers:
+                subscriber.fall_back()
         self.journal.forget(record_seq)
-        self.journal.start_above(seq_floor)
+        self.journal.start_above(record_seq)
 
     def unstored(self, terminal: Envelope | None) -> tuple[EventRow, ...]:
         """Return the rows that the store does not have yet, and that of a terminal event to come."""
@@ -134,6 +156,12 @@ class Subscription(AsyncIterator[Envelope]):
             self.cursor = envelope.seq
         self.wake()
 
+    def fall_back(self) -> None:
+        """Read from the store again: events were added to it that nobody pushed."""
+        if not self._dropped:
+            self._live = False
+            self.wake()
+
     def wake(self) -> None:
         """Let the reader look again."""
         self._wakeup.set()
@@ -162,11 +190,14 @@ class Subscription(AsyncIterator[Envelope]):
             self.cursor = log.last_seq
         elif log.read_stored is None:
             self._skip(floor - self.cursor, to=floor)
-        elif page := await log.read_stored(log.session_id, self.cursor):
-            self._ready.extend(page)
-            self.cursor = page[-1].seq
         else:
-            self.cursor = floor
+            self._queue(await log.read_stored(log.session_id, self.cursor), floor)
+
+    def _queue(self, page: LogPage, floor: int) -> None:
+        if page.gone > self.cursor:
+            self._skip(page.gone - self.cursor, to=page.gone)
+        self._ready.extend(page.events)
+        self.cursor = page.events[-1].seq if page.events else max(self.cursor, floor)
 
     def _skip(self, dropped: int, *, to: int) -> None:
         """Queue the one marker of a gap: it repeats the last delivered seq, from which a replay fills it."""

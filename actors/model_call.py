@@ -15,6 +15,7 @@ from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.usage import Usage
 
 logger: Final = logging.getLogger("warren.model")
 
@@ -106,6 +107,24 @@ class ModelCall:
             case ReasoningPiece(text):
                 if fresh := self.reasoning.fresh(storable(text)):
                     self.emit(ReasoningDelta(fresh))
+
+
+async def ask_aside(
+    choice: ModelChoice,
+    request: ModelRequest,
+    policy: RetryPolicy,
+    emit: Callable[[Event], None],
+    book: Callable[[Usage], None],
+) -> ModelReply:
+    """Call a model whose pieces reach no stream: `emit` is told of retries alone. `book` takes the tokens."""
+
+    def only_retries(event: Event) -> None:
+        if isinstance(event, Retrying):
+            emit(event)
+
+    reply = await ModelCall(only_retries, policy).run(choice, request)
+    book(reply.usage)
+    return reply
 
 
 def retry_delay(policy: RetryPolicy, attempt: int, retry_after: float | None) -> float:

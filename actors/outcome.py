@@ -1,6 +1,6 @@
 """What a turn came to, and what follows from it: the record, the terminal event, the reply. No I/O."""
 
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -12,6 +12,8 @@ from warren.messages import StopReason
 from warren.records import CompactionEntry, SessionRecord
 from warren.usage import Usage
 from warren.views import TurnResult
+
+TITLE_LENGTH: Final = 80
 
 
 @attrs.frozen
@@ -25,7 +27,9 @@ class Outcome:
         spent: what it used of the budgets.
         last_input_tokens: of the newest model call, 0 after a compaction.
         last_compaction_step: the step of the newest attempt to compact.
+        prompt: what the user said; None where the turn only compacted.
         error: None for an answer, else what its caller gets.
+        structured_output: the answer as data, where that was asked for.
     """
 
     text: str
@@ -34,7 +38,9 @@ class Outcome:
     spent: Spent
     last_input_tokens: int
     last_compaction_step: int | None
+    prompt: str | None = None
     error: WarrenError | None = None
+    structured_output: Any = None
 
     def failed(self, error: WarrenError) -> "Outcome":
         """Return the same turn, ended by `error`, which carries what the turn had so far."""
@@ -52,7 +58,16 @@ class Outcome:
 
     def result(self, session_id: str) -> TurnResult:
         """Return what the caller of an answered turn gets."""
-        return TurnResult(session_id, self.text, self.spent.steps, self.spent.tool_calls, self.usage, self.stop_reason)
+        spent = self.spent
+        return TurnResult(
+            session_id,
+            self.text,
+            spent.steps,
+            spent.tool_calls,
+            self.usage,
+            self.stop_reason,
+            self.structured_output,
+        )
 
     def charged(self, base: SessionRecord, now: SessionRecord) -> SessionRecord:
         """Return the record with what the turn has cost: all that stays of a turn that could not be stored.
@@ -72,6 +87,7 @@ class Outcome:
             message_count=message_count,
             last_seq=last_seq if terminal is None else terminal.seq,
             last_assistant_text=self.text or base.last_assistant_text,
+            title=self._title(now),
             turn_open=False,
             **self._costs(base),
         )
@@ -97,9 +113,14 @@ class Outcome:
             updated_at=max(entry.created_at, now.updated_at),
             message_count=message_count,
             last_seq=last_seq,
+            title=self._title(now),
             turn_open=turn_open,
             **self._costs(base) | {"last_input_tokens": 0},
         )
+
+    def _title(self, now: SessionRecord) -> str | None:
+        """Return the session's title; the first turn gives it one, for good."""
+        return now.title if now.turns or now.title or self.prompt is None else title_of(self.prompt)
 
     def _costs(self, base: SessionRecord) -> dict[str, Any]:
         return {
@@ -109,6 +130,12 @@ class Outcome:
             "last_input_tokens": self.last_input_tokens,
             "last_compaction_step": self.last_compaction_step,
         }
+
+
+def title_of(prompt: str) -> str | None:
+    """Return the first line of a prompt that says something, cut to `TITLE_LENGTH` characters."""
+    lines = (line.strip() for line in prompt.splitlines())
+    return next((line[:TITLE_LENGTH].rstrip() for line in lines if line), None)
 
 
 def cause_of(error: WarrenError) -> FailureCause:
@@ -122,4 +149,6 @@ def cause_of(error: WarrenError) -> FailureCause:
             return "store_error"
         case AgentError(cause="cancelled" | "shutting_down"):
             return "cancelled"
+        case AgentError(cause="structured_output"):
+            return "structured_output"
     return "crash"

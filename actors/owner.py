@@ -60,8 +60,9 @@ class Owner(ABC, Generic[T]):
             finally:
                 self.mailbox.abandon(self._closed)
                 self._restarted.set()
-                if self._owned is not None:
-                    await self._close(self._owned, crashed=False)
+                for thing in (self._stale, self._owned):
+                    if thing is not None:
+                        await self._close(thing, crashed=False)
 
     async def _serve(self) -> None:
         stale, self._stale = self._stale, None

@@ -1,15 +1,18 @@
 """What the actors are told. Each message names the type of its reply."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
 
-from warren.budget import Budget
+from warren.categories import Decision
+from warren.inputs import Input, TurnOptions
 from warren.mailbox import Message, Signal
-from warren.memory import MemoryEntry, Progress
+from warren.memory import MemoryEntry, Tail
 from warren.records import CompactionEntry, SessionRecord
 from warren.service import OnEvent
-from warren.storage.operations import Operation
+from warren.storage.operations import Labelled, Operation
+from warren.tools import Tool
 from warren.views import TurnResult
 
 R = TypeVar("R")
@@ -17,15 +20,13 @@ R = TypeVar("R")
 
 @attrs.frozen
 class StartTurn(Message[TurnResult]):
-    """Run one turn; the options hold for it alone, None takes the session's."""
+    """Run one turn."""
 
     signal: ClassVar[Signal | None] = Signal.START
     prompt: str
-    model: str | None = None
-    provider: str | None = None
-    max_tokens: int | None = None
-    budget: Budget | None = None
+    options: TurnOptions = attrs.field(factory=TurnOptions)
     on_event: OnEvent | None = None
+    tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -34,6 +35,55 @@ class Compact(Message[CompactionEntry]):
 
     signal: ClassVar[Signal | None] = Signal.START
     instructions: str | None = None
+
+
+@attrs.frozen
+class Arrived(Message[TurnResult | None]):
+    """Take an input in; answered at once, or where it `waits` with what its turn came to.
+
+    Attributes:
+        input: what is said.
+        waits: whether the answer is the turn's.
+        number: its place in the store's inbox, where it is already; 0 where nothing is stored.
+        on_event: gets the events of the turn that takes it.
+        tools: what its sender brings.
+    """
+
+    input: Input
+    waits: bool
+    number: int = 0
+    on_event: OnEvent | None = None
+    tools: Mapping[str, Tool] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Withdraw(Message[int]):
+    """Take an input out that no turn has taken; answered with its number."""
+
+    input_id: str
+
+
+@attrs.frozen
+class Wake(Message[None]):
+    """Look whether something waits that may begin now."""
+
+    urgent: ClassVar[bool] = True
+
+
+@attrs.frozen
+class BeginNext(Message[None]):
+    """Begin the turn of what waits longest: there is room, and it is claimed; where nothing waits the room is free."""
+
+    signal: ClassVar[Signal | None] = Signal.START
+    urgent: ClassVar[bool] = True
+
+
+@attrs.frozen
+class Decide(Message[None]):
+    """Settle a tool call of the running turn that waits for somebody's word."""
+
+    call_id: str
+    decision: Decision
 
 
 @attrs.frozen
@@ -53,15 +103,38 @@ class Retire(Message[None]):
 
 
 @attrs.frozen
+class Passivate(Message[None]):
+    """End the session's actor if nothing else is asked of it: the next message brings it back."""
+
+
+@attrs.frozen
 class Loaded(Message[SessionRecord]):
     """Answered with the session's record once it is in memory."""
 
 
 @attrs.frozen
+class Relabel(Message[SessionRecord]):
+    """Show other labels, also while a turn runs; answered with the session's record.
+
+    Attributes:
+        changes: what to change; None takes a label away.
+        stored: what the store has made of that, where there is one; it may be known already.
+    """
+
+    urgent: ClassVar[bool] = True  # what is stored has to be shown
+    changes: Mapping[str, str | None]
+    stored: Labelled | None = None
+
+
+@attrs.frozen
 class Remember(Message[int]):
-    """Take entries into the memory, all or none; answered with how many were new."""
+    """Take entries into the memory, all or none; answered with how many were new.
+
+    With a tail they are all there is of it: what else was remembered there goes.
+    """
 
     entries: tuple[MemoryEntry, ...]
+    tail: Tail | None = None
 
 
 @attrs.frozen
@@ -72,14 +145,8 @@ class Forget(Message[None]):
 
 
 @attrs.frozen
-class Rebuild(Message[None]):
-    """Make the memory's index anew."""
-
-    progress: Progress | None = None
-
-
-@attrs.frozen
 class Write(Message[Any]):
     """Apply one operation to the store; answered after its commit with what the operation returns."""
 
+    urgent: ClassVar[bool] = True  # whoever writes waits for it: there are never more than there are sessions
     operation: Operation[Any]

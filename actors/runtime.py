@@ -1,16 +1,19 @@
 """How a runtime is put together and taken apart: nesting is the shutdown order."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import trio
 
+from warren.actors.erasing import finish_erasing
 from warren.actors.memory import OpenMemory, remembering
+from warren.actors.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.service import Service
-from warren.actors.session import Shared
-from warren.actors.storage import OpenStore, StorageActor
+from warren.actors.shared import McpHealthOf, PassingTools, Shared
+from warren.actors.storage import OpenStore, storing
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.actors.supervisor import Supervisor
+from warren.actors.vitals import LoopLag
 from warren.config import Config
 from warren.model import Providers
 from warren.tools import Tool
@@ -24,30 +27,44 @@ async def open_service(
     *,
     open_store: OpenStore | None = None,
     open_memory: OpenMemory | None = None,
+    open_projection: OpenProjection | None = None,
+    passing_tools: PassingTools | None = None,
+    mcp_health: McpHealthOf | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Service]:
-    """Run the actors for as long as the body lasts: storage outside, then memory, sessions inside: they end first.
+    """Run the actors for as long as the body lasts: storage outside, then memory, the projector, and the sessions.
+
+    They end the other way round: the sessions first. `passing_tools`, `mcp_health` and `notes` are as in `Shared`.
 
     Raises StoreError where the store cannot be opened, ActorFailedError where an actor crashed too often; what the
     body raises leaves unchanged.
     """
     async with AsyncExitStack() as stack:
-        storage = memory = None
+        storage = memory = projector = None
         if open_store is not None:
-            storage = await stack.enter_async_context(StorageActor.running(open_store, Restarts(config.intensity)))
+            storage = await stack.enter_async_context(storing(open_store, Restarts(config.intensity)))
         if open_memory is not None:
-            memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity)))
+            memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))
+        if storage is not None and memory is not None:
+            await finish_erasing(storage, memory)
+        if storage is not None and open_projection is not None:
+            projector = await stack.enter_async_context(projecting(open_projection))
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
-        shared = Shared(config, providers, by_name, storage, memory, threads)
-        yield await stack.enter_async_context(_sessions(shared))
+        shared = Shared(config, providers, by_name, storage, memory, threads, passing_tools, mcp_health, notes or {})
+        yield await stack.enter_async_context(_sessions(shared, projector))
 
 
 @asynccontextmanager
-async def _sessions(shared: Shared) -> AsyncIterator[Service]:
+async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIterator[Service]:
     async with supervised_nursery() as nursery:
-        supervisor = Supervisor(shared, nursery)
+        supervisor, loop = Supervisor(shared, nursery), LoopLag()
+        nursery.start_soon(supervisor.sweep)
+        nursery.start_soon(supervisor.go_on)
+        nursery.start_soon(loop.watch)
         try:
-            yield Service(supervisor)
+            yield Service(supervisor, loop, projector)
         finally:
             with trio.CancelScope(shield=True):
                 await supervisor.stop()
+            nursery.cancel_scope.cancel()

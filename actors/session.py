@@ -1,120 +1,89 @@
 """The session actor: owns one conversation, runs its turns one at a time, and answers all else while one runs."""
 
+import itertools
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import trio
 
-from warren.actors.compaction import CompactionPlan
+from warren.actors.comms import Comms
 from warren.actors.conversation import Conversation
-from warren.actors.eventlog import EventLog
-from warren.actors.memory import SEARCH, MemoryActor
+from warren.actors.inbox import Inbox, Waiting
+from warren.actors.listeners import Listeners
 from warren.actors.outcome import Outcome
-from warren.actors.protocol import Compact, Interrupt, Loaded, Retire, StartTurn
-from warren.actors.storage import StorageActor
-from warren.actors.turn import Turn, TurnPlan
-from warren.budget import Meter
-from warren.compaction import CompactionConfig, Compactor, DefaultCompactor
-from warren.config import Config
-from warren.errors import SessionNotFoundError, WarrenError
+from warren.actors.planning import plan_of
+from warren.actors.protocol import (
+    Arrived,
+    BeginNext,
+    Compact,
+    Decide,
+    Interrupt,
+    Passivate,
+    Relabel,
+    Retire,
+    StartTurn,
+    Wake,
+    Withdraw,
+)
+from warren.actors.retiring import Retiring
+from warren.actors.shared import Shared
+from warren.actors.turn import Turn
+from warren.actors.visible import Visible
+from warren.errors import LeasedError, SessionNotRunningError, WarrenError
 from warren.events import CompactionCompleted, Envelope
-from warren.mailbox import Admission, Mail, Mailbox, Signal, State
-from warren.model import Providers
-from warren.records import CompactionEntry, SessionRecord
-from warren.service import OnEvent
-from warren.storage import Archive, Delete
+from warren.inputs import Input
+from warren.mailbox import Admission, Mail, Mailbox, Message, Signal, State
+from warren.records import CompactionEntry
+from warren.storage import retired
 from warren.tools import Tool
-from warren.views import HistoryPage, SessionSummary, SessionView, summary_of, view_of
-from warren.windows import window_of
+from warren.views import TurnResult
 
+NEED_NOTHING: Final = (Passivate(), Retire("stop"))
+"""What is done without a look at the session."""
+NEED_LEASE: Final = (Arrived, Withdraw, Wake)
+"""What is not done where another process has the session."""
 logger: Final = logging.getLogger("warren.session")
 
 
-@attrs.frozen
-class Shared:
-    """What all sessions of a runtime share.
-
-    Attributes:
-        config: its settings.
-        providers: resolves models.
-        tools: the runtime's tools, by name.
-        storage: None without the session-store capability.
-        memory: None without the memory-store capability.
-        tool_threads: bounds sync tools that run at once.
-        new_compactor: makes the policy of one session of its settings and its model's window.
-    """
-
-    config: Config
-    providers: Providers
-    tools: Mapping[str, Tool]
-    storage: StorageActor | None
-    memory: MemoryActor | None
-    tool_threads: trio.CapacityLimiter
-    new_compactor: Callable[[CompactionConfig, int | None], Compactor] = DefaultCompactor
-
-
 @attrs.define(eq=False)
-class SessionActor:
+class SessionActor(Visible):
     """One live session.
 
     Attributes:
         shared: what it shares with the others.
-        log: its event stream.
         turn_ended: told when a turn that was admitted has ended.
+        stays: told where it was to leave memory, and something is asked of it.
+        may_start: asked before a turn begins by itself; it counts as running from then on.
+        comms: by which it speaks to its peers.
         own_tools: tools that only this session has.
-        held: what the session holds, begun by `create` or `load` before `run`.
         mailbox: where everything is asked of it.
     """
 
     shared: Shared
-    log: EventLog
     turn_ended: Callable[[], None]
+    stays: Callable[[], None]
+    may_start: Callable[[], bool]
+    comms: Comms
     own_tools: Mapping[str, Tool]
-    held: Conversation = attrs.field(init=False)
     mailbox: Mailbox = attrs.field(init=False)
-    _admission: Admission = attrs.field(init=False)
     _in_hand: list[Mail[Any]] = attrs.field(factory=list)
     _turn: Turn | None = None
+    _next: Waiting | None = None
+    _listeners: Listeners = attrs.field(init=False)
     _starter: Mail[Any] | None = None
     _interrupters: list[Mail[None]] = attrs.field(factory=list)
-    _retirers: list[Mail[None]] = attrs.field(factory=list)
+    _retiring: Retiring = attrs.field(init=False)
+    _leaves: bool = False
+    _lease_refused: LeasedError | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.held = Conversation(self.log, self.shared.storage)
+        inbox = Inbox(self.log.session_id, self.shared.config.limits.inbox)
+        self.held: Conversation = Conversation(self.log, self.shared.storage, inbox)
+        self._retiring = Retiring(self.shared, self.held)
         self._admission = Admission(self.log.session_id)
         self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admission)
-
-    @property
-    def session_id(self) -> str:
-        """The session's id."""
-        return self.log.session_id
-
-    # -- what may be read at any time, without asking
-
-    @property
-    def record(self) -> SessionRecord | None:
-        """The session as of its last finished turn; None until it is loaded."""
-        return self.held.record
-
-    @property
-    def turn_runs(self) -> bool:
-        """Whether a turn was admitted and has not ended."""
-        return self._admission.turn_runs
-
-    def view(self) -> SessionView:
-        """Return the session as of its last finished turn; it has to be loaded."""
-        return view_of(self.held.known, live=True, active=self.turn_runs)
-
-    def summary(self) -> SessionSummary:
-        """Return the session's row in `list`; it has to be loaded."""
-        return summary_of(self.held.known, live=True, active=self.turn_runs)
-
-    def history(self, offset: int, limit: int) -> HistoryPage:
-        """Return messages of finished turns of a session that no store holds."""
-        return self.held.history(offset, limit)
 
     # -- the life of the actor
 
@@ -122,24 +91,30 @@ class SessionActor:
         """Read mail until retired. An error leaves the session as it was last committed."""
         while self._admission.state is not State.CLOSED:
             await self._read_mail()
-            while self._turn is not None:
-                await self._serve_turn(self._turn)
-            if self.held.known.archived and self._admission.state is State.IDLE:
+            while self._turn is not None or self._next is not None:
+                if self._next is not None:
+                    await self._begin_next(self._next)
+                if self._turn is not None:
+                    await self._serve_turn(self._turn)
+                await self._own_again()
+            if self.held.archived and self._admission.state is State.IDLE:
                 self._admission.move(Signal.RETIRE)
             if self._admission.state is State.RETIRING:
                 await self._retire()
-            elif self.held.out_of_date:
-                await self.held.load()
+            elif self._leaves:
+                self._leave()
 
     def bury(self, error: Callable[[], WarrenError]) -> None:
         """Answer everybody who still waits and end an open turn on the stream: the actor's task is over."""
+        self.held.release()
         self.mailbox.abandon(error)
+        self.held.inbox.close(error())
         if self.turn_runs:
             self.turn_ended()
         if self._turn is not None and self._turn.begun:
             last_words = self._turn.so_far().failed(error())
             self._turn.publish(self.log.stamp(last_words.terminal(self.session_id)))
-        waiting = [*self._in_hand, *self._interrupters, *self._retirers]
+        waiting = [*self._in_hand, *self._interrupters, *self._retiring.asked]
         for mail in waiting if self._starter is None else [self._starter, *waiting]:
             mail.refuse(error())
 
@@ -147,106 +122,200 @@ class SessionActor:
 
     async def _read_mail(self) -> None:
         self._in_hand = await self.mailbox.receive()
-        if self.turn_runs:
-            await self.held.load_context()
+        if self._turn is None:
+            await self._prepare()
+        await self._handle_all()
+        self._in_hand, self._lease_refused = [], None
+        self._claim_next()
+
+    async def _handle_all(self) -> None:
         for mail in self._in_hand:
             self._handle(mail)
-        self._in_hand = []
+        await self.held.drop_withdrawn()
+
+    async def _prepare(self) -> None:
+        """Have what the mail in hand needs; a turn that another process's lease forbids takes nothing else with it."""
+        if all(mail.message in NEED_NOTHING for mail in self._in_hand):
+            await self.held.settle_if_possible()
+        elif self.turn_runs:
+            await self._prepare_turn()
+        elif any(isinstance(mail.message, NEED_LEASE) for mail in self._in_hand):
+            await self._own()
+        else:
+            await self.held.refresh()
+
+    async def _prepare_turn(self) -> None:
+        await self._own()
+        if self._lease_refused is None:
+            await self.held.load_context()
+
+    async def _own(self) -> None:
+        try:
+            await self.held.own()
+        except LeasedError as exc:
+            self._lease_refused = exc
+            self.held.inbox.leave_to(exc)
+            await self.held.refresh()
+
+    async def _own_again(self) -> None:
+        """Ask for a lease that lapsed while something waited: nobody else may come to say so."""
+        if self._admission.state is State.IDLE and self.held.inbox.first() is not None and not self.held.current:
+            await self._own()
+            self._lease_refused = None
+            self._claim_next()
+
+    def _leave(self) -> None:
+        """Leave memory, unless something was asked of it in the last moment."""
+        asked = self.mailbox.waiting or self.held.inbox.first() is not None
+        if self._admission.state is State.IDLE and not asked and not self.log.pending:
+            # No checkpoint from here until the registry knows: a message that comes later finds a new actor.
+            self._admission.move(Signal.PASSIVATE)
+        else:
+            self._stay_if_told_to_leave()
+
+    def _stay_if_told_to_leave(self) -> None:
+        if self._leaves:
+            self._leaves = False
+            self.stays()
 
     def _handle(self, mail: Mail[Any]) -> None:
         match mail.message:
             case StartTurn() | Compact() as message:
                 self._start(mail, message)
+            case BeginNext():
+                self._next = self.held.inbox.first()
+                if self._next is None:
+                    self._unclaim()
             case Interrupt():
                 self._interrupt(mail)
+            case Arrived() | Withdraw() if self._lease_refused is not None:
+                mail.refuse(self._lease_refused.again())
+            case Arrived() as message:
+                self._arrive(mail, message)
             case Retire(how=how):
-                self._retirers.append(mail)
+                self._retiring.asked.append(mail)
                 if self._turn is not None and how != "archive":
                     self._turn.interrupt()
-            case Loaded():
-                mail.answer(self.held.known)
+            case Passivate():
+                self._leaves = True
+            case _:
+                self._answer(mail)
+
+    def _answer(self, mail: Mail[Any]) -> None:
+        """Do what is done at once, but for a withdrawal, which is answered when it is stored."""
+        try:
+            if isinstance(mail.message, Withdraw):
+                self.held.inbox.withdraw(mail, mail.message.input_id)
+            else:
+                mail.answer(self._done(mail.message))
+        except WarrenError as exc:
+            mail.refuse(exc)
+
+    def _done(self, message: Message[Any]) -> Any:
+        match message:
+            case Decide(call_id=call_id, decision=decision):
+                if self._turn is None:
+                    raise SessionNotRunningError("the session runs no turn", session_id=self.session_id)
+                return self._turn.decide(call_id, decision)
+            case Relabel(changes=changes, stored=stored):
+                self.held.relabel(changes, stored)
+        return self.held.known
 
     def _interrupt(self, mail: Mail[None]) -> None:
-        if self._turn is None:  # it ended between the admission and now
-            mail.answer(None)
-        else:
+        if self._turn is not None:
             self._interrupters.append(mail)
             self._turn.interrupt()
+        elif self._next is not None and self._admission.state is State.INTERRUPTING:  # it is for that one
+            self._interrupters.append(mail)
+        else:  # it ended between the admission and now
+            mail.answer(None)
 
     def _start(self, mail: Mail[Any], message: StartTurn | Compact) -> None:
         try:
-            plan = self._plan(message)
+            if self._lease_refused is not None:
+                raise self._lease_refused.again()
+            self._begin(message)
         except WarrenError as exc:
             exc.session_id = self.session_id
-            self._admission.move(Signal.TURN_ENDED)
-            self.turn_ended()
+            self._unclaim()
             mail.refuse(exc)
-            return
-        self._starter = mail
-        publish = self._publisher(message.on_event if isinstance(message, StartTurn) else None)
-        self._turn = Turn(plan, self.held.known, self.held.context, self.log.stamp, publish, self._commit_compaction)
+        else:
+            self._starter = mail
+
+    def _arrive(self, mail: Mail[TurnResult | None], message: Arrived) -> None:
+        if self.held.archived:
+            mail.refuse(retired(self.session_id))
+        elif self.held.inbox.arrive(mail, message):
+            self._listeners.add(message.on_event)
 
     # -- a turn
 
-    def _plan(self, message: StartTurn | Compact) -> TurnPlan:
-        record, shared = self.held.known, self.shared
-        if record.archived:
-            raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-        asked = message if isinstance(message, StartTurn) else StartTurn("")
-        provider = asked.provider or (None if asked.model else record.provider)
-        limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
-        return TurnPlan(
-            prompt=asked.prompt if asked is message else None,
-            instructions=message.instructions if isinstance(message, Compact) else None,
-            choice=choice,
-            max_tokens=asked.max_tokens or record.max_tokens,
-            tools=self._tools(record),
-            meter=Meter.of(limits.turn.overridden(asked.budget), record.budget, record.spent),
-            retry=shared.config.retry,
-            limits=limits,
-            tool_threads=shared.tool_threads,
-            compaction=self._compaction_plan(record, choice.model),
+    def _begin(self, message: StartTurn | Compact) -> None:
+        plan = plan_of(message, self.held.known, self.shared, self.comms, self.own_tools)
+        self._listeners = Listeners(self.log.publish)
+        self._listeners.add(message.on_event if isinstance(message, StartTurn) else None)
+        self._turn = Turn(
+            plan,
+            self.held.known,
+            self.held.context,
+            self._take_inputs,
+            self.log.stamp,
+            self._listeners.tell,
+            self._commit_compaction,
         )
 
-    def _compaction_plan(self, record: SessionRecord, model: str) -> CompactionPlan | None:
-        config, shared = record.compaction or self.shared.config.compaction, self.shared
-        if config is None or shared.config.compaction is None:
-            return None
-        window = config.window or window_of(model)
-        memory = shared.memory
-        index = partial(memory.remember, self.session_id, record) if memory is not None else None
-        return CompactionPlan(shared.new_compactor(config, window), window, index)
+    def _take_inputs(self, last: bool) -> Sequence[Input]:  # noqa: FBT001 - the turn's question
+        entering = self.held.inbox.take_for_step(last=last)
+        for listener in itertools.chain.from_iterable(each.listeners for each in entering):
+            self._listeners.add(listener)
+        return [each.input for each in entering]
 
-    def _tools(self, record: SessionRecord) -> Mapping[str, Tool]:
-        memory = self.shared.memory
-        search = {} if memory is None else {SEARCH: memory.tool_of(self.session_id)}
-        known = {**search, **self.shared.tools, **self.own_tools}
-        if record.tools is None:
-            return known
-        return {name: known[name] for name in record.tools if name in known}
+    def _claim_next(self) -> None:
+        """Claim the session for what waits longest, where no turn runs and the runtime has room for one."""
+        found = self.held.inbox.first()
+        if found is not None and self._admission.state is State.IDLE and self.held.current and self.may_start():
+            self._admission.move(Signal.START)
+            self._next = found
 
-    def _publisher(self, on_event: OnEvent | None) -> Callable[[Envelope], None]:
-        if on_event is None:
-            return self.log.publish
-        callback: OnEvent | None = on_event
+    async def _begin_next(self, waiting: Waiting) -> None:
+        """Begin the turn that the session was claimed for; one that cannot be begun ends here."""
+        await self._prepare_turn()
+        self._next, self._lease_refused, said = None, None, waiting.input
+        # Meanwhile it may have been withdrawn, be another process's, or the session is to end.
+        if not self.held.inbox.holds(waiting) or self._admission.state is State.DRAINING:
+            self._unclaim()
+            return
+        self.held.inbox.take(waiting)
+        try:
+            self._begin(StartTurn(said.text, said.options, None, waiting.tools))
+        except WarrenError as exc:
+            exc.session_id = self.session_id
+            await self.held.drop_taken(exc)
+            self._unclaim()
+        else:
+            self._begun(waiting)
 
-        def publish(envelope: Envelope) -> None:
-            nonlocal callback
-            self.log.publish(envelope)
-            try:
-                if callback is not None:
-                    callback(envelope)
-            except Exception:  # the callback is the host's code: its bug is not the session's, and is told once
-                logger.exception("on_event of session %s raised: it gets no more of this turn", self.session_id)
-                callback = None
+    def _begun(self, waiting: Waiting) -> None:
+        for listener in waiting.listeners:
+            self._listeners.add(listener)
+        if self._turn is not None and self._interrupters:
+            self._turn.interrupt()
 
-        return publish
+    def _unclaim(self) -> None:
+        """Free the session of a turn that does not begin, for the next one."""
+        self._admission.move(Signal.TURN_ENDED)
+        self.turn_ended()
+        for mail in self._interrupters:
+            mail.answer(None)
+        self._interrupters.clear()
+        self._claim_next()
 
     async def _serve_turn(self, turn: Turn) -> None:
         """Run the turn in a task of its own and go on reading mail until it has ended."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._run_turn, turn)
             while self._turn is turn:
+                self._stay_if_told_to_leave()
                 await self._read_mail()
 
     async def _commit_compaction(self, turn: Turn, entry: CompactionEntry) -> Callable[[], None]:
@@ -268,7 +337,9 @@ class SessionActor:
         outcome = await turn.run()
         terminal, held = self._last_words(turn, outcome), self.held
         record = outcome.settled(turn.record, held.known, terminal, self.log.last_seq, held.context.end)
-        error = await held.commit(record, terminal) if turn.compacted is None else None  # then all of it is stored
+        ending = outcome.error or outcome.result(self.session_id)
+        # Where it only compacted all of it is stored.
+        error = await held.commit(record, terminal, ending) if turn.compacted is None else None
         if error is not None:
             outcome = outcome.failed(error)
             terminal = self._last_words(turn, outcome)
@@ -296,52 +367,28 @@ class SessionActor:
         elif starter is not None and outcome.error is not None:
             outcome.error.session_id = self.session_id
             starter.refuse(outcome.error)
+        if stored:
+            self.held.inbox.settle(outcome.error or outcome.result(self.session_id))
+        elif outcome.error is not None:
+            self.held.inbox.put_back(outcome.error)
         for mail in interrupters:
             mail.answer(None)
+        self._claim_next()
         self.mailbox.wake()
 
     # -- the end
 
     async def _retire(self) -> None:
         """Archive or delete as asked, answer those who asked, and close; where the store refuses, live on."""
-        retired = self.held.known.archived
+        retired = self.held.archived
         while True:
-            retirers = list(self._retirers)
-            retired |= await self._answer_retirers(retirers)
-            del self._retirers[: len(retirers)]
+            retired |= await self._retiring.answer()
             self._in_hand = self.mailbox.take()
-            for mail in self._in_hand:
-                self._handle(mail)
-            if not self._retirers:
+            await self._handle_all()
+            if not self._retiring.asked:
                 break
         if retired:
             self._admission.move(Signal.RETIRED)
             self.log.close()
         else:
             self._admission.move(Signal.RETIRE_FAILED)
-            if self.held.out_of_date:
-                await self.held.load()
-
-    async def _answer_retirers(self, retirers: list[Mail[None]]) -> bool:
-        """Do what they asked for and tell them; return whether any of it was done."""
-        try:
-            await self._retire_in_store({mail.message for mail in retirers})
-        except WarrenError as exc:
-            self.held.out_of_date |= exc.cause == "crash"  # then it may have been done all the same
-            for mail in retirers:
-                mail.refuse(exc.again())
-            return False
-        for mail in retirers:
-            mail.answer(None)
-        return bool(retirers)
-
-    async def _retire_in_store(self, wanted: set[Any]) -> None:
-        storage = self.shared.storage
-        if storage is None:
-            return
-        if Retire("delete") in wanted:
-            await storage.write(Delete(self.session_id))
-            if self.shared.memory is not None:
-                await self.shared.memory.forget(self.session_id)
-        elif Retire("archive") in wanted:
-            await storage.write(Archive(self.session_id))

@@ -1,35 +1,60 @@
 """The storage actor: takes whatever waits in its mailbox and commits it as one group."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 import attrs
+import trio
 
 from warren.actors.owner import Owner
 from warren.actors.protocol import Write
+from warren.actors.supervision import Restarts, supervised_nursery
+from warren.actors.vitals import Writes
 from warren.errors import StoreError, WarrenError
+from warren.health import StoreHealth
 from warren.mailbox import Mail
-from warren.storage import Operation
+from warren.storage import Claim, Claimed, Held, Lease, Operation, Release
 
 if TYPE_CHECKING:
     from warren.storage import Store
 
 R = TypeVar("R")
 OpenStore = Callable[[], Awaitable["Store"]]
+RENEWALS: Final = 3
+"""How often a lease is renewed in its time."""
+logger: Final = logging.getLogger("warren.storage")
 
 
 @attrs.define(eq=False)
 class StorageActor(Owner["Store"]):
-    """Owns the store. Reads go past its mailbox, to connections of their own: they never wait for a commit.
-
-    Attributes:
-        last_error: what the newest failed write said; None while writes succeed.
-        shown_unstored: set by whoever has shown events that will not be stored any more: the file then says so.
-    """
+    """Owns the store. Reads go past its mailbox, to connections of their own: they never wait for a commit."""
 
     name: ClassVar[str] = "storage"
-    last_error: str | None = None
-    shown_unstored: bool = False
+    _writes: Writes = attrs.field(factory=Writes)
+    _releases: dict[str, Release] = attrs.field(factory=dict)
+    _lapses: int = 0
+
+    @property
+    def lapses(self) -> int:
+        """How often this process was late to renew: leases from before have to be asked for again."""
+        return self._lapses
+
+    async def claim(self, session_id: str) -> Claimed | Held | None:
+        """Take a session's lease: see `Claim`."""
+        self._releases.pop(session_id, None)
+        return await self.write(Claim(session_id))
+
+    def release(self, session_id: str, lease: Lease) -> None:
+        """Put a session's lease back, without waiting; what the store cannot do now is tried again."""
+        self._releases[session_id] = Release(session_id, lease)
+        self._tell_release(self._releases[session_id])
+
+    def _tell_release(self, release: Release) -> None:
+        with contextlib.suppress(WarrenError):  # closed: then all leases end
+            self.mailbox.tell(Write(release))
 
     async def write(self, operation: Operation[R]) -> R:
         """Commit one operation together with what else waits. Raises its typed error; then nothing of it was written.
@@ -40,15 +65,53 @@ class StorageActor(Owner["Store"]):
         return result
 
     async def _take(self, owned: "Store", batch: list[Mail[Any]]) -> None:
-        outcomes = await owned.write([cast("Write", mail.message).operation for mail in batch])
-        self.last_error = None
+        outcomes: list[Any] = []
+        self._writes.began()
+        try:
+            outcomes = await owned.write([cast("Write", mail.message).operation for mail in batch])
+        finally:
+            self._writes.ended(outcomes)
         for mail, result in zip(batch, outcomes, strict=True):
-            if isinstance(result, StoreError):
-                self.last_error = result.message
             if isinstance(result, WarrenError):
                 mail.refuse(result)
             else:
                 mail.answer(result)
+                self._settle(cast("Write", mail.message).operation)
+
+    def _settle(self, operation: Operation[Any]) -> None:
+        if isinstance(operation, Release) and self._releases.get(operation.session_id) is operation:
+            del self._releases[operation.session_id]
 
     async def _close(self, owned: "Store", *, crashed: bool) -> None:
-        await owned.aclose(clean=not crashed and not self.shown_unstored)
+        await owned.aclose(leave=not crashed)
+
+    def health(self) -> StoreHealth:
+        """Return how writing goes; never waits."""
+        return self._writes.health()
+
+    async def keep_leases(self) -> None:
+        """Tell other processes again and again that this one lives; it shows whether the store can be written, too."""
+        while True:
+            await trio.sleep((await self.reader()).lease / RENEWALS)
+            for release in list(self._releases.values()):
+                self._tell_release(release)
+            try:
+                store = await self.reader()
+                await store.renew()
+                self._lapses = store.holder.lapses
+            except StoreError as exc:
+                self._writes.failed(exc)
+                logger.warning("the leases could not be renewed: %s", exc)
+            else:
+                self._writes.probed()
+
+
+@asynccontextmanager
+async def storing(open_it: OpenStore, restarts: Restarts) -> AsyncIterator[StorageActor]:
+    """Open the store, run its actor and keep its leases; on leaving, what waits is done first."""
+    async with StorageActor.running(open_it, restarts) as actor, supervised_nursery() as nursery:
+        nursery.start_soon(actor.keep_leases)
+        try:
+            yield actor
+        finally:
+            nursery.cancel_scope.cancel()

@@ -3,18 +3,22 @@
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
 import trio
 
 from warren.actors.checks import storable
-from warren.actors.eventlog import EventLog
-from warren.actors.protocol import Retire
-from warren.actors.session import SessionActor, Shared
+from warren.actors.comms import Comms
+from warren.actors.eventlog import EventLog, LogPage
+from warren.actors.idle import Idle
+from warren.actors.kept import Kept
+from warren.actors.protocol import BeginNext, Passivate, Retire, Wake
+from warren.actors.session import SessionActor
+from warren.actors.shared import Shared
 from warren.actors.supervision import first_error
-from warren.errors import AgentError, CapacityExceededError, SessionNotFoundError, WarrenError
-from warren.events import Envelope
+from warren.errors import AgentError, CapacityExceededError, SessionNotFoundError, StoreError, WarrenError
 from warren.journal import envelopes
 from warren.mailbox import Message, Reply
 from warren.records import SessionRecord
@@ -24,6 +28,9 @@ R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
 REPLAY_PAGE: Final = 500
 LOST_REMEMBERED: Final = 1_000
+LOOK_AROUND: Final = 15.0
+"""Seconds between two looks for sessions that nobody has, where the store does not say."""
+Begin = Callable[[SessionActor], Awaitable[None]]
 
 
 @attrs.define(eq=False)
@@ -56,25 +63,40 @@ class Supervisor:
         shared: what its sessions share.
         running: turns admitted and not ended.
         live: sessions that have an actor.
+        draining: whether it is about to end: new turns are refused, all else is answered.
         stopping: whether the runtime ends: everything new is refused.
+        idle: stored sessions that are live and have nothing to do.
+        comms: the way into sessions' inboxes.
     """
 
     shared: Shared
     _nursery: trio.Nursery
     running: int = 0
     live: int = 0
+    draining: bool = False
     stopping: bool = False
+    idle: Idle = attrs.field(init=False)
+    comms: Comms = attrs.field(init=False)
     _entries: dict[str, Entry] = attrs.field(factory=dict)
+    _leaving: set[str] = attrs.field(factory=set)
     _lost: dict[str, None] = attrs.field(factory=dict)
+    _hungry: dict[str, None] = attrs.field(factory=dict)  # sessions for which something waits, and there was no room
     _one_ended: trio.Event = attrs.field(factory=trio.Event)
+    _quiet: trio.Event = attrs.field(factory=trio.Event)
+
+    def __attrs_post_init__(self) -> None:
+        self.idle = Idle(self.shared.config.limits.idle_after)
+        self.comms = Comms(self)
 
     def check_open(self) -> None:
         """Raise AgentError(cause="shutting_down") once the runtime ends."""
         if self.stopping:
-            raise AgentError("the runtime is shutting down", cause="shutting_down", retryable=True)
+            raise _shutting_down()
 
     def check_capacity(self) -> None:
-        """Raise CapacityExceededError where as many turns run as may."""
+        """Raise CapacityExceededError where as many turns run as may, AgentError where it is about to end."""
+        if self.draining:
+            raise _shutting_down()
         limit = self.shared.config.limits.max_sessions
         if self.running >= limit:
             raise CapacityExceededError(f"{limit} turns run already")
@@ -95,6 +117,23 @@ class Supervisor:
         entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), tools)
         return self._start(entry, lambda actor: actor.held.create(record, system_prompt))
 
+    def spawn_fork(self, kept: Kept, tools: Mapping[str, Tool]) -> SessionActor:
+        """Start the actor of a fork that no store holds."""
+        self.check_open()
+        entry = self._entries[kept.record.session_id] = Entry(self._new_log(kept.record.session_id), tools)
+        return self._start(entry, lambda actor: actor.held.take_over(kept))
+
+    def lend_tools(self, session_id: str, fork_id: str) -> None:
+        """Let a stored fork have the tools of its original that no store can hold."""
+        tools = self.tools_of(session_id)
+        if tools:
+            self._entries.setdefault(fork_id, Entry(self._new_log(fork_id))).tools = tools
+
+    def tools_of(self, session_id: str) -> Mapping[str, Tool]:
+        """Return the tools that only this session has."""
+        entry = self._entries.get(session_id)
+        return {} if entry is None else entry.tools
+
     def revive(self, session_id: str) -> SessionActor:
         """Return the session's actor, started if need be; what is sent to it waits until the session is loaded.
 
@@ -103,12 +142,13 @@ class Supervisor:
         self.check_open()
         entry = self._entries.get(session_id)
         if entry is not None and entry.actor is not None:
+            self._rests(entry.actor)
             return entry.actor
         if self.shared.storage is None:
             raise self.not_found(session_id)
         if entry is None:
             entry = self._entries[session_id] = Entry(self._new_log(session_id))
-        return self._start(entry, lambda actor: actor.held.load())
+        return self._start(entry)
 
     def admit(self, actor: SessionActor, turn: Message[R]) -> Reply[R]:
         """Claim the session for a turn, or refuse at once: busy, retired, or no capacity."""
@@ -116,6 +156,7 @@ class Supervisor:
             self.check_capacity()
         reply = actor.mailbox.post(turn)
         self.running += 1
+        self.idle.drop(actor.session_id)
         return reply
 
     def release(self, session_id: str) -> None:
@@ -130,6 +171,13 @@ class Supervisor:
             problem = "the session crashed and was not stored: it is gone"
             return SessionNotFoundError(problem, session_id=session_id, cause="crash")
         return SessionNotFoundError("there is no such session", session_id=session_id)
+
+    async def drain(self) -> None:
+        """Admit no more turns, and return when those that run have ended."""
+        self.draining = True
+        while self.running:
+            self._quiet = trio.Event()
+            await self._quiet.wait()
 
     async def stop(self) -> None:
         """End all sessions: turns are interrupted and stored, within the drain time; then they are cut off.
@@ -148,38 +196,119 @@ class Supervisor:
                 logger.warning("session %s has not ended within the drain time and is cut off", session_id)
                 entry.scope.cancel()
         await self._all_ended()
-        self._close_logs()
+        for entry in self._entries.values():
+            entry.log.close()
+
+    async def sweep(self) -> None:
+        """Let sessions leave memory that were not needed for too long."""
+        while True:
+            self._passivate(await self.idle.next_due())
+
+    async def go_on(self) -> None:
+        """Rouse, again and again, the sessions for which something waits and that nobody has: of processes that died.
+
+        Those of this process, too, whose actors have crashed or left meanwhile.
+        """
+        pause = LOOK_AROUND
+        while self.shared.storage is not None:
+            with contextlib.suppress(StoreError):  # another time
+                store = await self.shared.storage.reader()
+                pause = store.lease
+                for session_id in await store.sessions_that_wait():
+                    if self.find(session_id) is None:
+                        self.rouse(session_id)
+                    await trio.lowlevel.checkpoint()
+            await trio.sleep(pause)
 
     async def _all_ended(self) -> None:
         while self.live:
             self._one_ended = trio.Event()
             await self._one_ended.wait()
 
-    def _close_logs(self) -> None:
-        for entry in self._entries.values():
-            self._close_log(entry.log)
-
-    def _close_log(self, log: EventLog) -> None:
-        log.close()
-        if self.shared.storage is not None:
-            self.shared.storage.shown_unstored |= log.pending
-
-    def _turn_ended(self) -> None:
+    def _turn_ended(self, entry: Entry) -> None:
         self.running -= 1
+        if not self.running:
+            self._quiet.set()
+        if entry.actor is not None:
+            self._rests(entry.actor)
+        self._let_others_begin()
 
-    def _start(self, entry: Entry, begin: Callable[[SessionActor], Awaitable[None]]) -> SessionActor:
-        entry.actor = actor = SessionActor(self.shared, entry.log, self._turn_ended, entry.tools)
+    def _may_start(self, session_id: str) -> bool:
+        """Count a turn that begins by itself, if there is room for one; else its session is told when there is."""
+        if self.draining or self.stopping:
+            return False
+        if self.running >= self.shared.config.limits.max_sessions:
+            self._hungry[session_id] = None
+            return False
+        self.running += 1
+        self.idle.drop(session_id)
+        return True
+
+    def _let_others_begin(self) -> None:
+        """Give free room to those that wait for it longest; it is theirs at once, until they do not need it."""
+        while self._hungry and not self.draining and self.running < self.shared.config.limits.max_sessions:
+            session_id = next(iter(self._hungry))
+            del self._hungry[session_id]
+            with contextlib.suppress(WarrenError):  # it runs already, or is gone
+                self.revive(session_id).mailbox.tell(BeginNext())
+                self.running += 1
+                self.idle.drop(session_id)
+
+    def rouse(self, session_id: str) -> None:
+        """Have a session look whether something waits for it that may begin."""
+        with contextlib.suppress(WarrenError):
+            self.revive(session_id).mailbox.tell(Wake())
+
+    def _rests(self, actor: SessionActor) -> None:
+        """Count a session as needed just now; one that no store holds never leaves memory."""
+        if self.shared.storage is not None and not actor.turn_runs:
+            self._make_room()
+            self.idle.touch(actor.session_id)
+
+    def _make_room(self) -> None:
+        while self.live - len(self._leaving) > self.shared.config.limits.max_live:
+            longest = self.idle.longest()
+            if longest is None:
+                return
+            self._passivate(longest)
+
+    def _passivate(self, session_id: str) -> None:
+        """Let a session leave memory; it answers by its end, or says that it stays."""
+        self.idle.drop(session_id)
+        actor = self.find(session_id)
+        if actor is not None and session_id not in self._leaving:
+            with contextlib.suppress(WarrenError):
+                actor.mailbox.tell(Passivate())
+                self._leaving.add(session_id)
+
+    def _stays(self, entry: Entry) -> None:
+        self._leaving.discard(entry.log.session_id)
+        if entry.actor is not None and not entry.actor.turn_runs:
+            self.idle.touch(entry.log.session_id)  # no room is made: two that stay would send each other away
+
+    def _start(self, entry: Entry, begin: Begin | None = None) -> SessionActor:
+        entry.actor = actor = SessionActor(
+            entry.log,
+            self.shared,
+            partial(self._turn_ended, entry),
+            partial(self._stays, entry),
+            partial(self._may_start, entry.log.session_id),
+            self.comms,
+            entry.tools,
+        )
         entry.scope = trio.CancelScope(shield=True)
         self.live += 1
+        self._rests(actor)
         self._nursery.start_soon(self._run, entry, actor, begin)
         return actor
 
-    async def _run(self, entry: Entry, actor: SessionActor, begin: Callable[[SessionActor], Awaitable[None]]) -> None:
+    async def _run(self, entry: Entry, actor: SessionActor, begin: Begin | None) -> None:
         """Run one actor; whatever ends it, nobody is left waiting."""
         refusal: WarrenError | None = None
         try:
             with entry.scope:
-                await begin(actor)
+                if begin is not None:
+                    await begin(actor)
                 await actor.run()
         except WarrenError as exc:  # it could not be saved or loaded: its callers' business, not a crash
             refusal = exc
@@ -200,9 +329,11 @@ class Supervisor:
     def _bury(self, entry: Entry) -> None:
         entry.actor = None
         self.live -= 1
+        self.idle.drop(entry.log.session_id)
+        self._leaving.discard(entry.log.session_id)
         self._one_ended.set()
         if self.shared.storage is None or entry.log.closed:
-            self._close_log(entry.log)
+            entry.log.close()
             self._entries.pop(entry.log.session_id, None)
         else:
             self.release(entry.log.session_id)
@@ -217,10 +348,14 @@ class Supervisor:
         read = None if self.shared.storage is None else self._read_log
         return EventLog(session_id, read, self.shared.config.limits.event_log)
 
-    async def _read_log(self, session_id: str, after_seq: int) -> list[Envelope]:
+    async def _read_log(self, session_id: str, after_seq: int) -> LogPage:
         storage = self.shared.storage
         if storage is None:
-            return []
+            return LogPage()
         store = await storage.reader()
-        rows = await store.events(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
-        return list(envelopes(session_id, rows, after_seq))
+        page = await store.replay(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
+        return LogPage(list(envelopes(session_id, page.rows, after_seq)), page.gone)
+
+
+def _shutting_down() -> AgentError:
+    return AgentError("the runtime is shutting down", cause="shutting_down", retryable=True)

@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from warren import codec
+from warren.actors.approvals import Approvals
 from warren.actors.checks import storable
 from warren.events import (
     Event,
@@ -19,7 +20,7 @@ from warren.events import (
     ToolResultReceived,
 )
 from warren.messages import ToolResult, ToolUseBlock
-from warren.tools import Tool, ToolArgumentsError
+from warren.tools import Tool, ToolArgumentsError, ToolError
 
 logger: Final = logging.getLogger("warren.tools")
 
@@ -33,6 +34,7 @@ class ToolRun:
         emit: takes the events.
         timeout: seconds for a tool that names no limit of its own.
         threads: how many sync tools run at once in the runtime.
+        approvals: which calls may run.
         results: by call id; complete after `run`, and after `close` in any case.
     """
 
@@ -40,6 +42,7 @@ class ToolRun:
     emit: Callable[[Event], None]
     timeout: float
     threads: trio.CapacityLimiter
+    approvals: Approvals
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _started: dict[str, float] = attrs.field(factory=dict)
@@ -73,14 +76,29 @@ class ToolRun:
             return self._refuse(call, f"there is no tool {call.name!r}; there are: {known}")
         if call.invalid_args is not None:
             return self._refuse(call, f"the arguments are not a JSON object: {call.invalid_args[:2000]}")
+        if (reason := self.approvals.denied(tool)) is not None:
+            return self._refuse(call, reason)
         try:
             bound = tool.bind(call.args)
         except ToolArgumentsError as exc:
             return self._refuse(call, f"bad arguments: {exc}")
+        if self.approvals.asks(tool):
+            nursery.start_soon(self._ask, call, tool, bound)
+        else:
+            self._begin(call)
+            nursery.start_soon(self._run_one, call, tool, bound)
+        return None
+
+    async def _ask(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
+        if (reason := await self.approvals.refused(call, tool)) is not None:
+            self._refuse(call, reason)
+        else:
+            self._begin(call)
+            await self._run_one(call, tool, bound)
+
+    def _begin(self, call: ToolUseBlock) -> None:
         self._started[call.id] = trio.current_time()
         self.emit(ToolExecutionStarted(call.id, call.name))
-        nursery.start_soon(self._run_one, call, tool, bound)
-        return None
 
     async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
         limit = tool.timeout or self.timeout
@@ -90,7 +108,7 @@ class ToolRun:
                 content = _as_text(await self._invoke(tool, bound))
         except (Exception, SystemExit) as exc:  # outside of the scope: of a group it leaves what is not its own
             logger.info("tool %s failed", call.name, exc_info=True)
-            content, is_error = f"{type(exc).__name__}: {exc}", True
+            content, is_error = str(exc) if isinstance(exc, ToolError) else f"{type(exc).__name__}: {exc}", True
         if scope.cancelled_caught:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
             content, is_error = f"timed out after {limit:g} s", True

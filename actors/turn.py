@@ -2,32 +2,47 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
 
+from warren.actors.approvals import Approvals
 from warren.actors.checks import storable
 from warren.actors.compaction import Compaction, CompactionPlan, ContextKeeper
-from warren.actors.model_call import ModelCall
+from warren.actors.extraction import Extraction
+from warren.actors.model_call import ModelCall, ask_aside
 from warren.actors.outcome import Outcome
 from warren.actors.supervision import first_error
 from warren.actors.toolbox import ToolRun
 from warren.budget import Meter, Use
+from warren.categories import Decision, Gates
 from warren.compaction import estimate
 from warren.config import Limits, RetryPolicy
 from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
-from warren.events import CompactionFailed, Envelope, Event, RunStarted, TextComplete, TurnCompleted, TurnStarted
+from warren.events import (
+    CompactionFailed,
+    Envelope,
+    Event,
+    InputTaken,
+    RunStarted,
+    TextComplete,
+    TurnCompleted,
+    TurnStarted,
+)
+from warren.inputs import Input
 from warren.messages import (
     AssistantMessage,
+    ContextMessage,
     Message,
     StopReason,
     ToolResultsMessage,
     UserMessage,
     with_unique_calls,
 )
-from warren.model import ModelChoice, ModelRequest
+from warren.model import ModelChoice, ModelReply, ModelRequest
 from warren.records import CompactionEntry, SessionRecord
+from warren.structured import OutputWish
 from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import Usage
@@ -46,11 +61,13 @@ class TurnPlan:
         choice: the model to call.
         max_tokens: cap of one answer.
         tools: what the model may call, by name.
+        gates: which of the calls wait for somebody's word.
         meter: the budgets it draws from.
         retry: how failed model calls are tried again.
         limits: the runtime's bounds.
         tool_threads: shared by all sync tools of the runtime.
         compaction: how the context is compacted; None where that is off.
+        output: what the answer is brought into; None leaves it as it is.
     """
 
     prompt: str | None
@@ -58,11 +75,13 @@ class TurnPlan:
     choice: ModelChoice
     max_tokens: int | None
     tools: Mapping[str, Tool]
+    gates: Gates
     meter: Meter
     retry: RetryPolicy
     limits: Limits
     tool_threads: trio.CapacityLimiter
     compaction: CompactionPlan | None
+    output: OutputWish | None
 
 
 @attrs.define(eq=False)
@@ -72,6 +91,7 @@ class Turn:
     Attributes:
         record: the session as the turn found it.
         context: what the model sees; the turn appends to it.
+        inputs: takes what has been said to the session meanwhile; after a `last` step only what wants another one.
         stamp: gives an event its number and time.
         publish: takes the numbered events.
         commit_compaction: stores a new head of the context, with all that the turn has added so far; returns what
@@ -79,6 +99,7 @@ class Turn:
         text: the newest answer's text.
         stop_reason: why the model stopped.
         usage: tokens of this turn.
+        structured_output: the answer as data, where that was asked for.
         keeper: keeps the context within what the model can take.
         compacted: what came of a compaction that was all there was to do.
         begun: whether its first event is out, and so its terminal one has to follow.
@@ -87,15 +108,18 @@ class Turn:
     plan: TurnPlan
     record: SessionRecord
     context: Transcript
+    inputs: Callable[[bool], Sequence[Input]]
     stamp: Callable[[Event], Envelope]
     publish: Callable[[Envelope], None]
     commit_compaction: "Callable[[Turn, CompactionEntry], Awaitable[Callable[[], None]]]"
     text: str = ""
     stop_reason: StopReason = "end_turn"
     usage: Usage = attrs.field(factory=Usage)
+    structured_output: Any = None
     begun: bool = False
     compacted: CompactionEntry | None = None
     keeper: ContextKeeper = attrs.field(init=False)
+    _approvals: Approvals = attrs.field(init=False)
     _step_usage: Usage = attrs.field(factory=Usage)
     _scope: trio.CancelScope = attrs.field(init=False)
     _interrupted: bool = False
@@ -105,10 +129,8 @@ class Turn:
 
     def __attrs_post_init__(self) -> None:
         marks = (self.record.last_input_tokens, self.record.last_compaction_step)
-        specs = [tool.spec for tool in self.plan.tools.values()]
-        self.keeper = ContextKeeper(
-            self.plan.compaction, self.context, self._compaction, self.plan.max_tokens, specs, *marks
-        )
+        self.keeper = ContextKeeper(self.plan.compaction, self.context, self._compaction, *marks)
+        self._approvals = Approvals(self.plan.gates, self.plan.limits.approval_timeout, self.emit)
         self._scope = trio.CancelScope(deadline=self._began + self.plan.meter.seconds_left())
 
     def emit(self, event: Event) -> None:
@@ -119,6 +141,10 @@ class Turn:
         """End the turn at its next checkpoint; a turn already past its last step is not touched."""
         self._interrupted = True
         self._scope.cancel()
+
+    def decide(self, call_id: str, decision: Decision) -> None:
+        """Settle a tool call that waits for somebody's word. Raises InvalidParamsError where none of that id does."""
+        self._approvals.decide(call_id, decision)
 
     async def run(self) -> Outcome:
         """Run to the end, whichever it is.
@@ -149,7 +175,15 @@ class Turn:
         """Return what the turn has come to."""
         self._clock()
         marks = (self.keeper.last_input_tokens, self.keeper.last_step)
-        return Outcome(self.text, self.stop_reason, self.usage, self.plan.meter.spent, *marks)
+        return Outcome(
+            self.text,
+            self.stop_reason,
+            self.usage,
+            self.plan.meter.spent,
+            *marks,
+            self.plan.prompt,
+            structured_output=self.structured_output,
+        )
 
     def _cancelled(self) -> WarrenError:
         if self._interrupted:
@@ -174,19 +208,41 @@ class Turn:
     async def _converse(self, prompt: str) -> None:
         self.begun = True
         self.emit(RunStarted(self.record.session_id, prompt))
+        self._take_inputs(last=False)
         self._add(UserMessage(prompt))
         while True:
-            self._check_budgets()
-            before = self.usage
-            context = await self.keeper.make_room(self._step)
-            if self.usage is not before:  # a compaction drew from the same budget
-                self._check_budgets()
-            message = await self._call_model(context)
+            message = await self._call_model(await self._make_room())
             if message.tool_calls:
                 await self._run_tools(message)
             self.emit(TurnCompleted(message.stop_reason, self._step_usage))
-            if not message.tool_calls:
-                return
+            if not self._take_inputs(last=not message.tool_calls) and not message.tool_calls:
+                break
+        if self.plan.output is not None:
+            self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
+
+    def _take_inputs(self, *, last: bool) -> bool:
+        """Let what was said meanwhile enter the conversation; return whether there was anything."""
+        taken = self.inputs(last)
+        for said in taken:
+            self._add(UserMessage(said.text) if said.kind == "steer" else ContextMessage(said.text, said.source))
+            self.emit(InputTaken(said.input_id, said.kind, said.text, said.source))
+        return bool(taken)
+
+    async def _make_room(self) -> Sequence[Message]:
+        """Return what to send at the next step, if there may be one."""
+        self._check_budgets()
+        before = self.usage
+        context = await self.keeper.make_room(self._step)
+        if self.usage is not before:  # a compaction drew from the same budget
+            self._check_budgets()
+        return context
+
+    async def _ask_for_data(self, asked: Sequence[Message], schema: Mapping[str, Any] | None) -> ModelReply:
+        """Make a step that nobody sees; what is asked in it is no part of the conversation."""
+        plan, context = self.plan, await self._make_room()
+        request = ModelRequest(plan.choice.model, (*context, *asked), max_tokens=plan.max_tokens, output_schema=schema)
+        plan.meter.charge(steps=1)
+        return await ask_aside(plan.choice, request, plan.retry, self.emit, self._book)
 
     @property
     def _step(self) -> int:
@@ -229,7 +285,8 @@ class Turn:
         plan, calls = self.plan, message.tool_calls
         allowed = plan.meter.tool_calls_left(len(calls))
         plan.meter.charge(tool_calls=allowed)
-        self._tool_run = run = ToolRun(plan.tools, self.emit, plan.limits.tool_timeout, plan.tool_threads)
+        timeout, approvals = plan.limits.tool_timeout, self._approvals
+        self._tool_run = run = ToolRun(plan.tools, self.emit, timeout, plan.tool_threads, approvals)
         await run.run(calls, allowed)
         self._tool_run = None
         self._add(ToolResultsMessage(run.ordered()))

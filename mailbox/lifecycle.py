@@ -31,6 +31,8 @@ class Signal(Enum):
     RETIRE = auto()
     RETIRED = auto()
     RETIRE_FAILED = auto()
+    PASSIVATE = auto()
+    """Nothing is asked of it: it leaves memory, and comes back with the next message."""
 
 
 class Refusal(Enum):
@@ -53,6 +55,7 @@ LIFECYCLE: Final[Mapping[State, Mapping[Signal, State | Refusal]]] = {
         Signal.RETIRE: _S.RETIRING,
         Signal.RETIRED: _R.IMPOSSIBLE,
         Signal.RETIRE_FAILED: _R.IMPOSSIBLE,
+        Signal.PASSIVATE: _S.CLOSED,
     },
     State.RUNNING: {
         Signal.START: _R.BUSY,
@@ -61,6 +64,7 @@ LIFECYCLE: Final[Mapping[State, Mapping[Signal, State | Refusal]]] = {
         Signal.RETIRE: _S.DRAINING,
         Signal.RETIRED: _R.IMPOSSIBLE,
         Signal.RETIRE_FAILED: _R.IMPOSSIBLE,
+        Signal.PASSIVATE: _R.IMPOSSIBLE,
     },
     State.INTERRUPTING: {
         Signal.START: _R.BUSY,
@@ -69,6 +73,7 @@ LIFECYCLE: Final[Mapping[State, Mapping[Signal, State | Refusal]]] = {
         Signal.RETIRE: _S.DRAINING,
         Signal.RETIRED: _R.IMPOSSIBLE,
         Signal.RETIRE_FAILED: _R.IMPOSSIBLE,
+        Signal.PASSIVATE: _R.IMPOSSIBLE,
     },
     State.DRAINING: {
         Signal.START: _R.RETIRED,
@@ -77,6 +82,7 @@ LIFECYCLE: Final[Mapping[State, Mapping[Signal, State | Refusal]]] = {
         Signal.RETIRE: _S.DRAINING,
         Signal.RETIRED: _R.IMPOSSIBLE,
         Signal.RETIRE_FAILED: _R.IMPOSSIBLE,
+        Signal.PASSIVATE: _R.IMPOSSIBLE,
     },
     State.RETIRING: {
         Signal.START: _R.RETIRED,
@@ -85,6 +91,7 @@ LIFECYCLE: Final[Mapping[State, Mapping[Signal, State | Refusal]]] = {
         Signal.RETIRE: _S.RETIRING,
         Signal.RETIRED: _S.CLOSED,
         Signal.RETIRE_FAILED: _S.IDLE,
+        Signal.PASSIVATE: _R.IMPOSSIBLE,
     },
     State.CLOSED: {
         Signal.START: _R.RETIRED,
@@ -93,6 +100,7 @@ LIFECYCLE: Final[Mapping[State, Mapping[Signal, State | Refusal]]] = {
         Signal.RETIRE: _R.RETIRED,
         Signal.RETIRED: _R.IMPOSSIBLE,
         Signal.RETIRE_FAILED: _R.IMPOSSIBLE,
+        Signal.PASSIVATE: _R.IMPOSSIBLE,
     },
 }
 TURN_RUNS: Final = frozenset({State.RUNNING, State.INTERRUPTING, State.DRAINING})

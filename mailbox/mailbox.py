@@ -106,6 +106,11 @@ class Mailbox:
             trio.lowlevel.reschedule(self._receiver)
             self._receiver = None
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a message has not been taken yet."""
+        return bool(self._waiting)
+
     def statistics(self) -> MailboxStatistics:
         """Return the mailbox's figures of this moment."""
         return MailboxStatistics(

@@ -1,0 +1,221 @@
+"""How sessions speak to one another, and how anything gets into a session's inbox."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import attrs
+import trio
+
+from warren import codec
+from warren.actors.eventlog import utc_now
+from warren.actors.inbox import ending_of
+from warren.actors.protocol import Arrived, Loaded, Withdraw
+from warren.errors import AgentError, InvalidParamsError, WarrenError
+from warren.ids import new_session_id
+from warren.inputs import Input
+from warren.mailbox import Reply
+from warren.peers import Peer, PeerInfo, PeerMessage
+from warren.records import SessionRecord
+from warren.service import OnEvent
+from warren.storage import Enqueue
+from warren.storage.operations import name_taken
+from warren.tools import Tool, ToolError, tool
+from warren.views import TurnResult
+
+if TYPE_CHECKING:
+    from warren.actors.supervisor import Supervisor
+
+
+@attrs.frozen
+class ArrivedInStore(Arrived):
+    """The same, stored: its session has to hear of it, as nobody would tell it again."""
+
+    urgent: ClassVar[bool] = True
+
+
+@attrs.define(eq=False)
+class Comms:
+    """Takes what is said to sessions to their inboxes; what it has acknowledged is stored, where there is a store."""
+
+    _supervisor: "Supervisor"
+
+    async def put(
+        self, session_id: str, said: Input, *, waits: bool, on_event: OnEvent | None = None, tools: Mapping[str, Tool]
+    ) -> TurnResult | None:
+        """Put an input into a session's inbox; return once it is there, or where it `waits` when its turn has ended.
+
+        An input whose key is known is not taken twice: its sender gets what came of the first one. Raises
+        SessionNotFoundError, StoreError, CapacityExceededError, and what its turn ended with.
+        """
+        number, storage = 0, self._supervisor.shared.storage
+        self._supervisor.check_open()
+        if storage is not None:
+            limit = self._supervisor.shared.config.limits.inbox
+            known = await storage.write(Enqueue(session_id, said, limit))
+            if known.outcome is not None and not waits:
+                return None
+            if known.outcome:  # an empty one is of a turn that may run still: its session knows
+                return _ended(known.outcome, session_id)
+            number, said = known.numbered.number, known.numbered.input
+        message = (ArrivedInStore if number else Arrived)(said, waits, number, on_event, tools)
+        reply: Reply[TurnResult | None] = self._supervisor.revive(session_id).mailbox.post(message)
+        return await reply.wait()
+
+    async def say(
+        self, session_id: str, said: Input, *, on_event: OnEvent | None, tools: Mapping[str, Tool]
+    ) -> TurnResult:
+        """Put an input into a session's inbox and return what the turn came to that took it. Raises as `put` does."""
+        result = await self.put(session_id, said, waits=True, on_event=on_event, tools=tools)
+        if result is None:
+            raise AgentError("the turn came to nothing", session_id=session_id, cause="crash")
+        return result
+
+    async def withdraw(self, session_id: str, input_id: str) -> None:
+        """Take out an input that no turn has taken; who waits for it is told. Raises InvalidParamsError, StoreError."""
+        await self._supervisor.revive(session_id).mailbox.ask(Withdraw(input_id))
+
+    async def record(self, session_id: str) -> SessionRecord:
+        """Return a session's record, loaded if need be."""
+        return await self._supervisor.revive(session_id).mailbox.ask(Loaded())
+
+    # -- peers
+
+    async def find(self, name: str) -> SessionRecord | None:
+        """Return the session of that name; None where there is none that is not archived."""
+        storage = self._supervisor.shared.storage
+        if storage is None:
+            records = (actor.record for actor in self._supervisor.loaded())
+            return next((each for each in records if each and each.peer and each.peer.name == name), None)
+        store = await storage.reader()
+        session_id = await store.named(name)
+        return None if session_id is None else await store.record(session_id)
+
+    async def check_free(self, peer: Peer | None) -> None:
+        """Raise InvalidParamsError where a session of that name is there."""
+        if peer is None:
+            return
+        while self._supervisor.shared.storage is None and len(self._supervisor.loaded()) < self._supervisor.live:
+            await trio.lowlevel.checkpoint()  # one that was created just now shows its name soon
+        if await self.find(peer.name) is not None:
+            raise name_taken(peer.name)
+
+    async def peers(self, record: SessionRecord) -> Sequence[PeerInfo]:
+        """Return those whom a session trusts, and whether they can be spoken to."""
+        me = record.peer
+        found = [(name, await self.find(name)) for name in me.trusts] if me is not None else []
+        return tuple(PeerInfo(name, reachable=me is not None and _trusts(other, me.name)) for name, other in found)
+
+    async def send(self, record: SessionRecord, to: str, message: PeerMessage) -> str:
+        """Put a message into a peer's inbox; return its id, by which a request is answered.
+
+        Raises InvalidParamsError where one of both does not trust the other, and as `put` does.
+        """
+        me = record.peer
+        if me is None:
+            raise InvalidParamsError("$.session_id: the session has no name among peers", path="$.session_id")
+        if to not in me.trusts:
+            known = ", ".join(me.trusts) or "nobody"
+            raise InvalidParamsError(f"$.to: {to!r} is not trusted; trusted are: {known}", path="$.to")
+        other = await self.find(to)
+        if other is None or other.peer is None or not _trusts(other, me.name):
+            raise InvalidParamsError(f"$.to: there is no {to!r} that trusts {me.name!r}", path="$.to")
+        message_id = new_session_id()
+        text = words(me.name, message_id, message)
+        said = Input(message_id, "peer", text, utc_now(), source=me.name, starts=other.peer.keep_alive)
+        await self.put(other.session_id, said, waits=False, tools={})
+        return message_id
+
+    def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:
+        """Return the tools by which a session's model speaks to its peers; none where it has no name."""
+        if record.peer is None:
+            return {}
+        own = {"comms": self, "record": record}
+        return {each.spec.name: attrs.evolve(each, call=partial(each.call, **own)) for each in _TOOLS}
+
+
+def words(sender: str, message_id: str, message: PeerMessage) -> str:
+    """Return how a model reads a message, with all that it needs to answer."""
+    match message.kind:
+        case "message":
+            return f"Message from peer {sender}:\n\n{message.body}"
+        case "request":
+            params = "" if message.params is None else f"\nparams: {codec.encode(message.params).decode()}"
+            how = f'Answer it with send_response(to="{sender}", in_reply_to="{message_id}", status=..., result=...).'
+            return f"Request {message_id} from peer {sender}: {message.body}{params}\n\n{how}"
+        case "response":
+            about = f"Response from peer {sender} to your request {message.request_id}"
+            return f"{about}: {message.status}\n\n{message.body}"
+
+
+def _trusts(other: SessionRecord | None, name: str) -> bool:
+    return other is not None and other.peer is not None and name in other.peer.trusts
+
+
+def _ended(outcome: bytes, session_id: str) -> TurnResult:
+    ending = ending_of(outcome, session_id)
+    if isinstance(ending, WarrenError):
+        raise ending
+    return ending
+
+
+async def _sent(comms: Comms, record: SessionRecord, to: str, message: PeerMessage) -> str:
+    try:
+        return await comms.send(record, to, message)
+    except WarrenError as exc:
+        raise ToolError(exc.message.removeprefix("$.")) from exc
+
+
+async def _list_peers(comms: Any, record: Any) -> str:
+    return codec.encode(await comms.peers(record)).decode()
+
+
+async def _send_message(
+    comms: Any, record: Any, to: Annotated[str, "the peer's name"], body: Annotated[str, "what to say"]
+) -> str:
+    await _sent(comms, record, to, PeerMessage("message", body))
+    return "sent"
+
+
+async def _send_request(
+    comms: Any,
+    record: Any,
+    to: Annotated[str, "the peer's name"],
+    intent: Annotated[str, "what is wanted"],
+    params: Annotated[dict[str, Any] | None, "data that it needs"] = None,
+) -> str:
+    request_id = await _sent(comms, record, to, PeerMessage("request", intent, params=params))
+    return f"sent as request {request_id}; the response comes as a message of its own"
+
+
+async def _send_response(
+    comms: Any,
+    record: Any,
+    *,
+    to: Annotated[str, "the peer's name"],
+    in_reply_to: Annotated[str, "the request's id"],
+    status: Annotated[str, "such as ok, refused, failed"],
+    result: Annotated[str, "the answer"],
+) -> str:
+    await _sent(comms, record, to, PeerMessage("response", result, request_id=in_reply_to, status=status))
+    return "sent"
+
+
+def _comms_tool(name: str, description: str, function: Any) -> Tool:
+    """Make a tool once, as its schema takes time; each session's takes its own session and runtime."""
+    made = tool(name=name, description=description, category="comms")(partial(function, comms=None, record=None))
+    return attrs.evolve(made, call=function)
+
+
+_TOOLS: Final = (
+    _comms_tool("list_peers", "List the peers that you may speak to, and whether they can be reached.", _list_peers),
+    _comms_tool(
+        "send_message", "Say something to a peer. It reads it at its next step; no answer is awaited.", _send_message
+    ),
+    _comms_tool(
+        "send_request",
+        "Ask a peer for something. Its response comes as a message later: go on meanwhile.",
+        _send_request,
+    ),
+    _comms_tool("send_response", "Answer a peer's request.", _send_response),
+)

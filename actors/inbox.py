@@ -1,0 +1,277 @@
+"""What waits to be said to a live session, who waits to hear what came of it, and what came of it lately."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from warren import codec
+from warren.actors.protocol import Arrived
+from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError, of_body
+from warren.inputs import Input, Numbered
+from warren.mailbox import Mail
+from warren.service import OnEvent
+from warren.storage import NOTHING, Settled
+from warren.tools import Tool
+from warren.views import TurnResult
+
+REMEMBERED: Final = 1_000
+"""Settled inputs of which a live session knows what came of them."""
+Ending = TurnResult | WarrenError
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """An input, and who waits for the end of the turn that takes it.
+
+    Attributes:
+        numbered: the input and its place.
+        askers: who wants the turn's result.
+        listeners: get the turn's events from then on.
+        tools: what its sender brings.
+    """
+
+    numbered: Numbered
+    askers: list[Mail[TurnResult | None]] = attrs.field(factory=list)
+    listeners: list[OnEvent] = attrs.field(factory=list)
+    tools: Mapping[str, Tool] = attrs.field(factory=dict)
+
+    @property
+    def input(self) -> Input:
+        """The input."""
+        return self.numbered.input
+
+
+@attrs.define(eq=False)
+class Inbox:
+    """The inputs of one session; only its actor changes it.
+
+    Attributes:
+        session_id: whose they are.
+        limit: inputs that may wait.
+        paused: nothing is begun by itself, as the last turn could not be stored; the next that is said changes that.
+    """
+
+    session_id: str
+    limit: int
+    paused: bool = False
+    _waiting: dict[int, Waiting] = attrs.field(factory=dict)
+    _withdrawn: dict[int, tuple[Waiting, Mail[int]]] = attrs.field(factory=dict)  # until the store knows it, too
+    _taken: dict[int, Waiting] = attrs.field(factory=dict)
+    _kept: set[int] = attrs.field(factory=set)  # of those: what is stored already, in the middle of the turn
+    _settled: dict[int, Ending] = attrs.field(factory=dict)
+    _keys: dict[str, int] = attrs.field(factory=dict)
+    _loaded_to: int = 0
+    _last: int = 0
+
+    def load(self, stored: Iterable[Numbered], loaded_to: int) -> None:
+        """Have what the store has; numbers up to `loaded_to` that it does not have are settled."""
+        known = self._waiting
+        self._waiting = {each.number: known.pop(each.number, Waiting(each)) for each in stored}
+        self._loaded_to = loaded_to
+        for gone in known.values():
+            _refuse(gone, self._unknown())
+
+    def shown(self) -> Sequence[Input]:
+        """Return what waits, in order."""
+        return tuple(each.input for each in self._waiting.values())
+
+    # -- coming in
+
+    def arrive(self, mail: Mail[TurnResult | None], message: Arrived) -> bool:
+        """Take an input in, or find the one that it repeats; answer who sent it, now or when its turn has ended.
+
+        Return whether the running turn has taken it already.
+        """
+        self.paused = False
+        try:
+            number = message.number or self._number(message.input)
+        except WarrenError as exc:
+            mail.refuse(exc)
+            return False
+        there = self._find(number, message)
+        if not message.waits:
+            mail.answer(None)
+        elif there is not None:
+            there.askers.append(mail)
+        else:
+            _answer(mail, self._settled.get(number) or self._unknown())
+        return number in self._taken
+
+    def _find(self, number: int, message: Arrived) -> Waiting | None:
+        """Return what has that number, with what its sender brings; it is new where nobody knows of it."""
+        there = self._waiting.get(number) or self._taken.get(number)
+        if there is None and number not in self._settled and number > self._loaded_to:
+            there = self._waiting[number] = Waiting(Numbered(number, message.input))
+        if there is not None:  # it may have come from the store, which has neither of these
+            there.listeners += [] if message.on_event is None else [message.on_event]
+            there.tools = there.tools or message.tools
+        return there
+
+    def _number(self, said: Input) -> int:
+        """Return the place of an input that no store numbers. Raises CapacityExceededError."""
+        if said.key is not None and said.key in self._keys:
+            return self._keys[said.key]
+        if len(self._waiting) >= self.limit:
+            problem = f"{self.limit} inputs wait for the session already"
+            raise CapacityExceededError(problem, session_id=self.session_id, cause="inbox_full")
+        self._last += 1
+        if said.key is not None:
+            self._keys[said.key] = self._last
+        return self._last
+
+    def withdraw(self, mail: Mail[int], input_id: str) -> None:
+        """Keep from all turns what none has taken yet, until `withdrew` says what came of it.
+
+        Raises InvalidParamsError.
+        """
+        for number, each in self._waiting.items():
+            if each.input.input_id == input_id:
+                self._withdrawn[number] = self._waiting.pop(number), mail
+                return
+        problem = f"$.input_id: no input {input_id!r} waits"
+        raise InvalidParamsError(problem, path="$.input_id", session_id=self.session_id)
+
+    def withdrawn(self) -> Sequence[int]:
+        """Return what was withdrawn and may not be so in the store yet."""
+        return tuple(self._withdrawn)
+
+    def withdrew(self, number: int, error: WarrenError | None) -> None:
+        """Tell everybody that an input is gone, or let it wait on where the store would not have it so."""
+        each, mail = self._withdrawn.pop(number)
+        if error is None:
+            mail.answer(number)
+            self._end(number, each, withdrawal(self.session_id))
+        else:
+            mail.refuse(error)
+            self._waiting = dict(sorted({**self._waiting, number: each}.items()))
+
+    def leave_to(self, error: WarrenError) -> None:
+        """Drop what waits, as it is another process's to run; who waits for it is told the error."""
+        left, self._waiting = self._waiting, {}
+        for each in left.values():
+            _refuse(each, error)
+
+    # -- going into turns
+
+    def holds(self, waiting: Waiting) -> bool:
+        """Tell whether an input waits."""
+        return self._waiting.get(waiting.numbered.number) is waiting
+
+    def first(self) -> Waiting | None:
+        """Return what begins the next turn, if something does."""
+        if self.paused:
+            return None
+        return next((each for each in self._waiting.values() if each.input.starts), None)
+
+    def take(self, waiting: Waiting) -> None:
+        """Count an input as the running turn's."""
+        del self._waiting[waiting.numbered.number]
+        self._taken[waiting.numbered.number] = waiting
+
+    def take_for_step(self, *, last: bool) -> Sequence[Waiting]:
+        """Return what enters the running turn before its next step.
+
+        After its `last` one only what a model has to answer makes for another.
+        """
+        entering = [each for each in self._waiting.values() if each.input.kind != "queue"]
+        if last and all(each.input.kind == "context" for each in entering):
+            return ()
+        for each in entering:
+            self.take(each)
+        return entering
+
+    def settled(self, ending: Ending | None) -> Settled:
+        """Return what the store is told of what the turn has taken; `ending` is None while it runs."""
+        if not self._taken:
+            return NOTHING
+        return Settled(tuple(self._taken), b"" if ending is None else stored(ending))
+
+    def keep_taken(self) -> None:
+        """Note that what the turn has taken so far is stored, whatever becomes of the turn."""
+        self._kept = set(self._taken)
+
+    # -- ends
+
+    def settle(self, ending: Ending) -> None:
+        """Tell who waits what came of the turn, which is stored."""
+        taken, self._taken, self._kept = self._taken, {}, set()
+        for number, each in taken.items():
+            self._end(number, each, ending)
+
+    def put_back(self, error: WarrenError) -> None:
+        """Let what the turn had taken wait again, as nothing of it is stored; who waits for it is told the error."""
+        for number, each in self._taken.items():
+            _refuse(each, error)
+            each.askers = []
+            if number in self._kept:
+                self._remember(number, error)
+            else:
+                self._waiting[number] = each
+                self.paused = True
+        self._waiting = dict(sorted(self._waiting.items()))
+        self._taken, self._kept = {}, set()
+
+    def close(self, error: WarrenError) -> None:
+        """Tell who waits that the session's actor has ended."""
+        for each, mail in self._withdrawn.values():
+            mail.refuse(error.again())
+            _refuse(each, error)
+        for each in (*self._taken.values(), *self._waiting.values()):
+            _refuse(each, error)
+
+    def _end(self, number: int, each: Waiting, ending: Ending) -> None:
+        self._remember(number, ending)
+        for mail in each.askers:
+            _answer(mail, ending)
+
+    def _remember(self, number: int, ending: Ending) -> None:
+        self._settled[number] = ending
+        while len(self._settled) > REMEMBERED:
+            oldest = next(iter(self._settled))
+            del self._settled[oldest]
+            self._keys = {key: place for key, place in self._keys.items() if place != oldest}
+
+    def _unknown(self) -> WarrenError:
+        problem = "a turn took the input, and what came of it is not known any more: see the history"
+        return AgentError(problem, session_id=self.session_id, cause="outcome_unknown")
+
+
+@attrs.frozen
+class StoredEnding:
+    """What came of an input: a result, or the body of an error."""
+
+    result: TurnResult | None = None
+    error: Mapping[str, Any] | None = None
+
+
+def withdrawal(session_id: str) -> WarrenError:
+    """Return what comes of an input that its sender took back."""
+    return AgentError("the input was withdrawn", session_id=session_id, cause="cancelled")
+
+
+def stored(ending: Ending) -> bytes:
+    """Return what the store keeps of an ending."""
+    kept = StoredEnding(ending) if isinstance(ending, TurnResult) else StoredEnding(error=ending.body())
+    return codec.encode(kept)
+
+
+def ending_of(kept: bytes, session_id: str) -> Ending:
+    """Return the ending that the store has kept; an error where nobody knows it."""
+    if not kept:
+        problem = "the turn that took the input has not ended, or its process died: see the history"
+        return AgentError(problem, session_id=session_id, cause="outcome_unknown")
+    found: StoredEnding = codec.decode_stored(StoredEnding, kept)
+    return found.result or of_body(found.error or {})
+
+
+def _answer(mail: Mail[TurnResult | None], ending: Ending) -> None:
+    if isinstance(ending, TurnResult):
+        mail.answer(ending)
+    else:
+        mail.refuse(ending.again())
+
+
+def _refuse(waiting: Waiting, error: WarrenError) -> None:
+    for mail in waiting.askers:
+        mail.refuse(error.again())

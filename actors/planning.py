@@ -1,0 +1,87 @@
+"""What a turn is started with: the runtime's settings, the session's, and what was asked for this one."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from warren.actors.comms import Comms
+from warren.actors.compaction import CompactionPlan, window_for
+from warren.actors.memory import SEARCH
+from warren.actors.protocol import Compact, StartTurn
+from warren.actors.shared import Shared
+from warren.actors.turn import TurnPlan
+from warren.budget import Meter
+from warren.categories import INHERIT
+from warren.errors import SessionNotFoundError
+from warren.inputs import TurnOptions
+from warren.records import SessionRecord
+from warren.structured import wish_of
+from warren.tools import Tool
+
+
+def plan_of(
+    message: StartTurn | Compact, record: SessionRecord, shared: Shared, comms: Comms, own_tools: Mapping[str, Tool]
+) -> TurnPlan:
+    """Return the plan of a session's next turn. Raises SessionNotFoundError, InvalidParamsError."""
+    if record.archived:
+        raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
+    asked, brought = TurnOptions(), own_tools
+    if isinstance(message, StartTurn):
+        asked, brought = message.options, {**own_tools, **message.tools}
+    provider = asked.provider or (None if asked.model else record.provider)
+    limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
+    max_tokens = asked.max_tokens or record.max_tokens
+    tools = tools_of(record, asked, shared, comms, brought)
+    return TurnPlan(
+        prompt=message.prompt if isinstance(message, StartTurn) else None,
+        instructions=message.instructions if isinstance(message, Compact) else None,
+        choice=choice,
+        max_tokens=max_tokens,
+        tools=tools,
+        gates=shared.config.approvals.and_(record.approvals).and_(asked.approvals),
+        meter=Meter.of(limits.turn.overridden(asked.budget), record.budget, record.spent),
+        retry=shared.config.retry,
+        limits=limits,
+        tool_threads=shared.tool_threads,
+        compaction=_compaction_of(record, shared, choice.model, max_tokens, tools),
+        output=wish_of(
+            (asked.output_schema, record.output_schema),
+            (asked.structured_output_retries, record.structured_output_retries),
+        ),
+    )
+
+
+def _compaction_of(
+    record: SessionRecord, shared: Shared, model: str, max_tokens: int | None, tools: Mapping[str, Tool]
+) -> CompactionPlan | None:
+    config = record.compaction or shared.config.compaction
+    if config is None or shared.config.compaction is None:
+        return None
+    window = window_for(config, model, max_tokens, tools)
+    index = partial(shared.memory.remember, record.session_id) if shared.memory is not None else None
+    distance = config.min_turns_between_compactions
+    return CompactionPlan(shared.new_compactor(config, window), distance, window, index)
+
+
+def instructions_of(
+    given: str | None, record: SessionRecord, shared: Shared, comms: Comms, own_tools: Mapping[str, Tool]
+) -> str | None:
+    """Return the instructions of a new session: what was given, and what is to be known of tools that it is offered."""
+    if not shared.notes:
+        return given
+    offered = tools_of(record, TurnOptions(), shared, comms, own_tools)
+    notes = [note for name, note in shared.notes.items() if offered.get(name) is shared.tools[name]]
+    return "\n\n".join([*([given] if given else []), *notes]) or None
+
+
+def tools_of(
+    record: SessionRecord, asked: TurnOptions, shared: Shared, comms: Comms, brought: Mapping[str, Tool]
+) -> Mapping[str, Tool]:
+    """Return what the model is offered: of the kinds that are on, what the session may use."""
+    memory = shared.memory
+    search = {} if memory is None else {SEARCH: memory.tool_of(record.session_id)}
+    known = {**search, **comms.tools_of(record), **shared.tools, **brought}
+    if shared.passing_tools is not None:
+        known |= shared.passing_tools(record.session_id, known)
+    switches = (asked.overrides or INHERIT).over(record.overrides).over(shared.config.switches)
+    names = known if record.tools is None else [name for name in record.tools if name in known]
+    return {name: known[name] for name in names if switches.on(known[name].category)}

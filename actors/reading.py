@@ -1,0 +1,237 @@
+"""What can be asked of the sessions of a runtime without changing them."""
+
+import heapq
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+import trio
+
+from warren import codec
+from warren.actors.checks import (
+    check_cursor,
+    check_flag,
+    check_id,
+    check_labels,
+    check_page,
+    check_search,
+    check_seq,
+)
+from warren.actors.comms import Comms
+from warren.actors.eventlog import Subscription
+from warren.actors.projector import ProjectorActor
+from warren.actors.protocol import Loaded
+from warren.actors.session import SessionActor
+from warren.actors.supervisor import Supervisor
+from warren.actors.vitals import LoopLag
+from warren.categories import CATEGORIES
+from warren.errors import (
+    MemoryDisabledError,
+    PersistenceDisabledError,
+    SessionNotFoundError,
+    StoreError,
+)
+from warren.events import Envelope
+from warren.health import Status, worst
+from warren.inputs import Input
+from warren.memory import MemoryHit
+from warren.peers import PeerInfo
+from warren.records import MessageRow, SessionRecord
+from warren.service import Capabilities, Health
+from warren.views import (
+    HistoryEntry,
+    HistoryPage,
+    SessionPage,
+    SessionSummary,
+    SessionView,
+    summary_of,
+    view_of,
+)
+
+if TYPE_CHECKING:
+    from warren.storage import Store
+
+
+@attrs.define(eq=False)
+class Reads:
+    """The reading half of the service; each method's promise is written down in `warren.service.SessionService`."""
+
+    _supervisor: Supervisor
+    _loop: LoopLag
+    _projector: ProjectorActor | None = None
+
+    @property
+    def _comms(self) -> Comms:
+        return self._supervisor.comms
+
+    async def read(self, session_id: str) -> SessionView:
+        """See SessionService."""
+        actor = self._supervisor.find(check_id(session_id))
+        self._supervisor.check_open()
+        if actor is not None and actor.current:
+            await trio.lowlevel.checkpoint()
+            return actor.view()
+        store = await self._reader()
+        record = await store.record(session_id) if store is not None else None
+        if record is None:
+            raise self._supervisor.not_found(session_id)
+        return view_of(record, live=actor is not None, active=actor is not None and actor.turn_runs)
+
+    async def list(
+        self,
+        *,
+        offset: int = 0,
+        limit: int = 50,
+        labels: Mapping[str, str] | None = None,
+        include_archived: bool = False,
+    ) -> SessionPage:
+        """See SessionService."""
+        check_page(offset, limit)
+        wanted = check_labels(labels)
+        check_flag(include_archived, "include_archived")
+        self._supervisor.check_open()
+        store = await self._reader()
+        if store is not None:
+            records = await store.list(offset=offset, limit=limit, labels=wanted, include_archived=include_archived)
+            return SessionPage(tuple(map(self._summary, records)))
+        await trio.lowlevel.checkpoint()
+        return SessionPage(tuple(_newest(self._supervisor.loaded(), wanted, offset, limit)))
+
+    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
+        """See SessionService."""
+        check_page(offset, limit)
+        view = await self.read(session_id)
+        store = await self._reader()
+        if store is None:
+            actor = self._supervisor.find(session_id)
+            if actor is None:
+                raise self._supervisor.not_found(session_id)
+            return actor.history(offset, limit)
+        page = await store.history(session_id, offset=offset, limit=limit)
+        if not page.total and view.state.message_count:
+            raise self._supervisor.not_found(session_id)  # deleted between the two reads
+        entries = tuple(map(_entry, page.rows))
+        return HistoryPage(session_id, entries, offset, page.total, tuple(page.compactions), page.kept_from)
+
+    async def resume(self, session_id: str) -> SessionView:
+        """See SessionService."""
+        self._supervisor.check_open()
+        if self._supervisor.find(check_id(session_id)) is None and self._supervisor.shared.storage is None:
+            raise no_store("only live sessions can be resumed")
+        actor = self._supervisor.revive(session_id)
+        record = await actor.mailbox.ask(Loaded())
+        if record.archived:
+            problem = "the session is archived: it can be read, not continued"
+            raise SessionNotFoundError(problem, session_id=session_id, cause="archived")
+        return view_of(record, live=True, active=actor.turn_runs)
+
+    @asynccontextmanager
+    async def subscribe(
+        self, session_id: str, *, after_seq: int | None = None
+    ) -> AsyncIterator[AsyncIterator[Envelope]]:
+        """See SessionService."""
+        supervisor = self._supervisor
+        supervisor.check_open()
+        stored = supervisor.shared.storage is not None
+        check_seq(after_seq)
+        if after_seq is not None and not stored and supervisor.find(check_id(session_id)) is None:
+            raise no_store("only events of live sessions can be replayed")
+        actor = supervisor.revive(check_id(session_id))
+        log = actor.log
+        subscription = Subscription(log, 0, self._supervisor.shared.config.limits.subscription)
+        log.attach(subscription)  # before the wait: a stream that nobody watches is forgotten when its actor ends
+        try:
+            await actor.mailbox.ask(Loaded())
+            subscription.cursor = log.last_seq if after_seq is None else check_cursor(log, after_seq)
+            yield subscription
+        finally:
+            log.detach(subscription)
+            self._supervisor.release(session_id)
+
+    async def search_memory(
+        self,
+        query: str,
+        *,
+        session_id: str | None = None,
+        scope: Literal["session", "project"] = "session",
+        limit: int = 5,
+    ) -> tuple[MemoryHit, ...]:
+        """See SessionService."""
+        check_search(query, session_id, scope, limit)
+        self._supervisor.check_open()
+        memory = self._supervisor.shared.memory
+        if memory is None:
+            raise MemoryDisabledError("semantic memory is disabled: the runtime was started without it")
+        within = session_id if scope == "session" else None
+        return tuple(await memory.search(query, limit=limit, session_id=within))
+
+    async def inputs(self, session_id: str) -> tuple[Input, ...]:
+        """See SessionService."""
+        await self.read(session_id)
+        store = await self._reader()
+        if store is not None:
+            return tuple(each.input for each in await store.inbox(session_id))
+        actor = self._supervisor.find(session_id)
+        return tuple(actor.held.inbox.shown()) if actor is not None else ()
+
+    async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
+        """See SessionService."""
+        return tuple(await self._comms.peers(await self._comms.record(check_id(session_id))))
+
+    def capabilities(self) -> Capabilities:
+        """See SessionService."""
+        shared = self._supervisor.shared
+        return Capabilities(
+            session_store=shared.storage is not None,
+            session_compaction=shared.config.compaction is not None,
+            memory_store=shared.memory is not None,
+            tools={name: shared.switch_of(name) for name in CATEGORIES},
+        )
+
+    def health(self) -> Health:
+        """See SessionService."""
+        supervisor, shared = self._supervisor, self._supervisor.shared
+        most = shared.config.limits.max_sessions
+        store = shared.storage.health() if shared.storage is not None else None
+        projector = self._projector.health() if self._projector is not None else None
+        memory = shared.memory.health() if shared.memory is not None else None
+        loop = self._loop.health()
+        mcp = tuple(shared.mcp_health()) if shared.mcp_health is not None else ()
+        of_parts = [part.status for part in (store, projector, memory, loop, *mcp) if part is not None]
+        full: Status = "degraded" if supervisor.draining or supervisor.stopping or supervisor.running >= most else "ok"
+        status = worst(full, *of_parts)
+        return Health(status, supervisor.live, supervisor.running, most, store, projector, memory, mcp or None, loop)
+
+    async def _reader(self) -> "Store | None":
+        storage = self._supervisor.shared.storage
+        return await storage.reader() if storage is not None else None
+
+    def _summary(self, record: SessionRecord) -> SessionSummary:
+        actor = self._supervisor.find(record.session_id)
+        if actor is not None and actor.current:
+            return actor.summary()
+        return summary_of(record, live=actor is not None, active=actor is not None and actor.turn_runs)
+
+
+def _newest(actors: Iterable[SessionActor], labels: Mapping[str, str], offset: int, limit: int) -> list[SessionSummary]:
+    """Return one page of the sessions that carry the labels, in the order of `list`."""
+    summaries = (actor.summary() for actor in actors)
+    matching = (summary for summary in summaries if labels.items() <= summary.labels.items())
+    return heapq.nsmallest(offset + limit, matching, key=_newest_first)[offset:]
+
+
+def _newest_first(summary: SessionSummary) -> tuple[float, str]:
+    return -summary.updated_at.timestamp(), summary.session_id
+
+
+def _entry(row: MessageRow) -> HistoryEntry:
+    try:
+        return HistoryEntry(row.position, row.created_at, codec.decode_message(row.body))
+    except ValueError as exc:
+        raise StoreError(f"message {row.position}: {exc}", cause="corrupt", retryable=False) from exc
+
+
+def no_store(problem: str) -> PersistenceDisabledError:
+    """Return the error for what cannot be done without a store."""
+    return PersistenceDisabledError(f"session persistence is disabled: {problem}")

@@ -1,0 +1,72 @@
+"""What the sessions of a runtime have in common."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
+
+import attrs
+import trio
+
+from warren.actors.memory import SEARCH, MemoryActor
+from warren.actors.storage import StorageActor
+from warren.categories import Category
+from warren.compaction import CompactionConfig, Compactor, DefaultCompactor
+from warren.config import Config
+from warren.health import McpHealth
+from warren.model import Providers
+from warren.tools import Tool
+from warren.windows import Window
+
+PassingTools = Callable[[str | None, Collection[str]], Mapping[str, Tool]]
+McpHealthOf = Callable[[], Sequence[McpHealth]]
+
+
+@attrs.frozen
+class Shared:
+    """What all sessions of a runtime share.
+
+    Attributes:
+        config: its settings.
+        providers: resolves models.
+        tools: the runtime's tools, by name.
+        storage: None without the session-store capability.
+        memory: None without the memory-store capability.
+        passing_tools: returns tools that come and go, by name, such as those of servers, under none of the names that
+            are taken: what all sessions get, and with a session's id what that session gets too.
+        mcp_health: tells how the servers of all sessions do.
+        notes: what the instructions of a new session say of a tool, by the tool's name, where it is offered.
+        tool_threads: bounds sync tools that run at once.
+        new_compactor: makes the policy of one turn of its session's settings and what its model takes, where known.
+    """
+
+    config: Config
+    providers: Providers
+    tools: Mapping[str, Tool]
+    storage: StorageActor | None
+    memory: MemoryActor | None
+    tool_threads: trio.CapacityLimiter
+    passing_tools: PassingTools | None = None
+    mcp_health: McpHealthOf | None = None
+    notes: Mapping[str, str] = attrs.field(factory=dict)
+    new_compactor: Callable[[CompactionConfig, Window | None], Compactor] = DefaultCompactor
+
+    @property
+    def tool_names(self) -> Collection[str]:
+        """The names of all tools that a session may be given."""
+        there = {*self.tools, *([SEARCH] if self.memory is not None else [])}
+        return there if self.passing_tools is None else {*there, *self.passing_tools(None, there)}
+
+    @property
+    def categories(self) -> frozenset[Category]:
+        """The kinds of tools that there may be."""
+        there: set[Category] = {"callback", *(tool.category for tool in self.tools.values())}
+        if self.memory is not None:
+            there.add("memory")
+        if self.passing_tools is not None:
+            there.add("mcp")
+        return frozenset(there)
+
+    def switch_of(self, category: Category) -> Literal["on", "off", "unavailable"]:
+        """Return whether sessions that do not say otherwise get tools of a kind."""
+        if category not in self.categories:
+            return "unavailable"
+        return "on" if self.config.switches.on(category) else "off"
