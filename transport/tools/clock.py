@@ -1,0 +1,40 @@
+"""Tools of time: what time it is, and waiting."""
+
+import datetime as dt
+import zoneinfo
+from typing import Annotated, Final
+
+import msgspec
+import trio
+
+from warren.tools import Tool, ToolError, tool
+
+MAX_WAIT: Final = 3600
+_Zone = Annotated[str, "IANA name of the time zone, as in UTC or Europe/Berlin"]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT), "how long, in seconds"]
+
+
+def clock_tools() -> tuple[Tool, ...]:
+    """Return the tools `datetime_now` and `wait`; an interrupt ends a wait at once."""
+    return (tool(datetime_now), tool(timeout=MAX_WAIT + 60)(wait))
+
+
+def datetime_now(timezone: _Zone = "UTC") -> str:
+    """Tell the date and the time, in ISO 8601 with the offset from UTC, and the day of the week."""
+    now = dt.datetime.now(_zone(timezone))
+    return f"{now.isoformat(timespec='seconds')} {now:%A}"
+
+
+async def wait(seconds: _Seconds) -> str:
+    """Wait, for something that needs time to happen. At most an hour at once."""
+    await trio.sleep(seconds)
+    return f"waited {seconds:g} s"
+
+
+def _zone(name: str) -> dt.tzinfo:
+    if name.upper() in ("UTC", "Z"):  # needs no database
+        return dt.UTC
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # of a folder of the database it is an OSError
+        raise ToolError(f"timezone: there is no {name!r}; give an IANA name, as in UTC or Europe/Berlin") from None

@@ -1,0 +1,302 @@
+"""A tool that reads pages of the web, and no address of this machine or of the network it is in."""
+
+import codecs
+import ipaddress
+import socket
+import ssl
+import zlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Annotated, Final, TypeAlias
+
+import attrs
+import httpx
+import msgspec
+import trio
+
+from warren.fields import FieldValueError, positive
+from warren.tools import Tool, ToolError, tool
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+
+MAX_URL: Final = 8192
+MAX_CHARS: Final = 200_000
+CHARS: Final = 50_000
+SAMPLE: Final = 4096
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_GLOBAL: Final = IPv6Network("2000::/3")
+_SPECIAL: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        # protocol assignments, 6to4 relays, a cloud's metadata service, Teredo and other tunnels, documentation
+        ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001::/23", "3fff::/20"),
+    )
+)
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_BINARY: Final = ("image/", "audio/", "video/", "font/", "application/pdf", "application/zip", "application/gzip")
+# Those of Python's codecs that are slow, or no encodings of the web, must not be a server's choice.
+_CHARSETS: Final = (
+    "utf-8",
+    "utf-16",
+    "utf-32",
+    "iso8859",
+    "cp",
+    "ascii",
+    "koi8",
+    "shift_jis",
+    "euc",
+    "gb",
+    "big5",
+    "mac",
+)
+_Url = Annotated[str, "http or https address of the page"]
+_Chars = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHARS), "how much of the text to return at most"]
+
+
+@attrs.frozen
+class FetchLimits:
+    """What one call may take.
+
+    Attributes:
+        seconds: for everything together, with name look-ups and redirects.
+        size: bytes of a page; what is past them is cut off.
+        redirects: how many are followed.
+        connect_seconds: for each address that is tried.
+    """
+
+    seconds: float = attrs.field(default=30.0, validator=positive)
+    size: int = attrs.field(default=2 * 1024 * 1024, validator=positive)
+    redirects: int = 5
+    connect_seconds: float = attrs.field(default=5.0, validator=positive)
+
+
+def fetch_tool(
+    *, allow: Sequence[str] = (), limits: FetchLimits | None = None, tls: ssl.SSLContext | None = None
+) -> Tool:
+    """Return the tool `fetch`. It connects to public addresses only, and to those in the networks of `allow`.
+
+    The address that is checked is the one that is connected to: a name that changes its meaning between the two gains
+    nothing. Proxies of the environment are not used. An interrupt closes the connection. `tls` replaces the usual
+    certificates. Raises FieldValueError for an `allow` that is no network, as in "10.0.0.0/8".
+    """
+    limits = limits or FetchLimits()
+    fetcher = _Fetcher(tuple(map(_network, allow)), limits, cache(lambda: tls or httpx.create_ssl_context()))
+    return tool(timeout=limits.seconds + 10)(fetcher.fetch)
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as exc:
+        raise FieldValueError("allow", f"must be networks, as in 10.0.0.0/8: {exc}") from exc
+
+
+def is_public(address: Address) -> bool:
+    """Tell whether an address is one of the public internet; one that holds another is judged by that too."""
+    inner = _inner(address)
+    if inner is not None:
+        return is_public(inner)
+    if any(address in network for network in _SPECIAL):
+        return False
+    if isinstance(address, IPv6Address) and (address.scope_id or address not in _GLOBAL):
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _inner(address: Address) -> IPv4Address | None:
+    """Return the IPv4 address that is really meant by an IPv6 one: mapped, 6to4, NAT64."""
+    if isinstance(address, IPv4Address):
+        return None
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
+
+
+@attrs.frozen
+class _Pinned(httpx.AsyncBaseTransport):
+    """Looks a name up, checks what comes of it, and connects to just that."""
+
+    allow: tuple[Network, ...]
+    inner: httpx.AsyncHTTPTransport
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; see httpx. Raises ToolError for an address that is refused."""
+        host = request.url.host
+        failure: Exception | None = None
+        for address in await self._addresses(host):
+            pinned = httpx.Request(
+                request.method,
+                request.url.copy_with(host=str(address)),
+                headers=request.headers,  # among them Host, which names what was asked for
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": host},
+            )
+            try:
+                return await self.inner.handle_async_request(pinned)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
+                failure = exc
+        raise failure or ToolError(f"url: {host} has no address")
+
+    async def _addresses(self, host: str) -> list[Address]:
+        try:
+            found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as exc:
+            raise ToolError(f"url: the host {host!r} cannot be found: {exc}") from exc
+        addresses = list(dict.fromkeys(ipaddress.ip_address(each[4][0]) for each in found))
+        for address in addresses:
+            if not self._allowed(address):
+                problem = "is not a public address; only those of the public internet can be fetched"
+                raise ToolError(f"url: {host} is {address}, which {problem}")
+        return addresses
+
+    def _allowed(self, address: Address) -> bool:
+        meant = _inner(address) or address
+        return is_public(address) or any(meant in network for network in self.allow)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self.inner.aclose()
+
+
+@attrs.frozen
+class _Fetcher:
+    allow: tuple[Network, ...]
+    limits: FetchLimits
+    tls: Callable[[], ssl.SSLContext]
+
+    async def fetch(self, url: _Url, max_chars: _Chars = CHARS) -> str:
+        """Get a page of the web with GET. Returns its status, address and content type, then its text.
+
+        HTML comes as it is. Redirects are followed. Binary content is refused, and so are private addresses.
+        """
+        try:
+            with trio.fail_after(self.limits.seconds):
+                return await self._fetch(_checked(url), max_chars)
+        except trio.TooSlowError:
+            raise ToolError(f"url: the page took longer than {self.limits.seconds:g} s") from None
+        except httpx.HTTPError as exc:
+            raise ToolError(f"url: the page could not be fetched: {_why(exc)}") from exc
+
+    async def _fetch(self, url: httpx.URL, max_chars: int) -> str:
+        transport = _Pinned(self.allow, httpx.AsyncHTTPTransport(verify=self.tls(), trust_env=False))
+        timeout = httpx.Timeout(self.limits.seconds, connect=self.limits.connect_seconds)
+        headers = {
+            "user-agent": "warren",
+            "accept": "text/*, application/json, */*;q=0.1",
+            "accept-encoding": "identity",
+        }
+        async with httpx.AsyncClient(transport=transport, timeout=timeout, headers=headers, trust_env=False) as client:
+            for _hop in range(self.limits.redirects + 1):
+                async with client.stream("GET", url, follow_redirects=False) as response:
+                    target = response.headers.get("location")
+                    if response.status_code not in _REDIRECTS or target is None:
+                        return await self._page(response, max_chars)
+                    url = _checked(_joined(url, target))
+        raise ToolError(f"url: the page redirects more than {self.limits.redirects} times; the last was to {url}")
+
+    async def _page(self, response: httpx.Response, max_chars: int) -> str:
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind.startswith(_BINARY):
+            raise ToolError(f"url: the page is {kind}, which is no text and cannot be shown")
+        data = await self._read(response)
+        cut = len(data) > self.limits.size
+        text = _text(data[: self.limits.size], response.charset_encoding, kind)
+        notes = [f"HTTP {response.status_code} {response.reason_phrase}".rstrip(), str(response.request.url), kind]
+        if cut or len(text) > max_chars:
+            notes.append(f"truncated to {min(max_chars, len(text))} characters")
+        return "\n".join(["; ".join(filter(None, notes)), "", text[:max_chars]])
+
+    async def _read(self, response: httpx.Response) -> bytes:
+        """Return the content, up to one byte past the limit."""
+        data, most, unpack = bytearray(), self.limits.size + 1, _unpacker(response)
+        problem: ToolError | None = None
+        # Leaving the loop would leave the generators below it to the garbage collector: cancelled, they end in order.
+        with trio.CancelScope() as enough:
+            async for piece in response.aiter_raw():
+                if not enough.cancel_called:
+                    try:
+                        data += _unpacked(unpack, piece, most) if unpack else piece
+                    except ToolError as exc:
+                        problem = exc
+                    if problem or len(data) >= most:
+                        enough.cancel()
+        if problem:
+            raise problem
+        return bytes(data[:most])
+
+
+def _why(exc: BaseException) -> str:
+    """Return the first text that an error or what it comes from has: a failed handshake has it three causes down."""
+    cause: BaseException | None = exc
+    while cause is not None and not str(cause):
+        cause = cause.__cause__ or cause.__context__
+    return str(cause) if cause is not None else type(exc).__name__
+
+
+def _joined(url: httpx.URL, target: str) -> str:
+    try:
+        return str(url.join(target))
+    except (httpx.InvalidURL, ValueError) as exc:
+        raise ToolError(f"url: the page redirects to what is no address: {exc}") from exc
+
+
+def _checked(text: str) -> httpx.URL:
+    """Return an address that may be asked for. Raises ToolError that says what is wrong with it."""
+    if len(text) > MAX_URL:
+        raise ToolError(f"url: is longer than {MAX_URL} characters")
+    try:
+        url = httpx.URL(text)
+        host = url.host
+    except (httpx.InvalidURL, ValueError) as exc:
+        raise ToolError(f"url: is not an address: {exc}") from exc
+    if url.scheme not in ("http", "https"):
+        raise ToolError(f"url: must begin with http:// or https://, not {url.scheme!r}")
+    if not host:
+        raise ToolError("url: has no host; it must be as in https://example.org/page")
+    if url.userinfo:
+        raise ToolError("url: must not have a user name or a password in it")
+    return url
+
+
+def _unpacker(response: httpx.Response) -> "zlib._Decompress | None":
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding in ("", "identity"):
+        return None
+    if encoding in ("gzip", "x-gzip", "deflate"):
+        return zlib.decompressobj(zlib.MAX_WBITS | 32)
+    raise ToolError(f"url: the page is compressed with {encoding!r} although that was not asked for")
+
+
+def _unpacked(unpack: "zlib._Decompress", piece: bytes, most: int) -> bytes:
+    """Return what a piece holds, up to a bound: a small body that is compressed may be a very large page."""
+    try:
+        return unpack.decompress(piece, most)
+    except zlib.error as exc:
+        raise ToolError(f"url: the page cannot be decompressed: {exc}") from exc
+
+
+def _text(data: bytes, charset: str | None, kind: str) -> str:
+    """Return the text of a page. Raises ToolError for what is none."""
+    encoding = _encoding(charset)
+    wide = encoding.startswith(("utf-16", "utf-32"))
+    if not wide and (b"\0" in data[:SAMPLE] or (not charset and not kind.startswith("text/") and not _is_utf8(data))):
+        raise ToolError(f"url: the page is binary ({kind or 'no content type'}) and cannot be shown as text")
+    return data.decode(encoding, "replace")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data[:SAMPLE])
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _encoding(charset: str | None) -> str:
+    try:
+        name = codecs.lookup(charset or "utf-8").name
+    except (LookupError, ValueError):
+        return "utf-8"
+    return name if name.startswith(_CHARSETS) else "utf-8"

@@ -1,0 +1,47 @@
+"""What tools are called: as their servers call them where that is clear, in characters that providers take."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+from typing import Final
+
+LONGEST: Final = 64
+MARK: Final = 8
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def names(offers: Sequence[tuple[str, str]], taken: Collection[str] = ()) -> list[str]:
+    """Return a name for each (server, tool), all different and none of those taken.
+
+    It is the tool's own, or `server_tool` where several have that one. The same offers get the same names.
+    """
+    own = [_fit(tool) for _, tool in offers]
+    count = Counter(own)
+    used = {*taken}
+    found = []
+    for (server, tool), name in zip(offers, own, strict=True):
+        clear = count[name] == 1 and name not in used
+        found.append(_unused(name if clear else _fit(f"{server}_{tool}"), (server, tool), used))
+        used.add(found[-1])
+    return found
+
+
+def _fit(name: str) -> str:
+    fitting = _UNFIT.sub("_", name)
+    return fitting if 0 < len(fitting) <= LONGEST else _marked(fitting, name)
+
+
+def _unused(name: str, offer: tuple[str, str], used: Collection[str]) -> str:
+    """Return the name, with a mark where it is in use: two servers of one name, or tools that differ in `.` and `/`."""
+    salt = 0
+    candidate = name
+    while candidate in used:
+        candidate = _marked(name, f"{salt}\n{offer[0]}\n{offer[1]}")
+        salt += 1
+    return candidate
+
+
+def _marked(name: str, of: str) -> str:
+    digest = sha256(of.encode(errors="surrogatepass")).hexdigest()[:MARK]
+    return f"{name[: LONGEST - MARK - 1]}_{digest}"

@@ -1,0 +1,193 @@
+"""The process between Warren and a command of the shell tool: it ends with nothing of the command left.
+
+It runs as a script of its own, with the standard library alone: `shell_keeper.py GRACE FOLDER SHELL ARGUMENTS...`,
+FOLDER a descriptor, its stdin one end of a socket pair, its stdout where the output goes. It says `started PID`, and
+`ended CODE LEFT` once the shell has ended: CODE is minus the signal where one ended it, LEFT the number of processes
+that it left behind. Then, or before where the other end asks for it or is gone, it ends whatever descends from it.
+
+On Linux it is the subreaper of its descendants: a process that leaves the group, the session and its parent is still
+found. Elsewhere only the command's process group is.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+LINUX = sys.platform == "linux"
+CONTROL = 0
+SET_CHILD_SUBREAPER = 36
+KILL_LIMIT = 2.0
+"""Seconds to wait for what was killed: only a process that hangs in the kernel, or another user's, takes longer."""
+LINGER = 0.1
+"""Seconds that what a shell left behind has to end by itself, as the last reader of a pipe does."""
+TICK = 0.05
+"""Seconds between two looks for new processes, while there are some to end."""
+NOT_EXECUTABLE = 127
+HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command in the directory, wait for its end or for a word to end it, and leave nothing of it."""
+    grace, directory, *command = arguments
+    _become_subreaper()
+    wakeups = _wakeups()
+    os.fchdir(int(directory))
+    os.close(int(directory))
+    shell = _start(command)
+    _say(f"started {shell}")
+    status = _wait(shell, wakeups)
+    if status is not None:
+        _await_end(shell, LINGER, wakeups)
+        _say(f"ended {status} {len(_descendants())}")
+    _end_all(shell, float(grace), wakeups)
+
+
+def _become_subreaper() -> None:
+    """Have orphans among the descendants become children of this process, where the system can do that."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _wakeups() -> int:
+    """Return a descriptor that has something to read after a signal that matters here, so that poll can wait for it."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in HANDLED:
+        signal.signal(number, lambda *_: None)
+    return reader
+
+
+def _start(command: list[str]) -> int:
+    """Start the command in a session of its own, without input; its errors go where its output goes."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a command would inherit that
+            signal.signal(ignored, signal.SIG_DFL)
+        os.execv(command[0], command)  # noqa: S606 - the model's shell
+    except OSError as exc:
+        os.write(2, f"{command[0]}: {exc.strerror}\n".encode())
+    finally:
+        os._exit(NOT_EXECUTABLE)
+
+
+def _say(word: str) -> None:
+    with contextlib.suppress(OSError):  # nobody is there any more
+        os.write(CONTROL, f"{word}\n".encode())
+
+
+def _wait(shell: int, wakeups: int) -> int | None:
+    """Wait until the shell ends and return how; None where it is to be ended."""
+    waiting = select.poll()
+    waiting.register(CONTROL, select.POLLIN)
+    waiting.register(wakeups, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in waiting.poll()}
+        ended = dict(_reaped())
+        if shell in ended:
+            return os.waitstatus_to_exitcode(ended[shell])
+        if CONTROL in ready or set(_read(wakeups)) - {signal.SIGCHLD}:
+            return None
+
+
+def _read(wakeups: int) -> bytes:
+    try:
+        return os.read(wakeups, 4096)
+    except BlockingIOError:
+        return b""
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    """Take the children that have ended, each with its status."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            yield pid, status
+
+
+def _descendants() -> dict[int, int]:
+    """Return the processes that descend from this one and have not ended, each with its process group."""
+    parents: dict[int, tuple[int, int]] = {}
+    # pathlib alone would take longer to import than all else here
+    for name in filter(str.isdigit, os.listdir("/proc") if LINUX else ()):  # noqa: PTH208 - see above
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123 - too
+            state, parent, group = stat.read().rpartition(b")")[2].split()[:3]
+            if state not in b"ZX":
+                parents[int(name)] = int(parent), int(group)
+    found: dict[int, int] = {}
+    generation = {os.getpid()}
+    while generation:
+        generation = {pid for pid, (parent, _) in parents.items() if parent in generation and pid not in found}
+        found.update((pid, parents[pid][1]) for pid in generation)
+    return found
+
+
+def _end_all(shell: int, grace: float, wakeups: int) -> None:
+    """Ask what is left to end, kill what has not within the grace, and reap it. Only another user's may stay."""
+    asked = {pid for pid, group in _descendants().items() if group == shell}
+    _ask(os.killpg, shell)
+
+    def ask_others() -> None:
+        for pid in _descendants().keys() - asked:
+            asked.add(pid)
+            _ask(os.kill, pid)
+
+    _await_end(shell, grace, wakeups, ask_others)
+    _await_end(shell, KILL_LIMIT, wakeups, lambda: _kill(shell))
+
+
+def _await_end(shell: int, seconds: float, wakeups: int, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Reap until nothing is left, for so long at most; `meanwhile` is called before each look."""
+    deadline = time.monotonic() + seconds
+    meanwhile()
+    while _is_left(shell) and time.monotonic() < deadline:
+        select.select([wakeups], [], [], TICK)
+        _read(wakeups)
+        meanwhile()
+
+
+def _is_left(shell: int) -> bool:
+    """Reap those that have ended and tell whether there are others; orphans are children of this process."""
+    for _ in _reaped():
+        pass
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return True
+    with contextlib.suppress(OSError):
+        if not LINUX:
+            os.killpg(shell, 0)
+            return True
+    return False
+
+
+def _ask(send: Callable[[int, int], None], target: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process does not hear the first alone
+        with contextlib.suppress(OSError):
+            send(target, number)
+
+
+def _kill(shell: int) -> None:
+    """Kill whole groups: a process can fork its way out of being killed alone, but not out of that."""
+    found = _descendants()
+    for group in set(found.values()) - {os.getpgrp()} if LINUX else {shell}:
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+    for pid in found:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
