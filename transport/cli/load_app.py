@@ -1,0 +1,165 @@
+"""The command that tests under load, its arguments and its help."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from warren.transport.cli.help import examples
+from warren.transport.cli.option import group
+from warren.transport.cli.options import output_options
+from warren.transport.cli.values import delay_of, duration_of, folder_of, text_of
+
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
+SCENARIOS: Final = ("steady", "burst", "soak", "overload", "reconnect")
+ARRIVALS: Final = ("closed", "open", "ramp", "soak")
+PARTS: Final = ("interrupts", "busy", "disconnects", "tools", "compactions", "subscribers")
+MIXED: Final = "Shares from 0 to 1, as interrupts=0.1,tools=0.3; of " + ", ".join(PARTS) + "."
+
+
+def mix_of(value: str) -> dict[str, float]:
+    """Return the shares of a mix. Raises click.BadParameter for what is none."""
+    found: dict[str, float] = {}
+    for part in filter(None, value.split(",")):
+        name, _, share = part.strip().partition("=")
+        if name not in PARTS:
+            raise click.BadParameter(f"{name!r} is unknown; there are {', '.join(PARTS)}.")
+        try:
+            found[name] = float(share)
+        except ValueError:
+            raise click.BadParameter(f"{share!r} of {name} is not a number from 0 to 1.") from None
+    return found
+
+
+def prompt_of(value: str) -> tuple[int, int]:
+    """Return the shortest and the longest prompt, from N or MIN-MAX. Raises click.BadParameter."""
+    low, dash, high = value.partition("-")
+    try:
+        return int(low), int(high if dash else low)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a size, such as 200 or 40-2000.") from None
+
+
+def _count(name: str, help: str) -> Any:  # noqa: A002 - click's word
+    return click.option(name, type=click.IntRange(min=1), metavar="N", help=help)
+
+
+load_options: Final = group(
+    click.option("--scenario", type=click.Choice(SCENARIOS), help="Begin with this plan; other options change it."),
+    _count("--sessions", "Sessions, each with a client and a connection of its own; 100."),
+    _count("--turns", "Turns of each session; 5."),
+    click.option(
+        "--arrival",
+        type=click.Choice(ARRIVALS),
+        help="When turns begin; closed, or what --rate and --duration suggest.",
+    ),
+    click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="R", help="Turns a second; open."),
+    click.option(
+        "--duration", type=duration_of, metavar="TIME", help="Of a soak, an open run or a ramp, as 90 or 10m."
+    ),
+    click.option("--think", type=delay_of, metavar="TIME", help="A user's pause between two turns, on average; 0."),
+    click.option("--mix", type=mix_of, metavar="SHARES", help=MIXED),
+    click.option("--prompt", type=prompt_of, metavar="MIN-MAX", help="Characters of a prompt; 40-200."),
+    click.option("--turn-limit", type=duration_of, metavar="TIME", help="A turn that takes longer is lost; 60s."),
+    click.option("--seed", type=int, metavar="N", help="All chance comes from it; 0."),
+    click.option("-m", "--model", type=text_of, metavar="NAME", help="The model, in place of the target's own."),
+)
+inside_options: Final = group(
+    click.option(
+        "--latency", type=delay_of, metavar="TIME", help="Without URL: the model's first piece comes so late."
+    ),
+    _count("--chunks", "Without URL: pieces of an answer; 10."),
+    _count("--chunk-size", "Without URL: characters of a piece; 20."),
+    click.option("--chunk-delay", type=delay_of, metavar="TIME", help="Without URL: between two pieces; 0."),
+    _count("--capacity", "Without URL: turns that are admitted at once."),
+)
+
+
+class _Group(click.Group):
+    """`warren load URL` is `warren load run URL`, and so is `warren load` with options alone."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=_Group,
+    epilog=examples(
+        "warren load --sessions 200 --turns 10 --store /tmp/load",
+        "warren load ws://127.0.0.1:8420 --scenario steady --html report.html",
+        "warren load diff before.json after.json --fail-over 20",
+        note="`warren load` alone is `warren load run`; `warren load run --help` has its options.",
+    ),
+)
+def load() -> None:
+    """Run many sessions at once, measure them, and check every one of them to its last row.
+
+    The exit code is 0 where every promise was kept, and 1 where one was not: an event out of order, a turn without
+    exactly one end, an answer in the wrong session, a message that is lost. The session is named.
+    """
+
+
+@load.command(
+    epilog=examples(
+        "warren load run --sessions 1000 --turns 5 --latency 50ms",
+        "warren load run --store /tmp/load --mix interrupts=0.1,disconnects=0.1,tools=0.3,subscribers=0.2",
+        "warren load run --rate 200 --duration 30s --json open.json --html open.html",
+        "warren load run ws://127.0.0.1:8420 --sessions 500 --think 200ms --token-file token.txt",
+        "warren load run --scenario overload --capacity 20",
+    )
+)
+@click.argument("url", type=text_of, required=False)
+@load_options
+@inside_options
+@click.option(
+    "--store",
+    type=folder_of,
+    metavar="DIR",
+    help="Keep sessions there; with URL: the gateway's own, to count its rows.",
+)
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Has the token of the gateway.")
+@click.option("--json", "json_file", type=FILE, metavar="FILE", help="Write the result there, for `warren load diff`.")
+@click.option("--html", "html_file", type=FILE, metavar="FILE", help="Write a report with charts there.")
+@output_options
+@click.pass_context
+def run(context: click.Context, /, url: str | None, **given: Any) -> int:
+    """Put load on the gateway at URL, or on a runtime in this process.
+
+    Without URL the model follows a script: it answers after --latency in --chunks pieces, and calls tools. With URL the
+    gateway's own model answers, or --model; `echo` and `scripted:FILE` cost nothing.
+
+    \b
+    steady     users who read, think, use tools, interrupt, lose their connection
+    burst      a thousand sessions that all begin at once
+    soak       ten minutes of everything
+    overload   more turns than are admitted: refused at once, and well again after
+    reconnect  every other turn loses its client in the middle
+
+    Latency counts from the moment a turn was meant to start, so an open run (--rate) shows what a slow target makes
+    others wait. Figures go to stdout, progress to stderr.
+    """  # noqa: D301 - click's mark for lines that are not to be filled
+    from warren.transport.load import command  # noqa: PLC0415 - help does without it
+
+    return command.run(url, given, json=context.obj.json)
+
+
+@load.command(
+    epilog=examples("warren load diff before.json after.json", "warren load diff before.json after.json --fail-over 20")
+)
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+@click.option(
+    "--fail-over",
+    type=click.FloatRange(min=0),
+    metavar="PERCENT",
+    help="Exit with 1 where latency grew, or turns and events a second fell, by more than that.",
+)
+@output_options
+@click.pass_context
+def diff(context: click.Context, /, before: Path, after: Path, fail_over: float | None, **_: Any) -> int:
+    """Compare two results that `--json` has written: each figure, and how it grew."""
+    from warren.transport.load import command  # noqa: PLC0415 - help does without it
+
+    return command.diff(before, after, fail_over, json=context.obj.json)

@@ -1,0 +1,1 @@
+"""The load tester: many sessions at once against a runtime or a gateway, measured, and checked to the last row."""

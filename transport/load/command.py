@@ -1,0 +1,177 @@
+"""`warren load`: from its options to a run, and from the result to the user."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+import msgspec
+import trio
+
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
+from warren.transport.auth import read_token
+from warren.transport.cli.streams import Streams
+from warren.transport.load import diff as differences
+from warren.transport.load.plan import LoadPlan
+from warren.transport.load.scenarios import SCENARIOS
+from warren.transport.load.target import RefusedError, Target
+from warren.transport.process import allow_files, tune
+
+NEEDED: Final = ("hdrh", "trio_websocket")
+MISSING: Final = "warren load needs its extra: pip install 'warren[load]'"
+PLAN: Final = ("sessions", "turns", "arrival", "rate", "duration", "think", "turn_limit", "seed", "model", "capacity")
+PROFILE: Final = ("latency", "chunks", "chunk_size", "chunk_delay")
+INSIDE: Final = ("capacity", *PROFILE)
+LISTED: Final = 20
+REGRESSED: Final = 1
+
+
+def run(url: str | None, given: Mapping[str, Any], *, json: bool) -> int:
+    """Run what the options ask for and return the exit code.
+
+    Raises click.UsageError, click.ClickException and InvalidParamsError before anything has begun.
+    """
+    if not all(map(find_spec, NEEDED)):
+        raise click.ClickException(MISSING)
+    plan = plan_of(url, given)
+    writes = {name: given[name] for name in ("json_file", "html_file") if given[name] is not None}
+    for path in writes.values():
+        _check_writable(path)
+    tune()
+    allow_files()
+    try:
+        return trio.run(_run, plan, url, given, writes, json)
+    except* RefusedError as group:
+        refused = _first(group)
+        raise click.ClickException(f"no session could be created: {refused}") from None
+
+
+def plan_of(url: str | None, given: Mapping[str, Any]) -> LoadPlan:
+    """Return the plan of a scenario with what the options change. Raises InvalidParamsError, click.UsageError."""
+    named = [name for name in INSIDE if given[name] is not None]
+    if url is not None and named:
+        raise click.UsageError(f"--{named[0].replace('_', '-')} is for runs without URL: the gateway has its own.")
+    base = SCENARIOS[given["scenario"]] if given["scenario"] is not None else LoadPlan()
+    changes = {name: given[name] for name in PLAN if given[name] is not None}
+    if given["prompt"] is not None:
+        changes["prompt_min"], changes["prompt_max"] = given["prompt"]
+    profile = {name: given[name] for name in PROFILE if given[name] is not None}
+    try:
+        changes["mix"] = attrs.evolve(base.mix, **(given["mix"] or {}))
+        changes["profile"] = attrs.evolve(base.profile, **profile)
+        return attrs.evolve(base, **_arrival(base, changes), **changes)
+    except FieldValueError as exc:
+        raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
+
+
+def _arrival(base: LoadPlan, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arrival that a rate or a duration suggests, and drop what the arrival of a scenario had with it."""
+    if "rate" in changes:
+        return {} if "arrival" in changes else {"arrival": "open"}
+    if "arrival" in changes:
+        kept = {"rate": base.rate if changes["arrival"] == "open" else None}
+        return kept if "duration" in changes or changes["arrival"] != "closed" else kept | {"duration": None}
+    return {"arrival": "soak"} if "duration" in changes and base.arrival == "closed" else {}
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written before the run, not after it."""
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as exc:
+        raise click.ClickException(f"cannot write {path}: {exc.strerror}") from None
+
+
+async def _run(
+    plan: LoadPlan,
+    url: str | None,
+    given: Mapping[str, Any],
+    writes: Mapping[str, Path],
+    json: bool,  # noqa: FBT001
+) -> int:
+    from warren.transport.load.live import shown  # noqa: PLC0415 - these need the extra
+    from warren.transport.load.page import render  # noqa: PLC0415
+    from warren.transport.load.result import to_json  # noqa: PLC0415
+    from warren.transport.load.run import run_load  # noqa: PLC0415
+
+    streams = Streams()
+    async with _target(plan, url, given) as target, shown(streams.err) as watch:
+        result = await run_load(plan, target, watch)
+    made = {"json_file": lambda: to_json(result), "html_file": lambda: render(result).encode()}
+    for name, path in writes.items():
+        await trio.Path(path).write_bytes(made[name]())
+    streams.write(f"{to_json(result).decode()}\n" if json else told(result))
+    return 0 if result.passed else 1
+
+
+@asynccontextmanager
+async def _target(plan: LoadPlan, url: str | None, given: Mapping[str, Any]) -> AsyncIterator[Target]:
+    from warren.transport.load.local import local_target  # noqa: PLC0415 - as above
+    from warren.transport.load.remote import remote_target  # noqa: PLC0415
+    from warren.transport.load.wire import address_of  # noqa: PLC0415
+
+    if url is None:
+        async with local_target(plan, given["store"]) as target:
+            yield target
+        return
+    token = read_token(given["token_file"]) if given["token_file"] is not None else None
+    async with remote_target(plan, address_of(url, token), given["store"]) as target:
+        yield target
+
+
+def told(result: Any) -> str:
+    """Return a result in words."""
+    lines = [f"{name:<28}{value:>14,.10g}" for name, value in result.figures.items()]
+    lines += [f"{code:<28}{count:>14}" for code, count in result.errors.items()]
+    lines += [f"warning: {warning}" for warning in result.warnings]
+    lines += [f"VIOLATION session {each.session_id}: {each.rule}: {each.detail}" for each in result.violations[:LISTED]]
+    if (more := result.violation_count - LISTED) > 0:
+        lines.append(f"… and {more} more")
+    sessions = int(result.figures["sessions"])
+    lines.append(f"checked {sessions} sessions: {result.violation_count or 'no'} violations")
+    return "\n".join(lines) + "\n"
+
+
+def diff(before: Path, after: Path, fail_over: float | None, *, json: bool) -> int:
+    """Compare two results and return the exit code. Raises InvalidParamsError for a file that has none."""
+    if not all(map(find_spec, NEEDED)):
+        raise click.ClickException(MISSING)
+    from warren.transport.load.result import read_result  # noqa: PLC0415 - it needs the extra
+
+    one, other = read_result(before), read_result(after)
+    changes = differences.compare(one, other)
+    worse = [] if fail_over is None else differences.regressions(changes, fail_over)
+    streams = Streams()
+    if json:
+        data = {"changes": [attrs.asdict(each) for each in changes], "worse": [each.name for each in worse]}
+        streams.write(f"{msgspec.json.encode(data).decode()}\n")
+    else:
+        streams.write("".join(_lines(changes)))
+        for name in differences.unlike(one, other):
+            streams.note(f"the plans differ in {name}", "yellow")
+        for each in worse:
+            streams.note(f"{each.name} is worse by {each.worse:.0f} %", "red")
+    return REGRESSED if worse else 0
+
+
+def _lines(changes: list[differences.Change]) -> list[str]:
+    head = f"{'':<28}{'before':>14}{'after':>14}{'ratio':>8}\n"
+    return [
+        head,
+        *(
+            f"{each.name:<28}{each.before:>14,.10g}{each.after:>14,.10g}"
+            f"{'' if each.ratio is None else format(each.ratio, '.2f'):>8}\n"
+            for each in changes
+        ),
+    ]
+
+
+def _first(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

@@ -1,0 +1,32 @@
+"""Somebody who follows a session, and can be waited for."""
+
+import attrs
+import trio
+
+from warren.transport.load.stream import StreamCheck
+from warren.transport.load.target import Seen
+
+
+@attrs.define
+class Follower:
+    """Checks a session's events as they come."""
+
+    check: StreamCheck
+    _wanted: int | None = None
+    _reached: trio.Event = attrs.field(factory=trio.Event)
+
+    def __call__(self, seen: Seen) -> None:
+        """Take an event."""
+        self.check.take(seen)
+        self._look()
+
+    async def reach(self, seq: int) -> None:
+        """Wait until an event has come, and the end of its turn; or word that some of them never will."""
+        self._wanted = seq
+        self._look()
+        await self._reached.wait()
+
+    def _look(self) -> None:
+        check = self.check
+        if self._wanted is not None and (check.truncated or (check.last_seq >= self._wanted and not check.running)):
+            self._reached.set()

@@ -1,0 +1,115 @@
+"""A gateway somewhere: one WebSocket for each client, as its users have."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from warren.transport.load.plan import LoadPlan
+from warren.transport.load.target import FIELDS, Line, OnSeen, Rows, Said, Seen, Target, said_of
+from warren.transport.load.wire import Address, Wire, open_wire
+
+PAGE: Final = 500
+
+
+def seen_of(envelope: Mapping[str, Any]) -> Seen:
+    """Return what the checks need of an event's JSON."""
+    event, seq = envelope["event"], envelope["seq"]
+    kind = event["type"]
+    text, ref = FIELDS.get(kind, ("", ""))
+    first = envelope.get("first_seq") or seq
+    return Seen(seq, first, kind, event.get(text, "") if text else "", event.get(ref, "") if ref else "")
+
+
+@attrs.define
+class RemoteLine:
+    """A client with a connection of its own."""
+
+    wire: Wire
+
+    async def create(self, model: str | None) -> str:
+        """Create a session."""
+        chosen = {} if model is None else {"model": model}
+        return str((await self.wire.call("session/create", prompt=None, **chosen))["session_id"])
+
+    async def turn(self, session_id: str, prompt: str) -> str:
+        """Run a turn."""
+        return str((await self.wire.call("turn/start", session_id=session_id, prompt=prompt))["text"])
+
+    async def interrupt(self, session_id: str) -> None:
+        """End the running turn."""
+        await self.wire.call("turn/interrupt", session_id=session_id)
+
+    async def compact(self, session_id: str) -> None:
+        """Compact the session."""
+        await self.wire.call("session/compact", session_id=session_id)
+
+    async def follow(self, session_id: str, after_seq: int) -> None:
+        """Follow the session until the line is left."""
+        await self.wire.call("session/subscribe", session_id=session_id, after_seq=after_seq)
+
+    async def history(self, session_id: str) -> Sequence[Said]:
+        """Return all messages."""
+        found: list[Said] = []
+        offset, total = 0, 1
+        while offset < total:
+            page = await self.wire.call("session/history", session_id=session_id, offset=offset, limit=PAGE)
+            found += [said_of(entry["message"]) for entry in page["messages"]]
+            offset, total = offset + PAGE, page["total"]
+        return found
+
+    async def message_count(self, session_id: str) -> int:
+        """Return how many messages the session says it has."""
+        return int((await self.wire.call("session/read", session_id=session_id))["state"]["message_count"])
+
+
+@attrs.frozen
+class RemoteTarget:
+    """A gateway.
+
+    Attributes:
+        address: where it is.
+        tasks: where connections are read and written.
+        store: its store's folder, where that can be seen from here.
+        tagged: whether its model repeats the prompt's first word.
+    """
+
+    address: Address
+    tasks: trio.Nursery
+    store: Path | None = None
+    tagged: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.address.url
+
+    @asynccontextmanager
+    async def line(self, on_seen: OnSeen) -> AsyncIterator[Line]:
+        """Open a connection; leaving it drops it."""
+        wire = await open_wire(self.address, lambda envelope: on_seen(seen_of(envelope)), self.tasks)
+        try:
+            yield RemoteLine(wire)
+        finally:
+            with trio.CancelScope(shield=True):
+                await wire.cut()
+
+    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
+        """Count what is in the gateway's file, where that can be seen from here."""
+        if self.store is None:
+            return None
+        from warren.transport.load.rows import count_rows  # noqa: PLC0415 - a store is an extra
+
+        return await trio.to_thread.run_sync(count_rows, self.store, session_ids)
+
+
+@asynccontextmanager
+async def remote_target(plan: LoadPlan, address: Address, store: Path | None = None) -> AsyncIterator[Target]:
+    """Point at a gateway."""
+    async with trio.open_nursery() as tasks:
+        target = RemoteTarget(address, tasks, store, tagged=plan.model == "echo")
+        yield target
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,33 @@
+"""What a store's file holds of sessions, counted on a connection that can only read."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from warren.transport.load.target import Rows
+
+COUNT: Final = """
+SELECT s.session_id, s.message_count,
+    (SELECT count(*) FROM messages m WHERE m.session = s.key),
+    (SELECT coalesce(max(m.position) - min(m.position) + 1, 0) FROM messages m WHERE m.session = s.key),
+    (SELECT coalesce(max(e.seq), 0) FROM events e WHERE e.session = s.key),
+    (SELECT count(*) FROM events e WHERE e.session = s.key
+        AND json_extract(e.body, '$.type') IN ('run_completed', 'run_failed'))
+FROM sessions s WHERE s.session_id IN (SELECT value FROM json_each(?))
+"""
+NOTHING: Final = Rows(0, 0, 0, 0, 0)
+
+
+def count_rows(store: Path, session_ids: Sequence[str]) -> Mapping[str, Rows]:
+    """Return the rows of each session; a session that is not there has none. Blocks."""
+    asked = "[" + ",".join(f'"{each}"' for each in session_ids) + "]"
+    with closing(apsw.Connection(str(store / "sessions.sqlite3"), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        connection.set_busy_timeout(5_000)
+        found = {
+            str(session_id): Rows(messages, positions, claimed, last_seq, turns)
+            for session_id, claimed, messages, positions, last_seq, turns in connection.execute(COUNT, (asked,))
+        }
+    return {each: found.get(each, NOTHING) for each in session_ids}

@@ -1,0 +1,136 @@
+"""A whole load run: the users, then the checks of every session, then the result."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from warren.errors import ErrorCode
+from warren.transport.load.follower import Follower
+from warren.transport.load.pace import paces
+from warren.transport.load.plan import LoadPlan
+from warren.transport.load.recorder import Recorder
+from warren.transport.load.result import Result, result_of
+from warren.transport.load.stream import StreamCheck, Violation
+from warren.transport.load.target import RefusedError, Rows, Target
+from warren.transport.load.user import User
+from warren.transport.load.verify import Kept, Ledger, verify
+
+CHECKED_AT_ONCE: Final = 20
+CALM_AT_ONCE: Final = 5
+REPLAY_LIMIT: Final = 30.0
+
+
+@attrs.define
+class Progress:
+    """How far a run is, for who watches it.
+
+    Attributes:
+        plan: what it does.
+        target: what it is pointed at.
+        recorder: its figures so far.
+        stage: `load`, `recovery`, `checks` or `done`.
+        sessions: sessions that there are.
+        checked: sessions that were checked.
+        violations: promises that were not kept, so far as is known.
+    """
+
+    plan: LoadPlan
+    target: str
+    recorder: Recorder
+    stage: str = "load"
+    sessions: int = 0
+    checked: int = 0
+    violations: int = 0
+
+
+async def run_load(plan: LoadPlan, target: Target, watch: Callable[[Progress], None] = lambda _: None) -> Result:
+    """Run a plan against a target, check every session, and return what was measured and found.
+
+    `watch` is given the progress once, at the beginning; it changes as the run goes on. Raises RefusedError where
+    nothing can be measured: no session could be created at all.
+    """
+    recorder = Recorder()
+    progress = Progress(plan, target.name, recorder)
+    watch(progress)
+    users = [User(target, plan, number, pace, recorder) for number, pace in enumerate(paces(plan, recorder.began))]
+    async with trio.open_nursery() as ticking:
+        ticking.start_soon(recorder.tick)
+        async with trio.open_nursery() as nursery:
+            for user in users:
+                nursery.start_soon(user.run)
+        ticking.cancel_scope.cancel()
+    recorder.ended = trio.current_time()
+    recorder.close_second()
+    ledgers = [user.ledger for user in users if user.ledger is not None]
+    progress.sessions = len(ledgers)
+    if not ledgers:
+        raise next(user.turned_away for user in users if user.turned_away is not None)
+    if plan.recovery:
+        progress.stage = "recovery"
+        await _few(CALM_AT_ONCE, [user.calm for user in users])
+    progress.stage = "checks"
+    found = await _check(target, ledgers, progress)
+    progress.stage = "done"
+    return result_of(plan, target.name, recorder, len(ledgers), found)
+
+
+async def _check(target: Target, ledgers: Sequence[Ledger], progress: Progress) -> list[Violation]:
+    """Check all sessions, some at once; return what is wrong, session by session."""
+    rows = await target.rows([ledger.session_id for ledger in ledgers]) or {}
+    found: list[list[Violation]] = [[] for _ in ledgers]
+
+    async def one(number: int) -> None:
+        found[number] = await check_session(target, ledgers[number], rows)
+        progress.checked += 1
+        progress.violations += len(found[number])
+
+    await _few(CHECKED_AT_ONCE, [partial(one, number) for number in range(len(ledgers))])
+    return [violation for each in found for violation in each]
+
+
+async def check_session(target: Target, ledger: Ledger, rows: Mapping[str, Rows]) -> list[Violation]:
+    """Read back what a target keeps of a session and compare it with the ledger."""
+    for stream in (ledger.heard, ledger.watched):
+        if stream is not None and (not ledger.sent or ledger.sent[-1].outcome != "unknown"):
+            stream.complete()
+    try:
+        with trio.fail_after(REPLAY_LIMIT):
+            kept = await _kept(target, ledger, rows.get(ledger.session_id))
+    except (RefusedError, trio.TooSlowError) as exc:
+        ledger.wrong("unreadable", f"could not be read back: {exc if str(exc) else 'it took too long'}")
+        return ledger.found
+    return verify(ledger, kept)
+
+
+async def _kept(target: Target, ledger: Ledger, rows: Rows | None) -> Kept:
+    log = Follower(StreamCheck(ledger.session_id))
+    async with target.line(log) as line:
+        replayed: StreamCheck | None = log.check
+        try:
+            await line.follow(ledger.session_id, 0)
+        except RefusedError as exc:
+            if exc.code != ErrorCode.SESSION_PERSISTENCE_DISABLED:
+                raise
+            replayed = None
+        else:
+            with trio.move_on_after(REPLAY_LIMIT / 3):
+                await log.reach(ledger.heard.last_seq)
+            log.check.complete()
+        history = await line.history(ledger.session_id)
+        return Kept(replayed, history, await line.message_count(ledger.session_id), rows)
+
+
+async def _few(at_once: int, jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Run jobs, so many at once."""
+    waiting = iter(jobs)
+
+    async def work() -> None:
+        for job in waiting:
+            await job()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(at_once):
+            nursery.start_soon(work)

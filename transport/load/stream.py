@@ -1,0 +1,198 @@
+"""Checks the events of one session as they come: their order, their numbers, one end for each turn. No I/O."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+
+from warren.transport.load.target import Seen
+
+COMPACTION: Final = frozenset({"compaction_started", "compaction_completed", "compaction_failed"})
+ENDS: Final = frozenset({"run_completed", "run_failed"})
+AFTER: Final[Mapping[str, tuple[str, ...]]] = {
+    "tool_execution_started": ("tool_call_requested",),
+    "tool_execution_completed": ("tool_execution_started",),
+    "tool_execution_timed_out": ("tool_execution_started",),
+    "tool_result_received": ("tool_call_requested", "tool_execution_completed", "tool_execution_timed_out"),
+}
+"""What has to have happened to a tool call last."""
+MANY: Final = 20
+
+
+@attrs.frozen
+class Violation:
+    """A promise that was not kept.
+
+    Attributes:
+        session_id: the session.
+        rule: which promise, in one word.
+        detail: what was seen.
+    """
+
+    session_id: str
+    rule: str
+    detail: str
+
+
+@attrs.frozen
+class Told:
+    """A turn as its events tell it: how it ended is `completed`, or the cause of its failure."""
+
+    prompt: str
+    text: str
+    end: str
+
+
+@attrs.define
+class StreamCheck:
+    """Takes a session's events, one by one; what is wrong with them is in `violations`.
+
+    Attributes:
+        session_id: the session.
+        violations: what is wrong, up to a number of them.
+        turns: the turns that have ended.
+        last_seq: number of the newest event.
+        truncated: whether events are missing and the stream said so: then there is nothing more to check in it.
+        running: whether a turn has begun and not ended.
+        speaking: whether that turn has said something.
+    """
+
+    session_id: str
+    violations: list[Violation] = attrs.field(factory=list)
+    turns: list[Told] = attrs.field(factory=list)
+    last_seq: int = 0
+    truncated: bool = False
+    running: bool = False
+    speaking: bool = False
+    _in_step: bool = False
+    _step: int = -1
+    _prompt: str = ""
+    _deltas: list[str] = attrs.field(factory=list)
+    _text: str = ""
+    _last: str = ""
+    _calls: dict[str | int, str] = attrs.field(factory=dict)
+
+    def take(self, seen: Seen) -> None:
+        """Take the next event."""
+        if seen.kind == "stream_truncated":
+            self.truncated = True
+            return
+        if seen.first_seq <= self.last_seq:
+            self._wrong("seq", f"event {seen.first_seq} ({seen.kind}) came after event {self.last_seq}")
+        self.last_seq = max(self.last_seq, seen.seq)
+        if seen.kind == "text_delta" and self._in_step:  # by far the most of them
+            self.speaking = True
+            self._deltas.append(seen.text)
+        elif not self.truncated:
+            self._check(seen)
+
+    def complete(self) -> None:
+        """Say that no more events come."""
+        if self.running and not self.truncated:
+            self._wrong("terminal", f"the turn {_short(self._prompt)} has no terminal event")
+
+    def _check(self, seen: Seen) -> None:
+        kind = seen.kind
+        if kind == "run_started":
+            self._begin(seen)
+        elif kind in COMPACTION:
+            self._expect(not self._in_step, seen, "within a step")
+        elif kind in ENDS:
+            self._end(seen)
+        elif not self.running:
+            self._wrong("order", f"event {seen.seq} ({kind}) is outside of a turn")
+        elif kind in STEPS:
+            STEPS[kind](self, seen)
+
+    def _begin(self, seen: Seen) -> None:
+        if self.running:
+            self._wrong("order", f"event {seen.seq}: a turn began within the turn {_short(self._prompt)}")
+        self.running, self.speaking, self._in_step = True, False, False
+        self._prompt, self._text, self._last = seen.text, "", ""
+        self._calls.clear()
+
+    def _begin_step(self, seen: Seen) -> None:
+        self._expect(not self._in_step, seen, "within a step")
+        self._expect_answered(seen)
+        if not isinstance(seen.ref, int) or seen.ref <= self._step:
+            self._wrong("step", f"event {seen.seq}: step {seen.ref} came after step {self._step}")
+        else:
+            self._step = seen.ref
+        self._in_step, self._text = True, ""
+        self._deltas.clear()
+
+    def _hear_all(self, seen: Seen) -> None:
+        self._expect(self._in_step, seen, "outside of a step")
+        if (joined := "".join(self._deltas)) != seen.text:
+            self._wrong("text", f"event {seen.seq}: {_short(joined)} was streamed, {_short(seen.text)} was said")
+        self._text = seen.text
+        self._last = seen.text or self._last
+        self._deltas.clear()
+
+    def _say(self, seen: Seen) -> None:
+        self._expect(self._in_step, seen, "outside of a step")
+
+    def _retry(self, seen: Seen) -> None:
+        self._expect(self._in_step, seen, "outside of a step")
+        self._deltas.clear()
+
+    def _call(self, seen: Seen) -> None:
+        before, now = self._calls.get(seen.ref), seen.kind
+        if before not in AFTER.get(now, (None,)):
+            self._wrong("order", f"event {seen.seq}: {now} of call {seen.ref} came after {before or 'nothing'}")
+        self._calls[seen.ref] = now
+
+    def _end_step(self, seen: Seen) -> None:
+        self._expect(self._in_step, seen, "outside of a step")
+        if self._deltas:
+            self._wrong("text", f"event {seen.seq}: the step ends, and what it has streamed was not completed")
+            self._deltas.clear()
+        self._in_step = False
+
+    def _end(self, seen: Seen) -> None:
+        if not self.running:
+            self._wrong("terminal", f"event {seen.seq}: {seen.kind} is a second end of one turn")
+            return
+        completed = seen.kind == "run_completed"
+        if completed:
+            self._expect(not self._in_step, seen, "within a step")
+            self._expect_answered(seen)
+            if seen.text != self._text:
+                self._wrong("text", f"event {seen.seq}: the result is {_short(seen.text)}, not {_short(self._text)}")
+        text = seen.text if completed else "".join(self._deltas) or self._last
+        self.turns.append(Told(self._prompt, text, "completed" if completed else seen.text))
+        self.running = self._in_step = False
+        self._deltas.clear()
+
+    def _expect(self, fine: bool, seen: Seen, where: str) -> None:  # noqa: FBT001 - it reads as a sentence
+        if not fine:
+            self._wrong("order", f"event {seen.seq} ({seen.kind}) is {where}")
+
+    def _expect_answered(self, seen: Seen) -> None:
+        for call, state in self._calls.items():
+            if state != "tool_result_received":
+                self._wrong("order", f"event {seen.seq} ({seen.kind}) came before the result of call {call}")
+        self._calls.clear()
+
+    def _wrong(self, rule: str, detail: str) -> None:
+        if len(self.violations) < MANY:
+            self.violations.append(Violation(self.session_id, rule, detail))
+
+
+STEPS: Final[dict[str, Callable[[StreamCheck, Seen], None]]] = {
+    "turn_started": StreamCheck._begin_step,  # noqa: SLF001 - the class's own table
+    "text_delta": StreamCheck._say,  # noqa: SLF001
+    "reasoning_delta": StreamCheck._say,  # noqa: SLF001
+    "text_complete": StreamCheck._hear_all,  # noqa: SLF001
+    "retrying": StreamCheck._retry,  # noqa: SLF001
+    "turn_completed": StreamCheck._end_step,  # noqa: SLF001
+    "tool_call_requested": StreamCheck._call,  # noqa: SLF001
+    "tool_execution_started": StreamCheck._call,  # noqa: SLF001
+    "tool_execution_completed": StreamCheck._call,  # noqa: SLF001
+    "tool_execution_timed_out": StreamCheck._call,  # noqa: SLF001
+    "tool_result_received": StreamCheck._call,  # noqa: SLF001
+}
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= MANY * 2 else f"{text[: MANY * 2]}…")

@@ -1,0 +1,259 @@
+"""One user of a run: a client with a session of its own, which does what the plan says and keeps a ledger of it."""
+
+from contextlib import AsyncExitStack
+from typing import Final
+
+import attrs
+import trio
+
+from warren.errors import ErrorCode
+from warren.transport.load.follower import Follower
+from warren.transport.load.pace import Pace
+from warren.transport.load.plan import Conduct, LoadPlan
+from warren.transport.load.recorder import Recorder
+from warren.transport.load.stream import ENDS, StreamCheck
+from warren.transport.load.target import LOST, Line, RefusedError, Seen, Target
+from warren.transport.load.verify import Ledger, Sent
+
+NOT_BEGUN: Final = frozenset({ErrorCode.SESSION_BUSY, ErrorCode.CAPACITY_EXCEEDED, ErrorCode.INVALID_PARAMS})
+"""Errors that say that no turn has begun."""
+
+
+@attrs.define(eq=False)
+class Ear:
+    """Takes the events that a client is sent, and wakes who waits for one."""
+
+    check: StreamCheck
+    recorder: Recorder
+    began: float | None = None
+    spoken: trio.Event = attrs.field(factory=trio.Event)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+    def __call__(self, seen: Seen) -> None:
+        """Take an event."""
+        self.recorder.events += 1
+        self.check.take(seen)
+        if self.began is not None:
+            self.recorder.first.add(trio.current_time() - self.began)
+            self.began = None
+        if self.check.speaking:
+            self.spoken.set()
+        if seen.kind in ENDS:
+            self.ended.set()
+
+    def listen(self) -> None:
+        """Make ready for the next turn."""
+        self.began, self.spoken, self.ended = trio.current_time(), trio.Event(), trio.Event()
+        self.check.speaking = False
+
+
+@attrs.define(eq=False)
+class User:
+    """A client and its session, from the first turn to the last.
+
+    Attributes:
+        target: what it talks to.
+        plan: what it does.
+        number: which user it is.
+        pace: when its turns begin.
+        recorder: takes the figures.
+        ledger: what it knows of its session; None where it got none.
+        turned_away: why it got none.
+    """
+
+    target: Target
+    plan: LoadPlan
+    number: int
+    pace: Pace
+    recorder: Recorder
+    ledger: Ledger | None = None
+    turned_away: RefusedError | None = None
+    _ear: Ear = attrs.field(init=False)
+    _line: Line = attrs.field(init=False)
+    _watcher: Follower | None = None
+    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
+
+    async def run(self) -> None:
+        """Create the session and run its turns. What goes wrong is in the recorder and in the ledger."""
+        self._ear = Ear(StreamCheck(""), self.recorder)
+        conducts = self.plan.conducts(self.number)
+        async with AsyncExitStack() as watching, self._stack:
+            try:
+                await self._arrive(watching)
+            except RefusedError as exc:
+                self.turned_away = exc
+                self.recorder.errors[exc.code] += 1
+                return
+            conduct = next(conducts)
+            while (meant := await self.pace.next(conduct.think)) is not None:
+                if not await self._live(conduct, meant):
+                    return
+                conduct = next(conducts)
+            await self._rest()
+
+    async def calm(self) -> None:
+        """Run one more turn, which has to be answered: the target has nothing else to do."""
+        if self.ledger is None:
+            return
+        self.recorder = self._ear.recorder = Recorder()  # it is no part of the load
+        async with AsyncExitStack() as self._stack:
+            try:
+                await self._connect()
+            except RefusedError as exc:
+                self.ledger.wrong("recovery", f"no connection after the load: {exc}")
+                return
+            await self._turn(self.plan.calm(self.number), trio.current_time())
+        if self.ledger.sent[-1].outcome != "answered":
+            self.ledger.wrong("recovery", f"a calm turn after the load ended as {self.ledger.sent[-1]}")
+
+    async def _connect(self) -> None:
+        self._line = await self._stack.enter_async_context(self.target.line(self._ear))
+
+    async def _arrive(self, watching: AsyncExitStack) -> None:
+        await self._connect()
+        session_id = await self._line.create(self.plan.model)
+        self._ear.check.session_id = session_id
+        self.ledger = Ledger(session_id, self._ear.check)
+        if self.plan.is_followed(self.number):
+            self._watcher = Follower(StreamCheck(session_id))
+            self.ledger.watched = self._watcher.check
+            line = await watching.enter_async_context(self.target.line(self._watcher))
+            await line.follow(session_id, 0)
+            self.recorder.counts["followed"] += 1
+
+    async def _live(self, conduct: Conduct, meant: float) -> bool:
+        """Run a turn and what goes with it; return whether the session can go on."""
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        self.recorder.running += 1
+        try:
+            with trio.move_on_after(self.plan.turn_limit) as limit:
+                await self._turn(conduct, meant)
+                if conduct.compact:
+                    await self._compact()
+        finally:
+            self.recorder.running -= 1
+        if limit.cancelled_caught:
+            self.ledger.wrong("limit", f"{conduct.prompt!r} was not over after {self.plan.turn_limit:g} s")
+            self.recorder.errors["TURN_LIMIT"] += 1
+        return not limit.cancelled_caught and self.ledger.sent[-1].code != LOST
+
+    async def _turn(self, conduct: Conduct, meant: float) -> None:
+        """Start a turn, disturb it as planned, and wait until it is over."""
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        self._ear.listen()
+        sent = Sent(conduct.prompt)
+        self.ledger.sent.append(sent)
+        if not (conduct.interrupt or conduct.busy or conduct.disconnect):
+            await self._ask(sent, conduct, meant)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._disturb, conduct, nursery.cancel_scope)
+            await self._ask(sent, conduct, meant)
+            nursery.cancel_scope.cancel()
+        if sent.outcome == "unknown":
+            await self._come_back(sent)
+
+    async def _ask(self, sent: Sent, conduct: Conduct, meant: float) -> None:
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        began = trio.current_time()
+        told = len(self._ear.check.turns)
+        try:
+            sent.text = await self._line.turn(self.ledger.session_id, sent.prompt)
+        except RefusedError as exc:
+            self._take_error(sent, exc, began)
+        else:
+            sent.outcome = "answered"
+            self.recorder.answered(meant, began)
+            self._check_reply(sent, conduct, told)
+
+    def _check_reply(self, sent: Sent, conduct: Conduct, told: int) -> None:
+        """The answer comes after the turn's last event, and belongs to its prompt."""
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        check = self._ear.check
+        if not check.truncated and all(turn.prompt != sent.prompt for turn in check.turns[told:]):
+            self.ledger.wrong("reply", f"{sent.prompt!r} was answered before its last event")
+        if self.target.tagged and not sent.text.startswith(f"{conduct.tag} "):
+            self.ledger.wrong("answer", f"{sent.prompt!r} was answered with {sent.text!r}")
+
+    def _take_error(self, sent: Sent, error: RefusedError, began: float) -> None:
+        sent.code, sent.cause = error.code, error.cause
+        if error.code == LOST:
+            self.recorder.refused(error.code, began)
+            return
+        sent.outcome = "refused" if error.code in NOT_BEGUN else "failed"
+        if error.cancelled:
+            self.recorder.counts["interrupted"] += 1
+        else:
+            self.recorder.refused(error.code, began)
+
+    async def _disturb(self, conduct: Conduct, turn: trio.CancelScope) -> None:
+        """Do to a turn, once it has said something, what its conduct wants."""
+        await self._ear.spoken.wait()
+        if conduct.busy:
+            await self._collide(conduct)
+        if conduct.interrupt:
+            await self._interrupt()
+        if conduct.disconnect and self._ear.check.running:
+            turn.cancel()
+
+    async def _collide(self, conduct: Conduct) -> None:
+        """Start a second turn; where the first one is over by then it is a turn like any other."""
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        prompt = f"{conduct.tag} and another thing"
+        second = Sent(prompt)
+        began = trio.current_time()
+        try:
+            with trio.move_on_after(self.plan.turn_limit, shield=True):
+                second.text = await self._line.turn(self.ledger.session_id, prompt)
+                second.outcome = "answered"
+        except RefusedError as exc:
+            second.outcome = "refused" if exc.code in NOT_BEGUN else "failed"
+            second.code, second.cause = exc.code, exc.cause
+        if second.code == ErrorCode.SESSION_BUSY:
+            self.recorder.counts["busy"] += 1
+            self.recorder.refusal.add(trio.current_time() - began)
+        self.ledger.sent.append(second)
+
+    async def _interrupt(self) -> None:
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        try:
+            await self._line.interrupt(self.ledger.session_id)
+        except RefusedError as exc:
+            if exc.code == ErrorCode.SESSION_NOT_RUNNING:
+                self.recorder.counts["interrupts too late"] += 1
+            else:
+                self.recorder.errors[exc.code] += 1
+
+    async def _come_back(self, sent: Sent) -> None:
+        """Lose the connection, open another, and get the rest of the turn."""
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        await self._stack.aclose()
+        self.recorder.counts["disconnects"] += 1
+        try:
+            await self._connect()
+            await self._line.follow(self.ledger.session_id, self._ear.check.last_seq)
+        except RefusedError as exc:
+            self.ledger.wrong("resume", f"{sent.prompt!r}: could not follow it after a disconnect: {exc}")
+            sent.code = LOST
+            return
+        await self._ear.ended.wait()
+        await self._stack.aclose()
+        await self._connect()
+
+    async def _compact(self) -> None:
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        try:
+            await self._line.compact(self.ledger.session_id)
+        except RefusedError as exc:
+            if exc.cause == "compaction_failed":
+                self.recorder.counts["compactions with nothing to shorten"] += 1
+            else:
+                self.recorder.errors[exc.code] += 1
+        else:
+            self.recorder.counts["compactions"] += 1
+
+    async def _rest(self) -> None:
+        """Give who follows the session time to hear the end of it."""
+        if self._watcher is not None:
+            with trio.move_on_after(self.plan.turn_limit):
+                await self._watcher.reach(self._ear.check.last_seq)
