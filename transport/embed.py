@@ -1,8 +1,11 @@
 """The way in for programs: a runtime with its store and its model providers, in one context manager."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
+
+import attrs
 
 from warren.actors.runtime import open_service
 from warren.config import Config, StoreConfig
@@ -16,6 +19,21 @@ from warren.transport.providers import open_providers
 if TYPE_CHECKING:
     from warren.storage import Store
     from warren.storage.memory import MemoryStore
+    from warren.storage.projection import Follower
+    from warren.transport.tools.session_tools import RuntimeServers, SessionTools
+
+
+@attrs.frozen
+class Hosted:
+    """A runtime, as who hosts it has it.
+
+    Attributes:
+        service: its sessions.
+        session_tools: gives single sessions MCP servers of their own; None where `Config.tools` is None.
+    """
+
+    service: SessionService
+    session_tools: "SessionTools | None" = None
 
 
 @asynccontextmanager
@@ -35,28 +53,94 @@ async def open_supervisor(
 
     On leaving, running turns are interrupted and stored. Raises StoreError where the store cannot be opened,
     PersistenceDisabledError or MemoryDisabledError where the config names a store or a memory whose extra is not
-    installed, and
+    installed, InvalidParamsError for tools that cannot be had, and
     `warren.actors.supervision.ActorFailedError` where an actor crashed too often. What the body raises leaves as it is,
     never in an exception group.
+    """
+    opened = open_host(config, tools=tools, providers=providers, embedder=embedder, environ=environ)
+    async with opened as hosted:
+        yield hosted.service
+
+
+@asynccontextmanager
+async def open_host(
+    config: Config | None = None,
+    *,
+    tools: Iterable[Tool] = (),
+    providers: Mapping[str, Provider] | None = None,
+    embedder: Embedder | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> AsyncIterator[Hosted]:
+    """Run Warren as `open_supervisor` does, for hosts whose sessions bring MCP servers of their own.
+
+    The servers end after the sessions. Commands of the shell get their variables from `environ`.
     """
     config = config or Config()
     store = config.store
     open_store = None if store is None else _opener(store)
+    open_projection = None if store is None or not store.projections else _projection_opener(store)
     open_memory = None if config.memory is None else _memory_opener(config.memory, embedder)
-    async with (
-        open_providers(environ, extra=providers) as registry,
-        open_service(config, registry, tools, open_store=open_store, open_memory=open_memory) as service,
-    ):
-        yield service
+    async with AsyncExitStack() as stack:
+        registry = await stack.enter_async_context(open_providers(environ, extra=providers))
+        own = await _tools_of(config, environ, stack)
+        service = await stack.enter_async_context(
+            open_service(
+                config,
+                registry,
+                [*own.tools, *tools],
+                open_store=open_store,
+                open_memory=open_memory,
+                open_projection=open_projection,
+                passing_tools=None if own.servers is None else own.servers.tools,
+                mcp_health=None if own.servers is None else own.servers.health,
+                notes=own.notes,
+            )
+        )
+        yield await _hosted(service, own.servers, stack)
+
+
+@attrs.frozen
+class _Tools:
+    """What a runtime has by its settings; without any nothing of it is imported."""
+
+    tools: tuple[Tool, ...] = ()
+    notes: Mapping[str, str] = attrs.field(factory=dict)
+    servers: "RuntimeServers | None" = None
+
+
+async def _tools_of(config: Config, environ: Mapping[str, str] | None, stack: AsyncExitStack) -> _Tools:
+    if config.tools is None:
+        return _Tools()
+    from warren.transport.tools.session_tools import open_pool  # noqa: PLC0415 - see above
+    from warren.transport.tools.workspace import workspace_of  # noqa: PLC0415 - see above
+
+    made = await workspace_of(config.tools, environ, memory=config.memory is not None)
+    servers = await stack.enter_async_context(open_pool(config.tools.mcp_servers))
+    return _Tools(made.tools, made.notes, servers)
+
+
+async def _hosted(service: SessionService, servers: "RuntimeServers | None", stack: AsyncExitStack) -> Hosted:
+    if servers is None:
+        return Hosted(service)
+    from warren.transport.tools.session_tools import open_session_tools  # noqa: PLC0415 - as above
+
+    return Hosted(service, await stack.enter_async_context(open_session_tools(servers, service)))
 
 
 def _opener(config: StoreConfig) -> "Callable[[], Awaitable[Store]]":
     """Return what opens the store; apsw is imported only here, so that sessions without a store need none."""
     try:
-        from warren.storage import Store  # noqa: PLC0415 - see above
+        from warren.storage import Holder, Store  # noqa: PLC0415 - see above
     except ModuleNotFoundError as exc:
         raise PersistenceDisabledError("Session persistence is disabled (build without 'session-store').") from exc
-    return lambda: Store.open(config)
+    holder = Holder.of(config)  # one for all openings: a storage actor that crashed goes on with what it had
+    return lambda: Store.open(config, holder=holder)
+
+
+def _projection_opener(config: StoreConfig) -> "Callable[[], Follower]":
+    from warren.storage.projection import Follower  # noqa: PLC0415 - it needs what the store needs
+
+    return partial(Follower, config)
 
 
 def _memory_opener(config: MemoryConfig, embedder: Embedder | None) -> "Callable[[], Awaitable[MemoryStore]]":

@@ -40,8 +40,9 @@ class _Feed:
     Attributes:
         session_id: the session.
         put: sends an envelope to the client.
-        turns: own turns that run or ask to.
-        newest: seq of the newest event of an own turn.
+        turns: own turns that run or ask to; those that wait for another one may do so for long.
+        heard: those of them that have told something.
+        newest: seq of the newest event of these.
         delivered: seq of the last event the subscription brought or passed over.
         subscription: the one at work.
         switching: subscriptions that are about to begin.
@@ -51,6 +52,7 @@ class _Feed:
     session_id: str
     put: Callable[[Envelope], None]
     turns: int = 0
+    heard: int = 0
     newest: int | None = None
     delivered: int = 0
     subscription: _Subscription | None = None
@@ -64,7 +66,9 @@ class _Feed:
         return not self.turns and not self.switching and self.subscription is None
 
     def direct(self, envelope: Envelope) -> None:
-        """Take an event of an own turn."""
+        """Take an event of an own turn; one that a prompt of the client's has entered tells it once more."""
+        if self.newest is not None and envelope.seq <= self.newest:
+            return
         self.newest = envelope.seq
         if self.subscription is None and not self.switching:
             self.put(envelope)
@@ -113,13 +117,11 @@ class _Feed:
                 self.put(self.held.popleft())
         self._move()
 
-    async def position(self) -> int | None:
+    def position(self) -> int | None:
         """Return after which event a subscription has to begin so that nothing of an own turn is lost or doubled.
 
-        None where no own turn runs: then it begins with the next event.
+        None where no own turn has told anything yet: then it begins with the next event.
         """
-        while self.turns and self.newest is None:
-            await self._waiting.park()
         if self.held:
             return (self.held[0].first_seq or self.held[0].seq) - 1
         return self.newest
@@ -133,10 +135,11 @@ class _Feed:
                 logger.warning("session %s: its subscription does not bring a turn's last events", self.session_id)
                 return
 
-    def leave(self) -> None:
+    def leave(self, *, heard: bool) -> None:
         """Take note that an own turn ended."""
         self.turns -= 1
-        if not self.turns:
+        self.heard -= heard
+        if not self.heard:
             self.newest = None
         self._move()
 
@@ -165,11 +168,14 @@ class _Turn:
 
     find: Callable[[str], _Feed]
     feed: _Feed | None = None
+    heard: bool = False
 
     def on_event(self, envelope: Envelope) -> None:
         if self.feed is None:
             self.enter(envelope.session_id)
         assert self.feed is not None  # noqa: S101 - just entered
+        self.feed.heard += not self.heard
+        self.heard = True
         self.feed.direct(envelope)
 
     def enter(self, session_id: str) -> None:
@@ -184,14 +190,22 @@ class _Turn:
 class Feeds:
     """The events of one client, for as long as it is connected.
 
-    A `warren.transport.methods.Caller`. Its subscriptions run in `tasks`; cancelling that ends them all.
+    The part of a `warren.transport.methods.Caller` that is about events. Its subscriptions run in `tasks`; cancelling
+    that ends them all. Of one that ends by itself, with its session or by a failure, `over` is told behind its last
+    event.
     """
 
     def __init__(
-        self, service: SessionService, put: Callable[[Envelope], None], tasks: trio.Nursery, max_subscriptions: int
+        self,
+        service: SessionService,
+        put: Callable[[Envelope], None],
+        tasks: trio.Nursery,
+        max_subscriptions: int,
+        over: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._service = service
         self._put = put
+        self._over = over
         self._tasks = tasks
         self._max_subscriptions = max_subscriptions
         self._feeds: dict[str, _Feed] = {}
@@ -212,7 +226,7 @@ class Feeds:
             raise
         finally:
             if turn.feed is not None:
-                turn.feed.leave()
+                turn.feed.leave(heard=turn.heard)
                 self._forget(turn.feed)
         return result
 
@@ -234,12 +248,12 @@ class Feeds:
             self._forget(feed)
 
     async def _switch(self, feed: _Feed, after_seq: int | None) -> None:
-        start = await feed.position() if after_seq is None else after_seq
+        start = feed.position() if after_seq is None else after_seq
         subscription = await self._tasks.start(self._pump, feed, start)
         if start is None and feed.held:
             # An own turn began meanwhile: where the subscription stands in it is not known, where the turn began is.
             subscription.scope.cancel()
-            start = await feed.position()
+            start = feed.position()
             subscription = await self._tasks.start(self._pump, feed, start)
         feed.begin(subscription, start)
 
@@ -285,14 +299,22 @@ class Feeds:
                     await subscription.go.wait()
                     async for envelope in envelopes:
                         feed.relay(subscription, envelope)
+                    self._run_out(feed, subscription)
         except Exception:
             if not begun:
                 raise
             logger.exception("session %s: its subscription failed", feed.session_id)
             feed.relay(subscription, _lost(feed))
+            self._run_out(feed, subscription)
         finally:
             feed.end(subscription)
             self._forget(feed)
+
+    def _run_out(self, feed: _Feed, subscription: _Subscription) -> None:
+        """Say that a subscription has ended by itself, behind all that its end lets out; unless it was replaced."""
+        if feed.subscription is subscription:
+            feed.end(subscription)
+            self._over(feed.session_id)
 
 
 def _lost(feed: _Feed) -> Envelope:

@@ -1,24 +1,33 @@
-"""The WebSocket gateway: JSON-RPC at `/ws`, one message a frame."""
+"""The gateway: on one port, JSON-RPC over WebSocket at `/ws`, one message a frame, and REST everywhere else."""
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 import trio
+from starlette.types import ASGIApp
 from trio_websocket import ConnectionClosed, wrap_server_stream
 from wsproto.utilities import ProtocolError
 
 from warren.service import SessionService
 from warren.transport.auth import read_token
 from warren.transport.connection import Connection
+from warren.transport.ending import Ending
 from warren.transport.gateway_config import GatewayConfig
-from warren.transport.handshake import Gate, Head, HeadReader, RefusedError, plain_upgrade
+from warren.transport.handshake import PATH, Gate, Head, HeadReader, RefusedError, plain_request, plain_upgrade
+from warren.transport.mcp.late import LateMcp
 from warren.transport.methods import Host
+from warren.transport.rest.answers import RETRY
+from warren.transport.rest.app import rest_app
+from warren.transport.rest.server import Address, HttpServer, socket_folder
 from warren.transport.wire import Wire
 
 __all__ = ["GatewayConfig", "read_token", "serve_gateway"]
 
+MCP_PATH: Final = "/mcp"
 RECEIVE_BYTES: Final = 64 * 1024
 MESSAGE_QUEUE: Final = 16
 UNREAD: Final = 4
@@ -33,28 +42,46 @@ async def serve_gateway(
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve sessions over WebSocket until cancelled; `task_status` gets the port once clients can connect.
+    """Serve sessions over WebSocket and HTTP until cancelled; `task_status` gets the port once clients can connect.
 
-    Cancelling it closes every connection with code 1001, within twice `close_timeout` seconds. Turns that clients
-    started go on: they are the service's.
+    Cancelling it closes every WebSocket with code 1001, ends every stream of events and answers every request that
+    waits, within twice `close_timeout` seconds. Turns that clients started go on: they are the service's.
 
     Raises InvalidParamsError, before anything is bound, for an address that others reach without a token; OSError
     where the address cannot be bound.
     """
     config.check_exposure()
-    listeners = await _listen(config)
-    gateway = _Gateway(service, config)
-    try:
-        async with trio.open_nursery() as nursery:
+    with socket_folder() as folder:
+        listeners = await _listen(config)
+        try:
+            await _serve(service, config, listeners, folder, task_status)
+        finally:
+            for listener in listeners:
+                listener.socket.close()
+
+
+async def _serve(
+    service: SessionService,
+    config: GatewayConfig,
+    listeners: list[trio.SocketListener],
+    folder: Path,
+    task_status: trio.TaskStatus[int],
+) -> None:
+    host, ending = Host(service, config.public()), Ending()
+    async with trio.open_nursery() as nursery:
+        mounts: dict[str, ASGIApp] = {}
+        if find_spec("mcp") is not None:  # it has an extra of its own
+            mounts[MCP_PATH] = mcp = LateMcp()
+            bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight}
+            nursery.start_soon(partial(mcp.hold, service, **bounds))
+        http = HttpServer(rest_app(host, config, ending, mounts), config, ending, folder)
+        gateway = _Gateway(host, config, ending, http)
+        try:
             connections = await nursery.start(gateway.hold_connections)
             task_status.started(listeners[0].socket.getsockname()[1])
-            try:
-                await trio.serve_listeners(gateway.serve, listeners, handler_nursery=connections)
-            finally:
-                gateway.shut_down(connections)
-    finally:
-        for listener in listeners:
-            listener.socket.close()
+            await trio.serve_listeners(gateway.serve, listeners, handler_nursery=connections)
+        finally:
+            gateway.shut_down()
 
 
 async def _listen(config: GatewayConfig) -> list[trio.SocketListener]:
@@ -70,59 +97,64 @@ async def _listen(config: GatewayConfig) -> list[trio.SocketListener]:
 class _Gateway:
     """Everything that the connections share."""
 
-    def __init__(self, service: SessionService, config: GatewayConfig) -> None:
+    def __init__(self, host: Host, config: GatewayConfig, ending: Ending, http: HttpServer) -> None:
         self._config = config
-        self._host = Host(service, config.public())
+        self._host = host
         self._gate = Gate(config.token, config.origins)
         self._connected = 0
-        self._ending = trio.Event()
-        self._scopes: set[trio.CancelScope] = set()
+        self._connections: trio.Nursery | None = None
+        self._ending = ending
+        self._http = http
 
     async def hold_connections(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         """Keep a nursery whose connections are closed in good order rather than cancelled in mid-frame."""
         async with trio.open_nursery() as connections:
-            connections.cancel_scope.shield = True
             task_status.started(connections)
+            await trio.lowlevel.checkpoint_if_cancelled()  # a start that was cut short has nothing to hold
+            connections.cancel_scope.shield = True
+            self._connections = connections
             await self._ending.wait()
 
-    def shut_down(self, connections: trio.Nursery) -> None:
-        """End every connection, within a bound."""
-        connections.cancel_scope.deadline = trio.current_time() + 2 * self._config.close_timeout
-        self._ending.set()
-        for scope in self._scopes:
-            scope.cancel()
+    def shut_down(self) -> None:
+        """End every connection, within a bound; also where the start was cut short."""
+        if self._connections is not None:
+            self._connections.cancel_scope.deadline = trio.current_time() + 2 * self._config.close_timeout
+        self._ending.begin()
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one TCP connection; whatever goes wrong with it stays with it."""
         wire = Wire(stream, self._config.stall_timeout)
         self._connected += 1
         try:
-            await self._guard(wire)
+            await self._guard(wire, stream)
             await wire.linger()
         finally:
             self._connected -= 1
             wire.close()
 
-    async def _guard(self, wire: Wire) -> None:
+    async def _guard(self, wire: Wire, stream: trio.SocketStream) -> None:
         try:
-            await self._serve(wire)
+            await self._serve(wire, _peer(stream))
         except Exception as exc:
             logger.log(logging.DEBUG if _is_clients(exc) else logging.ERROR, "a connection failed", exc_info=exc)
 
-    async def _serve(self, wire: Wire) -> None:
+    async def _serve(self, wire: Wire, peer: Address) -> None:
         try:
-            if (head := await self._open(wire)) is not None:
+            head = await self._open(wire)
+            if head is not None and head.path == PATH:
                 await self._upgrade(wire, head, self._gate.check(head))
+            elif head is not None:
+                await self._http.serve(wire, peer, plain_request(head))
         except RefusedError as exc:
             await wire.send_all(exc.answer())
 
     async def _open(self, wire: Wire) -> Head | None:
-        """Return the request that opens a WebSocket, None where none comes. Raises RefusedError."""
+        """Return the head of the first request, None where none comes. Raises RefusedError."""
         if self._connected > self._config.max_connections:
-            raise RefusedError(503, "too many connections")
+            raise RefusedError(503, "too many connections", RETRY)
         reader = HeadReader()
         scope = trio.move_on_after(self._config.handshake_timeout)
-        with self._ended_by_shutdown(scope), scope:
+        with self._ending.ends(scope), scope:
             while data := await wire.receive_some(RECEIVE_BYTES):
                 if (head := reader.feed(data)) is not None:
                     return head
@@ -136,20 +168,17 @@ class _Gateway:
             )
             socket = await request.accept(subprotocol=subprotocol)
             connection = Connection(socket, wire, self._host, self._config)
-            with self._ended_by_shutdown(connection.serving):
+            with self._ending.ends(connection.serving):
                 await connection.run()
             io.cancel_scope.cancel()
 
-    @contextlib.contextmanager
-    def _ended_by_shutdown(self, scope: trio.CancelScope) -> Iterator[None]:
-        """Have a scope cancelled when the gateway ends."""
-        self._scopes.add(scope)
-        if self._ending.is_set():
-            scope.cancel()
-        try:
-            yield
-        finally:
-            self._scopes.discard(scope)
+
+def _peer(stream: trio.SocketStream) -> Address:
+    """Return a client's address; None for one that has gone already."""
+    with contextlib.suppress(OSError):
+        host, port, *_ = stream.socket.getpeername()
+        return host, port
+    return None
 
 
 def _is_clients(exc: Exception) -> bool:

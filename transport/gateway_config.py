@@ -1,6 +1,6 @@
 """Settings of the gateway; plain values, no I/O."""
 
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -8,6 +8,7 @@ from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, not_negative, positive
 from warren.transport import auth
+from warren.transport.settings import Settings, public_settings
 
 MAX_PORT: Final = 65_535
 
@@ -42,14 +43,17 @@ class GatewayConfig:
         port: 0 picks one.
         token: what clients have to know; None lets in everybody who can connect.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
-        max_message_bytes: a longer message is refused with an error; one of more than four times that closes its
-            connection with code 1009, unread.
+        max_message_bytes: a longer message, or body of a request, is refused with an error; a message of more than four
+            times that closes its connection with code 1009, unread.
         max_in_flight: requests of one connection that may be unanswered.
         max_subscriptions: sessions that one connection may follow.
         max_connections: clients at once; another one gets 503.
+        max_http: those of them that speak HTTP; each takes four file descriptors.
         outbox_events: events that may wait for one client; past it there is a gap.
-        stall_timeout: how long 64 KiB may take to leave before the client is dropped.
-        handshake_timeout: how long a client may take to ask for a WebSocket.
+        stall_timeout: how long 64 KiB may take to leave before the client is dropped, and a request's body to come.
+        handshake_timeout: how long a client may take to send the head of its first request.
+        keep_alive_timeout: how long an HTTP client may take to ask again.
+        heartbeat: how often a stream of events says that it is there, while nothing happens.
         close_timeout: how long a client may take to say goodbye; shutdown takes at most twice as long.
         runtime: the runtime's own settings, for `config/get`; secrets and prompts are not shown.
     """
@@ -62,9 +66,12 @@ class GatewayConfig:
     max_in_flight: int = attrs.field(default=256, validator=positive)
     max_subscriptions: int = attrs.field(default=1_000, validator=positive)
     max_connections: int = attrs.field(default=1_000, validator=positive)
+    max_http: int = attrs.field(default=250, validator=positive)
     outbox_events: int = attrs.field(default=2_000, validator=positive)
     stall_timeout: float = attrs.field(default=30.0, validator=positive)
     handshake_timeout: float = attrs.field(default=5.0, validator=positive)
+    keep_alive_timeout: float = attrs.field(default=15.0, validator=positive)
+    heartbeat: float = attrs.field(default=15.0, validator=positive)
     close_timeout: float = attrs.field(default=2.0, validator=not_negative)
     runtime: Config | None = None
 
@@ -76,20 +83,7 @@ class GatewayConfig:
                 path="$.token",
             )
 
-    def public(self) -> dict[str, Any]:
-        """Return what clients may know of the settings, as plain data."""
+    def public(self) -> Settings:
+        """Return what clients may know of the settings."""
         limits = attrs.asdict(self, filter=attrs.filters.exclude("host", "port", "token", "origins", "runtime"))
-        return {"gateway": limits, **(_public_runtime(self.runtime) if self.runtime is not None else {})}
-
-
-def _public_runtime(config: Config) -> dict[str, Any]:
-    shown = attrs.asdict(config, filter=attrs.filters.include("model", "provider", "max_tokens"))
-    compaction = attrs.asdict(config.compaction) if config.compaction is not None else None
-    limits, retry = attrs.asdict(config.limits), attrs.asdict(config.retry)
-    return {
-        **shown,
-        "stored": config.store is not None,
-        "compaction": compaction,
-        "limits": limits,
-        "retry": retry,
-    }
+        return public_settings(self.runtime, gateway=limits)

@@ -1,45 +1,49 @@
 """The opening handshake as plain data: reads the head of an HTTP request, says who may pass, writes answers. No I/O."""
 
 import base64
-import binascii
+from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Final
 
 import attrs
 import h11
 
+from warren import codec
+from warren.errors import CapacityExceededError, InvalidParamsError, WarrenError
 from warren.transport import auth
 
 PATH: Final = "/ws"
 MAX_HEAD: Final = 16 * 1024
 KEY_BYTES: Final = 16
+VERSIONS: Final = (b"1.0", b"1.1")
+UPGRADING: Final = ("connection", "http2-settings", "upgrade")
 
 
 class RefusedError(Exception):
-    """The request gets an HTTP answer instead of a WebSocket."""
+    """The request gets an HTTP answer that says why it is refused.
 
-    def __init__(self, status: int, text: str, *headers: tuple[str, str]) -> None:
+    Attributes:
+        status: of the answer.
+        error: its body, as every surface shows it.
+        headers: of the answer, besides those of its body.
+    """
+
+    def __init__(self, status: int, text: str, *headers: tuple[str, str], field: str = "$") -> None:
+        """Refuse for what `field` names, as in `$.headers.origin`; with status 503 the server is what lacks."""
         super().__init__(text)
+        full = status == HTTPStatus.SERVICE_UNAVAILABLE
         self.status = status
-        self.text = text
+        self.error: WarrenError = (
+            CapacityExceededError(text, cause="max_connections") if full else InvalidParamsError(text, path=field)
+        )
         self.headers = headers
 
     def answer(self) -> bytes:
         """Return the whole HTTP response; the connection is to be closed after it."""
-        body = f"{self.text}\n".encode()
-        fields = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
+        body = codec.encode(self.error.body())
+        fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         lines = [f"{name}: {value}" for name, value in (*fields, *self.headers, ("Connection", "close"))]
-        return "\r\n".join([f"HTTP/1.1 {self.status} {_REASONS[self.status]}", *lines, "", ""]).encode() + body
-
-
-_REASONS: Final = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    426: "Upgrade Required",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
+        return "\r\n".join([f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *lines, "", ""]).encode() + body
 
 
 @attrs.frozen
@@ -51,12 +55,14 @@ class Head:
         path: without the query.
         headers: names in lower case, values as sent.
         rest: what the client sent after the head.
+        raw: all that the client has sent.
     """
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...]
     rest: bytes
+    raw: bytes
 
     def values(self, name: str) -> list[str]:
         """Return all values of a header that holds a list, in order."""
@@ -73,20 +79,24 @@ class HeadReader:
 
     def __init__(self) -> None:
         self._connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._raw = bytearray()
 
     def feed(self, data: bytes) -> Head | None:
         """Return the head, or None where more is needed. Raises RefusedError where it is not HTTP or too long."""
+        self._raw += data
         try:
             self._connection.receive_data(data)
             event = self._connection.next_event()
         except h11.RemoteProtocolError as exc:
-            status = exc.error_status_hint if exc.error_status_hint in _REASONS else 400
-            raise RefusedError(status, f"not an HTTP request: {exc}") from exc
+            raise RefusedError(exc.error_status_hint, f"not an HTTP request: {exc}") from exc
         if not isinstance(event, h11.Request):
             return None
+        if event.http_version not in VERSIONS:
+            raise RefusedError(505, "only HTTP/1.1 is spoken here")
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
         path = event.target.decode("latin-1").partition("?")[0]
-        return Head(event.method.decode("latin-1"), path, headers, bytes(self._connection.trailing_data[0]))
+        rest = bytes(self._connection.trailing_data[0])
+        return Head(event.method.decode("latin-1"), path, headers, rest, bytes(self._raw))
 
 
 @attrs.frozen
@@ -104,14 +114,11 @@ class Gate:
 
     def check(self, head: Head) -> str | None:
         """Return the subprotocol to answer with (None for none). Raises RefusedError for who may not pass."""
-        _check_target(head)
+        _check_upgrade(head)
         _check_key(head)
-        allowed = (*auth.OWN_ORIGINS, *self.origins)
-        if not all(auth.origin_allowed(origin, allowed) for origin in head.whole("origin")):
-            raise RefusedError(403, "this origin is not on the gateway's allow-list")
+        check_origins(head.whole("origin"), self.origins)
         offered = head.values("sec-websocket-protocol")
-        if self.token is not None and not auth.token_matches(self.token, head.whole("authorization"), offered):
-            raise RefusedError(401, "a valid bearer token is needed", ("WWW-Authenticate", "Bearer"))
+        check_token(self.token, head.whole("authorization"), offered)
         return auth.SUBPROTOCOL if auth.SUBPROTOCOL in offered else None
 
 
@@ -128,9 +135,35 @@ def plain_upgrade(head: Head, subprotocol: str | None) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + head.rest
 
 
-def _check_target(head: Head) -> None:
-    if head.path != PATH:
-        raise RefusedError(404, f"nothing here: the WebSocket is at {PATH}")
+def plain_request(head: Head) -> bytes:
+    """Return a request without its wish for another protocol, and what came after it.
+
+    A client that wishes for one has to do with HTTP/1.1, and with one request for this connection: the next one may
+    have the same wish.
+    """
+    if not head.whole("upgrade"):
+        return head.raw
+    line, _, _ = head.raw.lstrip(b"\r\n").partition(b"\n")
+    kept = [f"{name}: {value}" for name, value in head.headers if name not in UPGRADING]
+    lines = "\r\n".join([*kept, "Connection: close", "", ""])
+    return line.rstrip(b"\r") + b"\r\n" + lines.encode("latin-1") + head.rest
+
+
+def check_origins(origins: Iterable[str], allowed: Iterable[str]) -> None:
+    """Raise RefusedError for a page that is neither of this machine nor on the list."""
+    patterns = (*auth.OWN_ORIGINS, *allowed)
+    if not all(auth.origin_allowed(origin, patterns) for origin in origins):
+        raise RefusedError(403, "this origin is not on the gateway's allow-list", field="$.headers.origin")
+
+
+def check_token(token: str | None, authorization: Iterable[str], subprotocols: Iterable[str] = ()) -> None:
+    """Raise RefusedError for a client that does not know the token, where there is one."""
+    if token is not None and not auth.token_matches(token, authorization, subprotocols):
+        challenge = ("WWW-Authenticate", "Bearer")
+        raise RefusedError(401, "a valid bearer token is needed", challenge, field="$.headers.authorization")
+
+
+def _check_upgrade(head: Head) -> None:
     upgrade = "websocket" in map(str.lower, head.values("upgrade"))
     if head.method != "GET" or not upgrade or "upgrade" not in map(str.lower, head.values("connection")):
         raise RefusedError(426, "this is a WebSocket: upgrade the connection", ("Upgrade", "websocket"))
@@ -142,7 +175,7 @@ def _check_key(head: Head) -> None:
     keys = head.whole("sec-websocket-key")
     try:
         good = len(keys) == 1 and len(base64.b64decode(keys[0], validate=True)) == KEY_BYTES
-    except binascii.Error:
+    except ValueError:
         good = False
     if not good:
         raise RefusedError(400, "Sec-WebSocket-Key must be 16 bytes in base64")

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as plain functions: reads one message, writes results, errors and notifications. No I/O."""
+"""JSON-RPC 2.0 as plain functions: reads one message, writes requests, results, errors and notifications. No I/O."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -37,6 +37,15 @@ class Notification:
 
 
 @attrs.frozen
+class Response:
+    """What answers a request of ours: its `id`, and its `result` and `error` as they came, None where there is none."""
+
+    id: Id
+    result: Any
+    error: Any
+
+
+@attrs.frozen
 class Refusal:
     """A message that is no request: `number` and `error` say why, for a reply under `id`."""
 
@@ -45,11 +54,12 @@ class Refusal:
     error: WarrenError
 
 
-def read(raw: str | bytes) -> Request | Notification | Refusal:
+def read(raw: str | bytes) -> Request | Notification | Response | Refusal:
     """Return what one message says; never raises. `bytes` stand for UTF-8 text.
 
     Members that JSON-RPC does not know are refused, as are batches and null ids: a reply to them could not be told
-    apart from the reply to a message that was not understood.
+    apart from the reply to a message that was not understood. A response is never refused: that would be a reply to a
+    reply.
     """
     try:
         data = codec.parse(raw)
@@ -60,6 +70,11 @@ def read(raw: str | bytes) -> Request | Notification | Refusal:
     if not isinstance(data, dict):
         return _refusal(None, "$: a request must be an object", "$")
     return _read_object(data)
+
+
+def request(request_id: Id, method: str, params: object) -> bytes:
+    """Return a request of ours; `params` is an object as plain data or a domain object."""
+    return codec.encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
 
 def result(request_id: Id, value: object) -> bytes:
@@ -100,8 +115,10 @@ def shorten(text: str) -> str:
     return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
 
 
-def _read_object(data: Mapping[str, Any]) -> Request | Notification | Refusal:
+def _read_object(data: Mapping[str, Any]) -> Request | Notification | Response | Refusal:
     request_id = data.get("id")
+    if "method" not in data and ("result" in data or "error" in data):
+        return Response(request_id if _is_id(request_id) else None, data.get("result"), data.get("error"))
     if "id" in data and not _is_id(request_id):
         return _refusal(None, "$.id: must be a string or a number", "$.id")
     if data.get("jsonrpc") != "2.0":

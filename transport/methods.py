@@ -1,24 +1,62 @@
 """The one table of methods: name, parameters, handler, a line of documentation. Every surface calls these."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import attrs
 
 from warren import codec
-from warren.budget import Budget
-from warren.compaction_config import CompactionConfig
-from warren.fields import FieldValueError, fits, not_negative, positive
-from warren.memory import MAX_HITS
+from warren.errors import InvalidParamsError
+from warren.peers import PeerMessage
 from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent, SessionService
+from warren.tools import Tool, ToolSpec
+from warren.transport.params import (
+    ApproveTool,
+    CompactSession,
+    CreateSession,
+    ForkSession,
+    Initialize,
+    InjectContext,
+    LabelSession,
+    ListSessions,
+    NoParams,
+    ReadHistory,
+    RegisterTools,
+    SearchMemory,
+    SendToPeer,
+    SessionParams,
+    StartTurn,
+    Subscribe,
+    WithdrawInput,
+)
+from warren.transport.results import (
+    Archived,
+    Decided,
+    Deleted,
+    Greeting,
+    Injected,
+    Inputs,
+    Interrupted,
+    MemoryHits,
+    Nothing,
+    Peers,
+    Registered,
+    Sent,
+    ServerInfo,
+    Subscribed,
+    Unsubscribed,
+    Withdrawn,
+)
+from warren.transport.settings import Settings
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
 PROTOCOL: Final = "2.0"
-MAX_PAGE: Final = 1_000
+Capability = Literal["session-store", "session-compaction", "memory-store"]
 
 P = TypeVar("P")
+R = TypeVar("R")
 
 
 class Caller(Protocol):
@@ -42,6 +80,18 @@ class Caller(Protocol):
         """Stop it; return whether there was a subscription. Events of the caller's own turns go on."""
         ...
 
+    def tools(self) -> Sequence[Tool]:
+        """Return the tools that the caller runs itself: they are offered in the turns it starts."""
+        return ()
+
+    def register(self, tools: Sequence[ToolSpec]) -> None:
+        """Take tools that the caller runs itself; one of a name that is known replaces it.
+
+        Raises InvalidParamsError where the caller cannot be asked to run any.
+        """
+        if tools:
+            raise InvalidParamsError("$.tools: this surface cannot ask its clients to run tools", path="$.tools")
+
 
 @attrs.frozen
 class Host:
@@ -49,29 +99,34 @@ class Host:
 
     Attributes:
         service: the runtime.
-        settings: what `config/get` shows, plain data without secrets.
+        settings: what `config/get` shows.
     """
 
     service: SessionService
-    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    settings: Settings = attrs.field(factory=Settings)
 
 
 @attrs.frozen
-class Method(Generic[P]):
+class Method(Generic[P, R]):
     """One row of the table.
 
     Attributes:
         name: what clients call.
         params: the class of its parameters.
-        handler: does it; what it returns is shown as `codec.to_data` has it.
+        result: the class of its result, which `codec.to_data` shows.
+        handler: does it.
         doc: one line for people.
+        capability: what has to be on for all of it to work; None for what works everywhere. Without it the error is
+            that of the capability, at once or for a session that is not in memory.
         urgent: whether it is let through where other calls are refused for being too many.
     """
 
     name: str
     params: type[P]
-    handler: Callable[[Host, Caller, P], Awaitable[object]]
+    result: type[R]
+    handler: Callable[[Host, Caller, P], Awaitable[R]]
     doc: str
+    capability: Capability | None = None
     urgent: bool = False
 
     def decode(self, params: object) -> P:
@@ -83,123 +138,20 @@ class Method(Generic[P]):
         return codec.to_data(await self.handler(host, caller, params))
 
 
-def _page(_instance: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
-    if not 1 <= value <= MAX_PAGE:
-        raise FieldValueError(attribute.name, f"must be from 1 to {MAX_PAGE}")
+async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> Greeting:
+    server = ServerInfo("warren", metadata.version("warren"))
+    return Greeting(server, PROTOCOL, tuple(METHODS), host.service.capabilities())
 
 
-def _hits(_instance: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
-    if not 1 <= value <= MAX_HITS:
-        raise FieldValueError(attribute.name, f"must be from 1 to {MAX_HITS}")
-
-
-@attrs.frozen
-class NoParams:
-    """Of a method that takes none."""
-
-
-@attrs.frozen
-class Initialize:
-    """Of `initialize`: `client_info` is what the client says of itself, `{name, version, …}`."""
-
-    client_info: Mapping[str, Any] | None = None
-
-
-@attrs.frozen
-class SessionParams:
-    """Of a method that names one session."""
-
-    session_id: str
-
-
-@attrs.frozen
-class CreateSession:
-    """Of `session/create`: `prompt` may be null, which creates the session without a turn; the rest has defaults."""
-
-    prompt: str | None
-    model: str | None = None
-    provider: str | None = None
-    system_prompt: str | None = None
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
-    labels: Mapping[str, str] | None = None
-    budget: Budget | None = None
-    compaction: CompactionConfig | None = None
-    tools: tuple[str, ...] | None = None
-
-
-@attrs.frozen
-class ListSessions:
-    """Of `session/list`: a page of `limit` rows from `offset` on, of sessions that carry all of `labels`."""
-
-    offset: int = attrs.field(default=0, validator=[not_negative, fits])
-    limit: int = attrs.field(default=50, validator=_page)
-    labels: Mapping[str, str] | None = None
-    include_archived: bool = False
-
-
-@attrs.frozen
-class ReadHistory:
-    """Of `session/history`: `limit` messages from `offset` on, oldest first."""
-
-    session_id: str
-    offset: int = attrs.field(default=0, validator=[not_negative, fits])
-    limit: int = attrs.field(default=100, validator=_page)
-
-
-@attrs.frozen
-class CompactSession:
-    """Of `session/compact`: `instructions` tell the model what the summary has to mind."""
-
-    session_id: str
-    instructions: str | None = None
-
-
-@attrs.frozen
-class Subscribe:
-    """Of `session/subscribe`: from the next event on, or from the log after `after_seq` (0: everything)."""
-
-    session_id: str
-    after_seq: int | None = attrs.field(default=None, validator=[not_negative, fits])
-
-
-@attrs.frozen
-class StartTurn:
-    """Of `turn/start`: the options hold for this turn alone."""
-
-    session_id: str
-    prompt: str
-    model: str | None = None
-    provider: str | None = None
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
-    budget: Budget | None = None
-
-
-@attrs.frozen
-class SearchMemory:
-    """Of `memory/search`: the best `limit` hits of one session, or of all where `scope` is `project`."""
-
-    query: str
-    session_id: str | None = None
-    scope: Literal["session", "project"] = "session"
-    limit: int = attrs.field(default=5, validator=_hits)
-
-
-async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> object:
-    return {
-        "server_info": {"name": "warren", "version": metadata.version("warren")},
-        "protocol": PROTOCOL,
-        "methods": list(METHODS),
-        "capabilities": host.service.capabilities(),
-    }
-
-
-async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> object:
-    return {}
+async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothing:
+    return Nothing()
 
 
 async def _create(host: Host, caller: Caller, params: CreateSession) -> TurnResult:
-    options = attrs.asdict(params, recurse=False)
-    return await caller.stream(None, lambda on_event: host.service.create_session(**options, on_event=on_event))
+    options, tools = attrs.asdict(params, recurse=False), caller.tools()
+    return await caller.stream(
+        None, lambda on_event: host.service.create_session(**options, extra_tools=tools, on_event=on_event)
+    )
 
 
 async def _resume(host: Host, _caller: Caller, params: SessionParams) -> SessionView:
@@ -218,50 +170,87 @@ async def _history(host: Host, _caller: Caller, params: ReadHistory) -> HistoryP
     return await host.service.history(params.session_id, offset=params.offset, limit=params.limit)
 
 
-async def _archive(host: Host, _caller: Caller, params: SessionParams) -> object:
+async def _archive(host: Host, _caller: Caller, params: SessionParams) -> Archived:
     await host.service.archive(params.session_id)
-    return {"archived": True}
+    return Archived(archived=True)
 
 
-async def _delete(host: Host, _caller: Caller, params: SessionParams) -> object:
+async def _delete(host: Host, _caller: Caller, params: SessionParams) -> Deleted:
     await host.service.delete(params.session_id)
-    return {"deleted": True}
+    return Deleted(deleted=True)
 
 
 async def _compact(host: Host, _caller: Caller, params: CompactSession) -> CompactionEntry:
     return await host.service.compact(params.session_id, instructions=params.instructions)
 
 
-async def _subscribe(_host: Host, caller: Caller, params: Subscribe) -> object:
+async def _fork(host: Host, _caller: Caller, params: ForkSession) -> SessionView:
+    return await host.service.fork(params.session_id, at=params.at, labels=params.labels)
+
+
+async def _label(host: Host, _caller: Caller, params: LabelSession) -> SessionView:
+    return await host.service.label(params.session_id, params.labels)
+
+
+async def _subscribe(_host: Host, caller: Caller, params: Subscribe) -> Subscribed:
     await caller.subscribe(params.session_id, params.after_seq)
-    return {"subscribed": True}
+    return Subscribed(subscribed=True)
 
 
-async def _unsubscribe(_host: Host, caller: Caller, params: SessionParams) -> object:
-    return {"unsubscribed": caller.unsubscribe(params.session_id)}
+async def _unsubscribe(_host: Host, caller: Caller, params: SessionParams) -> Unsubscribed:
+    return Unsubscribed(caller.unsubscribe(params.session_id))
 
 
 async def _start_turn(host: Host, caller: Caller, params: StartTurn) -> TurnResult:
-    options = attrs.asdict(params, recurse=False)
+    options, tools = attrs.asdict(params, recurse=False), caller.tools()
     return await caller.stream(
-        params.session_id, lambda on_event: host.service.start_turn(**options, on_event=on_event)
+        params.session_id, lambda on_event: host.service.start_turn(**options, extra_tools=tools, on_event=on_event)
     )
 
 
-async def _interrupt(host: Host, _caller: Caller, params: SessionParams) -> object:
+async def _interrupt(host: Host, _caller: Caller, params: SessionParams) -> Interrupted:
     await host.service.interrupt(params.session_id)
-    return {"interrupted": True}
+    return Interrupted(interrupted=True)
 
 
-async def _search(host: Host, _caller: Caller, params: SearchMemory) -> object:
-    return {"hits": await host.service.search_memory(**attrs.asdict(params))}
+async def _approve(host: Host, _caller: Caller, params: ApproveTool) -> Decided:
+    allow = params.decision == "allow"
+    await host.service.approve_tool(params.session_id, params.call_id, allow=allow, reason=params.reason)
+    return Decided(decided=True)
+
+
+async def _inject(host: Host, _caller: Caller, params: InjectContext) -> Injected:
+    await host.service.inject_context(**attrs.asdict(params))
+    return Injected(injected=True)
+
+
+async def _inputs(host: Host, _caller: Caller, params: SessionParams) -> Inputs:
+    return Inputs(await host.service.inputs(params.session_id))
+
+
+async def _withdraw(host: Host, _caller: Caller, params: WithdrawInput) -> Withdrawn:
+    await host.service.withdraw(params.session_id, params.input_id)
+    return Withdrawn(withdrawn=True)
+
+
+async def _send(host: Host, _caller: Caller, params: SendToPeer) -> Sent:
+    message = PeerMessage(params.kind, params.body, params.request_id, params.status, params.params)
+    return Sent(await host.service.send_message(params.session_id, params.to, message))
+
+
+async def _peers(host: Host, _caller: Caller, params: SessionParams) -> Peers:
+    return Peers(await host.service.peers(params.session_id))
+
+
+async def _search(host: Host, _caller: Caller, params: SearchMemory) -> MemoryHits:
+    return MemoryHits(await host.service.search_memory(**attrs.asdict(params)))
 
 
 async def _capabilities(host: Host, _caller: Caller, _params: NoParams) -> Capabilities:
     return host.service.capabilities()
 
 
-async def _config(host: Host, _caller: Caller, _params: NoParams) -> object:
+async def _config(host: Host, _caller: Caller, _params: NoParams) -> Settings:
     return host.settings
 
 
@@ -269,26 +258,111 @@ async def _health(host: Host, _caller: Caller, _params: NoParams) -> Health:
     return host.service.health()
 
 
-_TABLE: Final[tuple[Method[Any], ...]] = (
-    Method("initialize", Initialize, _initialize, "Say hello; the answer names the server and what it can do."),
-    Method("initialized", NoParams, _initialized, "Notification that the client is ready; nothing depends on it."),
-    Method("session/create", CreateSession, _create, "Create a session and run its first turn, if there is a prompt."),
-    Method("session/resume", SessionParams, _resume, "Load a stored session without running a turn."),
-    Method("session/read", SessionParams, _read, "Show a session as of its last finished turn."),
-    Method("session/list", ListSessions, _list, "List sessions, the one changed last first."),
-    Method("session/history", ReadHistory, _history, "Show messages of finished turns, oldest first."),
-    Method("session/archive", SessionParams, _archive, "Retire a session; a running turn ends first."),
-    Method("session/delete", SessionParams, _delete, "Remove a session and all that it stored."),
-    Method("session/compact", CompactSession, _compact, "Summarise what the model sees of a session, now."),
-    Method("session/subscribe", Subscribe, _subscribe, "Get a session's events; again to go on from another place."),
-    Method("session/unsubscribe", SessionParams, _unsubscribe, "Stop a subscription."),
-    Method("turn/start", StartTurn, _start_turn, "Run a turn; the answer comes after its last event."),
-    Method("turn/interrupt", SessionParams, _interrupt, "End the running turn; the answer comes when it ended.", True),
-    Method("memory/search", SearchMemory, _search, "Find what was said before; one session, or the whole project."),
-    Method("capabilities/get", NoParams, _capabilities, "Tell which optional capabilities are on."),
-    Method("config/get", NoParams, _config, "Show the settings that are no secrets."),
-    Method("health", NoParams, _health, "Tell how the runtime does."),
+async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:
+    caller.register(params.tools)
+    return Registered(len(params.tools))
+
+
+_STORE: Final = "session-store"
+_TABLE: Final[tuple[Method[Any, Any], ...]] = (
+    Method(
+        "initialize", Initialize, Greeting, _initialize, "Say hello; the answer names the server and what it can do."
+    ),
+    Method(
+        "initialized", NoParams, Nothing, _initialized, "Notification that the client is ready; nothing depends on it."
+    ),
+    Method(
+        "session/create",
+        CreateSession,
+        TurnResult,
+        _create,
+        "Create a session and run its first turn, if there is a prompt.",
+    ),
+    Method(
+        "session/resume", SessionParams, SessionView, _resume, "Load a stored session without running a turn.", _STORE
+    ),
+    Method("session/read", SessionParams, SessionView, _read, "Show a session as of its last finished turn."),
+    Method("session/list", ListSessions, SessionPage, _list, "List sessions, the one changed last first."),
+    Method("session/history", ReadHistory, HistoryPage, _history, "Show messages of finished turns, oldest first."),
+    Method("session/archive", SessionParams, Archived, _archive, "Retire a session; a running turn ends first."),
+    Method("session/delete", SessionParams, Deleted, _delete, "Remove a session and all that it stored.", _STORE),
+    Method(
+        "session/compact",
+        CompactSession,
+        CompactionEntry,
+        _compact,
+        "Summarise what the model sees of a session, now.",
+        "session-compaction",
+    ),
+    Method(
+        "session/fork",
+        ForkSession,
+        SessionView,
+        _fork,
+        "Make a session of the beginning of another one; nothing is run again.",
+    ),
+    Method("session/label", LabelSession, SessionView, _label, "Set labels of a session, or take them away."),
+    Method(
+        "session/inject_context",
+        InjectContext,
+        Injected,
+        _inject,
+        "Tell a session's model something that nobody said; it begins no turn.",
+    ),
+    Method("session/inputs", SessionParams, Inputs, _inputs, "Show what waits to be said to a session, in order."),
+    Method(
+        "session/withdraw",
+        WithdrawInput,
+        Withdrawn,
+        _withdraw,
+        "Take back what waits; a turn that has taken it is not touched.",
+    ),
+    Method(
+        "session/subscribe",
+        Subscribe,
+        Subscribed,
+        _subscribe,
+        "Get a session's events; again to go on from another place.",
+    ),
+    Method("session/unsubscribe", SessionParams, Unsubscribed, _unsubscribe, "Stop a subscription."),
+    Method("turn/start", StartTurn, TurnResult, _start_turn, "Run a turn; the answer comes after its last event."),
+    Method(
+        "turn/interrupt",
+        SessionParams,
+        Interrupted,
+        _interrupt,
+        "End the running turn; the answer comes when it ended.",
+        urgent=True,
+    ),
+    Method(
+        "tool/approve",
+        ApproveTool,
+        Decided,
+        _approve,
+        "Let a tool call that waits for it run, or refuse it.",
+        urgent=True,
+    ),
+    Method("peer/send", SendToPeer, Sent, _send, "Say something to another session, in a session's name."),
+    Method("peer/list", SessionParams, Peers, _peers, "Show whom a session trusts, and whom of them it can reach."),
+    Method(
+        "tools/register",
+        RegisterTools,
+        Registered,
+        _register,
+        "Offer tools that the client runs itself, in the turns it starts from now on.",
+    ),
+    Method(
+        "memory/search",
+        SearchMemory,
+        MemoryHits,
+        _search,
+        "Find what was said before; one session, or the whole project.",
+        "memory-store",
+    ),
+    Method("capabilities/get", NoParams, Capabilities, _capabilities, "Tell which optional capabilities are on."),
+    Method("config/get", NoParams, Settings, _config, "Show the settings that are no secrets."),
+    Method("health", NoParams, Health, _health, "Tell how the runtime does."),
 )
 
-METHODS: Final[Mapping[str, Method[Any]]] = {method.name: method for method in _TABLE}
+METHODS: Final[Mapping[str, Method[Any, Any]]] = {method.name: method for method in _TABLE}
 """Every method by its name, in the order of the documentation."""

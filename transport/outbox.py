@@ -14,6 +14,16 @@ PRESSURE: Final = 4
 MERGED_TEXT: Final = 16 * 1024
 
 
+@attrs.frozen
+class Over:
+    """The place in the queue where a subscription has ended by itself."""
+
+    session_id: str
+
+
+Item = Envelope | bytes | Over
+
+
 @attrs.define
 class _Gap:
     """The place in the queue where events of a session found no room."""
@@ -43,7 +53,7 @@ class Outbox:
 
     capacity: int
     notify: Callable[[], None] = lambda: None
-    _items: deque[Envelope | bytes | _Gap] = attrs.field(factory=deque, init=False)
+    _items: deque[Item | _Gap] = attrs.field(factory=deque, init=False)
     _gaps: dict[str, _Gap] = attrs.field(factory=dict, init=False)
     _events: int = attrs.field(default=0, init=False)
     _full: bool = attrs.field(default=False, init=False)
@@ -70,13 +80,13 @@ class Outbox:
             self._items.append(envelope)
         self.notify()
 
-    def reply(self, frame: bytes) -> None:
-        """Add a reply, ready to send: it leaves after everything that was added before it."""
+    def reply(self, frame: bytes | Over) -> None:
+        """Add a reply, ready to send, or the word of an end: it leaves after everything that was added before it."""
         if not self._closed:
             self._items.append(frame)
             self.notify()
 
-    def take(self) -> list[Envelope | bytes]:
+    def take(self) -> list[Item]:
         """Return everything that waits, in order, and forget it; where much waits, adjacent deltas come as one.
 
         Merging may move a delta before events of other sessions and before replies to other requests, never before
@@ -96,7 +106,7 @@ class Outbox:
         """Merge what can be merged; it is worth the while of doing it again only where that halves the queue."""
         kept = _merged([item for item in self._items if not isinstance(item, _Gap)])
         self._items = deque(kept)
-        self._events = sum(not isinstance(item, bytes) for item in kept)
+        self._events = sum(isinstance(item, Envelope) for item in kept)
         self._full = self._events > self.capacity // 2
 
     def _drop(self, envelope: Envelope) -> None:
@@ -114,11 +124,11 @@ class Outbox:
         self._full = False
 
 
-def _merged(items: list[Envelope | bytes]) -> list[Envelope | bytes]:
-    merged: list[Envelope | bytes] = []
+def _merged(items: list[Item]) -> list[Item]:
+    merged: list[Item] = []
     newest: dict[str, tuple[int, Envelope]] = {}
     for item in items:
-        if isinstance(item, bytes):
+        if not isinstance(item, Envelope):
             merged.append(item)
             continue
         index, before = newest.get(item.session_id, (-1, None))

@@ -1,15 +1,22 @@
 """One JSON-RPC client, whatever carries its messages: requests run side by side, replies follow their events."""
 
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import attrs
 import trio
 
 from warren.errors import CapacityExceededError, WarrenError
+from warren.service import OnEvent
+from warren.tools import Tool, ToolSpec
 from warren.transport import jsonrpc
-from warren.transport.methods import METHODS, Caller, Host, Method
+from warren.transport.client_tools import ClientTools
+from warren.transport.dialect import Dialect
+from warren.transport.feeds import Feeds
+from warren.transport.methods import Caller, Host, Method
 from warren.transport.outbox import Outbox
+from warren.views import TurnResult
 
 RESERVE: Final = 2
 
@@ -17,35 +24,73 @@ logger: Final = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
-class Peer:
+class Peer(Caller):
     """Answers one client's messages into its outbox.
 
     Attributes:
         host: what the methods act on.
-        caller: where the client's events go.
+        dialect: which methods there are, and how events look.
+        feeds: the client's events.
         outbox: takes the replies. Put no more messages in while as many replies wait as may run.
         tasks: where the requests run; cancelling it gives them up, not the turns they started.
         max_in_flight: requests that may run at once; `urgent` methods are let through up to twice as many.
     """
 
     host: Host
-    caller: Caller
+    dialect: Dialect
+    feeds: Feeds
     outbox: Outbox
     tasks: trio.Nursery
     max_in_flight: int
+    _client_tools: ClientTools = attrs.field(init=False)
     _running: int = attrs.field(default=0, init=False)
+    _ended: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._client_tools = ClientTools(self.outbox.reply)
 
     def receive(self, raw: str | bytes) -> None:
         """Take one message. Never waits and never raises: whatever is wrong with it is answered."""
         message = jsonrpc.read(raw)
         if isinstance(message, jsonrpc.Refusal):
             self.outbox.reply(jsonrpc.error(message.id, message.error, message.number))
-        elif (method := METHODS.get(message.method)) is not None:
+        elif isinstance(message, jsonrpc.Response):
+            self._client_tools.answer(message)
+        elif (method := self.dialect.methods.get(message.method)) is not None:
             self._start(method, message)
         else:
             self._reply(message, jsonrpc.unknown_method(_id_of(message), message.method))
 
-    def _start(self, method: Method[Any], message: jsonrpc.Request | jsonrpc.Notification) -> None:
+    def hang_up(self) -> None:
+        """Take note that the client says nothing more: the calls of its tools end with an error."""
+        self._client_tools.close()
+
+    async def settle(self) -> None:
+        """Return once no request runs."""
+        while self._running:
+            await self._ended.park()
+
+    async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
+        """See Caller."""
+        return await self.feeds.stream(session_id, run)
+
+    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+        """See Caller."""
+        await self.feeds.subscribe(session_id, after_seq)
+
+    def unsubscribe(self, session_id: str) -> bool:
+        """See Caller."""
+        return self.feeds.unsubscribe(session_id)
+
+    def tools(self) -> Sequence[Tool]:
+        """See Caller."""
+        return self._client_tools.offered()
+
+    def register(self, tools: Sequence[ToolSpec]) -> None:
+        """See Caller."""
+        self._client_tools.register(tools)
+
+    def _start(self, method: Method[Any, Any], message: jsonrpc.Request | jsonrpc.Notification) -> None:
         try:
             params = method.decode(message.params)
             self._check_room(method)
@@ -55,30 +100,33 @@ class Peer:
             self._running += 1
             self.tasks.start_soon(self._run, method, params, message, name=method.name)
 
-    def _check_room(self, method: Method[Any]) -> None:
+    def _check_room(self, method: Method[Any, Any]) -> None:
         if self._running >= self.max_in_flight * (RESERVE if method.urgent else 1):
             raise CapacityExceededError(
                 f"{self._running} requests of this connection are not answered yet: that is its limit",
                 cause="max_in_flight",
             )
 
-    async def _run(self, method: Method[Any], params: object, message: jsonrpc.Request | jsonrpc.Notification) -> None:
+    async def _run(
+        self, method: Method[Any, Any], params: object, message: jsonrpc.Request | jsonrpc.Notification
+    ) -> None:
         try:
             frame = await self._answer(method, params, _id_of(message))
             self._reply(message, frame)
         finally:
             self._running -= 1
+            self._ended.unpark_all()
 
-    async def _answer(self, method: Method[Any], params: object, request_id: jsonrpc.Id) -> bytes:
+    async def _answer(self, method: Method[Any, Any], params: object, request_id: jsonrpc.Id) -> bytes:
         try:
             return await self._try(method, params, request_id)
         except Exception:
             logger.exception("%s failed", method.name)
             return jsonrpc.internal_error(request_id)
 
-    async def _try(self, method: Method[Any], params: object, request_id: jsonrpc.Id) -> bytes:
+    async def _try(self, method: Method[Any, Any], params: object, request_id: jsonrpc.Id) -> bytes:
         try:
-            return jsonrpc.result(request_id, await method.call(self.host, self.caller, params))
+            return jsonrpc.result(request_id, await method.call(self.host, self, params))
         except WarrenError as exc:
             return jsonrpc.error(request_id, exc)
 

@@ -1,17 +1,35 @@
 """What a process that only hosts sessions sets for itself; a library must not do it to the program it is part of."""
 
 import gc
+import resource
+import sys
 from typing import Final
 
 YOUNG: Final = 50_000
 """Objects made between two looks for garbage: a thousand turns at once make many, and soon drop them."""
+FILES: Final = 8192
+"""Files that may be open: each client has one or, over HTTP, four, and the store must never lack one."""
 
 
-def tune_gc() -> None:
-    """Let Python look for cyclic garbage less often, and never again among what start-up has made.
+SWITCH: Final = 0.0005
+"""Seconds after which a thread that works in Python lets the event loop go on."""
 
-    Measured with 1,000 sessions at once: a quarter less CPU time. Costs some megabytes.
+
+def tune() -> None:
+    """Let Python look for cyclic garbage less often, never again among what start-up has made, and let threads share.
+
+    Measured with 1,000 sessions at once: a quarter less CPU time, for some megabytes. Measured with searches of the
+    memory: the event loop is late by a third of what it was, and turns are as fast as before.
     """
+    sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 100)
+
+
+def allow_files() -> None:
+    """Let the process open as many files as many clients need, where the system allows it so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

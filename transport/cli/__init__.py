@@ -1,4 +1,4 @@
-"""The command line: `warren run`, `chat`, `resume`, `compact`, `sessions …`, `memory …`, `serve`, `models`."""
+"""The command line: `warren run`, `chat`, `resume`, `compact`, `sessions …`, `memory …`, `serve`, `rpc`, `models`."""
 
 import sys
 from importlib.util import find_spec

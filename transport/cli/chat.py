@@ -9,6 +9,7 @@ import trio
 
 from warren.errors import InvalidParamsError, WarrenError
 from warren.service import SessionService
+from warren.transport.cli.asking import Asker
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.lines import EditedLines, Lines, open_lines
 from warren.transport.cli.options import Options
@@ -47,7 +48,9 @@ def chat(options: Options, name: str | None) -> int:
             session_id = await resolve(service, name) if name is not None else None
             if session_id is not None:
                 await service.resume(session_id)
-            talk = Chat(service, options, screen_of(options, service), session_id)
+            screen = screen_of(options, service)
+            asker = Asker.of(screen.streams, approve_all=options.approve_all)
+            talk = Chat(service, options, screen, session_id, asker)
             with open_lines() as lines:
                 if isinstance(lines, EditedLines):
                     greet(options, talk.screen.streams)
@@ -64,6 +67,7 @@ class Chat:
 
     Attributes:
         session_id: the session; None until the first turn.
+        asker: decides on calls that wait for the user's word; None refuses them.
         exit_code: that of the first turn that failed.
     """
 
@@ -71,6 +75,7 @@ class Chat:
     options: Options
     screen: Screen
     session_id: str | None = None
+    asker: Asker | None = None
     exit_code: int = 0
 
     async def follow(self, lines: Lines) -> None:
@@ -90,7 +95,7 @@ class Chat:
                 self._failed(exc)
 
     async def _say(self, prompt: str) -> None:
-        result = await take_turn(self.service, self._begin(prompt), self.screen)
+        result = await take_turn(self.service, self._begin(prompt), self.screen, self.asker)
         self.session_id = result.session_id
 
     def _begin(self, prompt: str) -> Begin:

@@ -53,13 +53,15 @@ def innermost(failure: BaseException) -> BaseException:
 
 
 def show_error(error: WarrenError, mode: Mode, streams: Streams) -> None:
-    """Write an error to stderr: its body as JSON, or a line with its code."""
+    """Write an error to stderr: its body as JSON, or a line with its code, and below it what may help."""
     if mode.json:
         _write_body(error.body() | {"message": _canonical(error) or error.message}, streams)
         return
     suffix = f" (session {error.session_id})" if error.session_id and error.session_id not in error.message else ""
     message = error.message.removeprefix("$.")  # the path is there for programs
     streams.note(_canonical(error) or f"Error: {message}{suffix} [{error.code}]", "red")
+    if "hint" in error.details:
+        streams.note(error.details["hint"], "dim")
 
 
 def _canonical(error: WarrenError) -> str | None:
@@ -76,8 +78,9 @@ def _canonical(error: WarrenError) -> str | None:
 
 def _show_usage(error: click.ClickException, mode: Mode, streams: Streams) -> int:
     if mode.json:
-        name = getattr(getattr(error, "param", None), "name", None) or getattr(error, "option_name", None)
-        details = {"details": {"path": name}} if name else {}
+        name = getattr(getattr(error, "param", None), "name", None)
+        path = f"$.{name}" if name else getattr(error, "option_name", None)
+        details = {"details": {"path": path}} if path else {}
         body = {"code": ErrorCode.INVALID_PARAMS.value, "message": error.format_message(), "retryable": False}
         _write_body(body | details, streams)
     else:

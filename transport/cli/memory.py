@@ -1,20 +1,22 @@
 """`warren memory …`: what is remembered, searched, counted, indexed anew and added to."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from warren import codec
-from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
-from warren.memory import MemoryConfig, MemoryHit, MemoryStats, Progress
+from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
+from warren.memory import MemoryConfig, MemoryHit, MemoryStats
+from warren.transport.cli.failures import MEMORY_DISABLED
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.lines import PipedLines
 from warren.transport.cli.memory_lines import Defaults, Line, Told, Wanted, read_lines
 from warren.transport.cli.options import Options
+from warren.transport.cli.progress import bar
 from warren.transport.cli.runtime import execute, holds_memory, holds_store, memory_of, open_service, store_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
@@ -28,7 +30,13 @@ AT_ONCE: Final = 256
 
 
 def search(options: Options, query: str, asked: Defaults) -> None:
-    """Run `warren memory search QUERY`. Raises SessionNotFoundError, and StoreError where there is no memory."""
+    """Run `warren memory search QUERY`.
+
+    Raises InvalidParamsError for a query without words, SessionNotFoundError, and MemoryDisabledError
+    where there is no memory.
+    """
+    if not query.strip():
+        raise InvalidParamsError("$.query: must not be empty", path="$.query")
     config = _config(options)
 
     async def work() -> list[MemoryHit]:
@@ -55,7 +63,7 @@ def search_batch(options: Options, asked: Defaults) -> None:
 
 
 def show_stats(options: Options) -> None:
-    """Run `warren memory stats`. Raises StoreError where there is no memory."""
+    """Run `warren memory stats`. Raises MemoryDisabledError where there is no memory."""
     config = _config(options)
 
     async def work() -> MemoryStats:
@@ -68,12 +76,12 @@ def show_stats(options: Options) -> None:
 
 
 def rebuild(options: Options) -> None:
-    """Run `warren memory rebuild`, with a bar on a terminal. Raises StoreError where there is no memory."""
+    """Run `warren memory rebuild`, with a bar on a terminal. Raises MemoryDisabledError where there is no memory."""
     config = _config(options)
 
     async def work() -> MemoryStats:
         async with _open(config) as store:
-            with _bar(Streams()) as progress:
+            with bar(Streams(), "indexing") as progress:
                 await store.rebuild(progress)
             return await store.stats()
 
@@ -91,7 +99,7 @@ def add(options: Options) -> None:
         async with _open(config) as store:
             adding = Adding(store)
             await adding.take_all()
-            with _bar(Streams()) as progress:
+            with bar(Streams(), "indexing") as progress:
                 await store.catch_up(progress)
             return adding
 
@@ -156,15 +164,17 @@ class Adding:
 
 
 def _config(options: Options, *, needed: bool = True) -> MemoryConfig:
-    """Return the settings of the store's memory. Raises as `memory_of`, and StoreError where a needed one is not there.
+    """Return the settings of the store's memory.
 
-    Raises PersistenceDisabledError where there is to be no store.
+    Raises MemoryDisabledError as `memory_of`, and where a needed one was never begun: the sessions of this store run
+    without the capability. Raises PersistenceDisabledError where there is to be no store.
     """
     memory_of(options, None)  # without its extra nothing else matters
     store = store_of(options, needed=True)
     config = memory_of(options, store)
     if needed and store is not None and not holds_memory(store.path):
-        raise StoreError(f"there is no memory at {config.path}", cause="missing", retryable=False)
+        hint = f"there is no memory at {config.path}: --memory, or memory = true in the configuration file, begins one"
+        raise MemoryDisabledError(MEMORY_DISABLED, details={"hint": hint})
     return config
 
 
@@ -172,7 +182,7 @@ def _config(options: Options, *, needed: bool = True) -> MemoryConfig:
 async def _open(config: MemoryConfig) -> "AsyncIterator[MemoryStore]":
     from warren.storage.memory import MemoryStore  # noqa: PLC0415 - it has an extra of its own
 
-    async with open_embedder(config.embedder, os.environ) as embedder:
+    async with open_embedder(config.embedder, os.environ, memory=config.path) as embedder:
         store = await MemoryStore.open(config, embedder)
         try:
             yield store
@@ -200,20 +210,6 @@ async def _find(store: "MemoryStore", line: Line[Wanted], defaults: Defaults) ->
     with line.named():
         within = line.value.within(defaults)
     return await store.search(line.value.query, limit=line.value.limit or defaults.limit, session_id=within)
-
-
-@contextmanager
-def _bar(streams: Streams) -> Iterator[Progress | None]:
-    """Show how far something is, on a terminal; drawn by a thread of its own, so that nothing waits for it."""
-    if not streams.err.isatty():
-        yield None
-        return
-    from rich.console import Console  # noqa: PLC0415 - only a terminal needs rich
-    from rich.progress import Progress as Bar  # noqa: PLC0415 - the same
-
-    with Bar(console=Console(file=streams.err)) as bar:
-        task = bar.add_task("indexing", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _show_hits(streams: Streams, hits: list[MemoryHit]) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 import click
 
 from warren.memory import MAX_HITS
-from warren.transport.cli.options import embedder_option, gather, output_options, store_options, text_of
+from warren.transport.cli.help import examples
+from warren.transport.cli.options import gather, remembered_options
+from warren.transport.cli.values import text_of
 
 
 @click.group()
@@ -16,7 +18,14 @@ def memory() -> None:
     """
 
 
-@memory.command("search")
+@memory.command(
+    "search",
+    epilog=examples(
+        'warren memory search "which doors are blue"',
+        'warren memory search "which doors are blue" --session last --limit 3',
+        "warren memory search --batch < queries.jsonl",
+    ),
+)
 @click.argument("query", type=text_of, required=False)
 @click.option("--session", type=text_of, metavar="ID", help="Search this session: its id, the end of it, or `last`.")
 @click.option(
@@ -26,9 +35,7 @@ def memory() -> None:
 )
 @click.option("--limit", type=click.IntRange(1, MAX_HITS), metavar="N", default=5, help="How many hits at most; 5.")
 @click.option("--batch", is_flag=True, help="Read queries from stdin, one JSON object a line.")
-@embedder_option
-@store_options
-@output_options
+@remembered_options
 def memory_search(
     query: str | None, session: str | None, scope: str | None, limit: int, *, batch: bool, **given: Any
 ) -> None:
@@ -54,10 +61,8 @@ def memory_search(
         work.search(options, query, asked)
 
 
-@memory.command("stats")
-@embedder_option
-@store_options
-@output_options
+@memory.command("stats", epilog=examples("warren memory stats", "warren memory stats --output json"))
+@remembered_options
 def memory_stats(**given: Any) -> None:
     """Tell how much is remembered, and how far its index is."""
     from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
@@ -65,10 +70,8 @@ def memory_stats(**given: Any) -> None:
     work.show_stats(gather(given))
 
 
-@memory.command("rebuild")
-@embedder_option
-@store_options
-@output_options
+@memory.command("rebuild", epilog=examples("warren memory rebuild", "warren memory rebuild --embedder bag-of-words"))
+@remembered_options
 def memory_rebuild(**given: Any) -> None:
     """Make the index anew from the remembered texts, by the embedder that is named.
 
@@ -79,10 +82,14 @@ def memory_rebuild(**given: Any) -> None:
     work.rebuild(gather(given))
 
 
-@memory.command("add")
-@embedder_option
-@store_options
-@output_options
+@memory.command(
+    "add",
+    epilog=examples(
+        """echo '{"content": "the key hangs by the door"}' | warren memory add""",
+        "warren memory add --store conversations < notes.jsonl",
+    ),
+)
+@remembered_options
 def memory_add(**given: Any) -> None:
     """Remember texts from stdin, one JSON object a line.
 

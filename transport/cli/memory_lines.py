@@ -11,7 +11,7 @@ import attrs
 from warren import codec
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits, not_negative
-from warren.memory import MAX_HITS, MemoryEntry, storable
+from warren.memory import CONVERSATION_END, MAX_HITS, MemoryEntry, storable
 from warren.transport.cli.lines import Lines
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Told:
         the positions of a conversation's own messages.
         """
         digest = hashlib.sha256(f"{self.turn}\0{self.content}".encode()).digest()
-        position = int.from_bytes(digest[:8], "big") >> 2 | 1 << 61
+        position = int.from_bytes(digest[:8], "big") >> 2 | CONVERSATION_END
         return MemoryEntry(self.session_id, position, self.turn, self.content, now)
 
 

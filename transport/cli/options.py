@@ -1,27 +1,53 @@
 """What the commands share: types of values, groups of options, and the options of one command as one object."""
 
-import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import click
 from click.core import ParameterSource
 
 from warren.budget import Budget
+from warren.categories import Gates, Switches
 from warren.compaction_config import CompactionConfig
+from warren.config import Limits, RetryPolicy
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
+from warren.tool_config import ToolsConfig
+from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
+from warren.transport.cli.option import group, option
+from warren.transport.cli.tool_options import TOOLS, tool_options, tools_given
+from warren.transport.cli.values import (
+    duration_of,
+    embedder_of,
+    folder_of,
+    label_of,
+    schema_of,
+    text_of,
+)
 from warren.transport.embedders import BM25, BUILT_IN, OPENAI_PREFIX
 
+if TYPE_CHECKING:
+    from warren.transport.cli.config_file import ConfigFile
+
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 DEFAULT_STORE: Final = Path(".rkat")
 DEFAULT_CONFIG: Final = DEFAULT_STORE / "config.toml"
+CONFIG_FILE: Final = "warren.config_file"
+"""Where the context of a command has the file that was read."""
 COMPACTION_FIELDS: Final = tuple(field.name for field in attrs.fields(CompactionConfig))
+LIMITS: Final = {
+    "max_tokens": "max_total_tokens",
+    "max_seconds": "max_duration",
+    "max_tool_calls": "max_tool_calls",
+    "max_steps": "max_steps",
+}
+"""The options that have the fields of a budget."""
 NOT_SETTINGS: Final = frozenset(
-    {"store", "ephemeral", "output", "verbose", "config", "no_compaction", *COMPACTION_FIELDS}
+    {"store", "ephemeral", "output", "verbose", "config", "no_compaction", *COMPACTION_FIELDS, *TOOLS, *KINDS}
 )
 WEAKEST_FIRST: Final = (
     ParameterSource.DEFAULT,
@@ -30,53 +56,6 @@ WEAKEST_FIRST: Final = (
     ParameterSource.COMMANDLINE,
 )
 FROM_FILE: Final = WEAKEST_FIRST.index(ParameterSource.DEFAULT_MAP)
-UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+", re.ASCII)
-PART: Final = re.compile(r"([0-9.]+)(ms|[smhd]|)", re.ASCII)
-
-
-def text_of(value: str) -> str:
-    """Return text that UTF-8 can hold: the shell may hand over any bytes. Raises click.BadParameter."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise click.BadParameter("it is not valid UTF-8.") from None
-    return value
-
-
-def folder_of(value: str) -> Path:
-    """Return a folder. Raises click.BadParameter for a name that is not UTF-8: SQLite cannot open files there."""
-    return Path(text_of(value))
-
-
-def embedder_of(value: str) -> str:
-    """Return the name of an embedder that there is. Raises click.BadParameter."""
-    if value in BUILT_IN or text_of(value).removeprefix(OPENAI_PREFIX).strip() not in ("", value):
-        return value
-    raise click.BadParameter(f"{value!r} is unknown; there are {', '.join(BUILT_IN)} and {OPENAI_PREFIX}MODEL.")
-
-
-def duration_of(value: str) -> float:
-    """Return the seconds of a time span such as 30, 1.5s, 250ms or 1h30m. Raises click.BadParameter."""
-    seconds = seconds_of(value)
-    if seconds is None or not 0 < seconds < float("inf"):
-        raise click.BadParameter(f"{value!r} is not a duration above 0, such as 30, 1.5s, 250ms or 1h30m.")
-    return seconds
-
-
-def label_of(value: str) -> tuple[str, str]:
-    """Return key and value of a label K=V. Raises click.BadParameter without a key or without `=`."""
-    key, equals, content = text_of(value).partition("=")
-    if not key or not equals:
-        raise click.BadParameter(f"{value!r} is not of the form K=V.")
-    return key, content
-
-
-def seconds_of(text: str) -> float | None:
-    """Return the seconds of a time span, None for what is none; a lone number is seconds."""
-    if DURATION.fullmatch(text) is None:
-        return None
-    return sum(float(number) * UNITS[unit] for number, unit in PART.findall(text))
 
 
 @attrs.define
@@ -112,6 +91,17 @@ class Options:
         compaction: how contexts are compacted; None turns the capability off, as for commands that run no model.
         memory: whether what is compacted away can be found again.
         embedder: what makes the memory's vectors.
+        drain: seconds that running turns have to finish when the process is told to end; None is as `limits` say.
+        output_schema: JSON schema of the answer.
+        tools: which tools there are; None for none, as for commands that run no model.
+        switches: which kinds of them the runtime offers.
+        approvals: which calls the runtime refuses, or lets wait for somebody's word.
+        overrides: what was said of kinds on the command line; None for nothing.
+        gates: what was said there of calls; None for nothing.
+        approve_all: whether every call that waits is allowed.
+        limits: bounds of the runtime.
+        retry: how failed model calls are tried again.
+        command: the command, as others on the same store are told of it.
     """
 
     store: Path | None = DEFAULT_STORE
@@ -127,32 +117,54 @@ class Options:
     max_tool_calls: int | None = None
     max_steps: int | None = None
     label: tuple[tuple[str, str], ...] = ()
+    output_schema: Mapping[str, Any] | None = None
     compaction: CompactionConfig | None = None
     memory: bool = False
     embedder: str = BM25
+    drain: float | None = None
+    tools: ToolsConfig | None = None
+    switches: Switches = attrs.field(factory=Switches)
+    approvals: Gates = attrs.field(factory=Gates)
+    overrides: Switches | None = None
+    gates: Gates | None = None
+    approve_all: bool = False
+    limits: Limits = attrs.field(factory=Limits)
+    retry: RetryPolicy = attrs.field(factory=RetryPolicy)
+    command: str = "warren"
 
     @property
     def budget(self) -> Budget | None:
-        """The limits that were given, if any."""
-        limits = (self.max_total_tokens, self.max_duration, self.max_tool_calls, self.max_steps)
-        return None if limits == (None,) * 4 else Budget(*limits)
+        """The limits that were given, if any. Raises InvalidParamsError for one that is too large."""
+        limits = {field: getattr(self, name) for field, name in LIMITS.items()}
+        return None if set(limits.values()) == {None} else _made(Budget, limits, LIMITS)
 
 
 def gather(given: Mapping[str, Any]) -> Options:
     """Return the running command's options as one object.
 
     Raises click.UsageError where --store and --ephemeral contradict, CompactionDisabledError where --no-compaction
-    and a setting of compaction do, InvalidParamsError for a setting that is too large.
+    and a setting of compaction do, InvalidParamsError for a setting that is too large, or for tools that cannot be.
     """
     context = click.get_current_context()
+    file = context.meta.get(CONFIG_FILE)
     store = None if _ephemeral(context, given) else given.get("store")
     return Options(
         store=None if _ephemeral(context, given) else store or DEFAULT_STORE,
         store_named=store is not None,
         mode=context.ensure_object(Mode),
         compaction=_compaction(context, given),
+        **_tools(context, given, file),
+        command=context.command_path,
+        **({} if file is None else {"limits": file.limits, "retry": file.retry}),
         **{name: value for name, value in given.items() if name not in NOT_SETTINGS},
     )
+
+
+def _tools(context: click.Context, given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
+    """Return what is said of tools; of their kinds as well, by what is nearer to the user than a file."""
+    found = tools_given(given, file)
+    nearer = {name: _strength(context, name) > FROM_FILE for name in KINDS}
+    return found | kinds_given(given, nearer, found.get("switches"))
 
 
 def _ephemeral(context: click.Context, given: Mapping[str, Any]) -> bool:
@@ -177,18 +189,20 @@ def _compaction(context: click.Context, given: Mapping[str, Any]) -> CompactionC
         return None
     settings = {name: given[name] for name in COMPACTION_FIELDS if given[name] is not None}
     if not given["no_compaction"]:
-        return _config(settings)
+        return _made(CompactionConfig, settings)
     least = max(_strength(context, "no_compaction"), FROM_FILE + 1)
     if any(_strength(context, name) >= least for name in settings):
         raise CompactionDisabledError("session compaction is disabled by --no-compaction")
     return None
 
 
-def _config(settings: Mapping[str, int]) -> CompactionConfig:
+def _made(cls: Callable[..., T], settings: Mapping[str, Any], names: Mapping[str, str] | None = None) -> T:
+    """Return an object made of options. Raises InvalidParamsError that names the one that does not fit."""
     try:
-        return CompactionConfig(**settings)
+        return cls(**settings)
     except FieldValueError as exc:
-        raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
+        path = f"$.{(names or {}).get(exc.field, exc.field)}"
+        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
 
 
 def _strength(context: click.Context, name: str) -> int:
@@ -196,13 +210,15 @@ def _strength(context: click.Context, name: str) -> int:
     return WEAKEST_FIRST.index(source) if source in WEAKEST_FIRST else 0
 
 
-def _load_config(context: click.Context, _: click.Parameter, value: Path | None) -> None:
-    """Let a file decide what neither the command line nor the environment does."""
-    if value is None and not _there(DEFAULT_CONFIG):
-        return
-    from warren.transport.cli.config_file import read_defaults  # noqa: PLC0415 - few have a file
+def _load_config(context: click.Context, _: click.Parameter, value: Path | None) -> Path | None:
+    """Let a file decide what neither the command line nor the environment does; return which file it is."""
+    path = value or (DEFAULT_CONFIG if _there(DEFAULT_CONFIG) else None)
+    if path is not None:
+        from warren.transport.cli.config_file import read_config  # noqa: PLC0415 - few have a file
 
-    context.default_map = read_defaults(value or DEFAULT_CONFIG)
+        context.meta[CONFIG_FILE] = found = read_config(path)
+        context.default_map = dict(found.defaults)
+    return path
 
 
 def _there(path: Path) -> bool:
@@ -224,26 +240,11 @@ def _set_verbose(context: click.Context, _: click.Parameter, value: bool) -> boo
     return value
 
 
-def _group(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
-        for each in reversed(options):
-            function = each(function)
-        return function
-
-    return decorate
+def _count(*names: str, help: str, least: int = 1) -> Callable[[F], F]:  # noqa: A002 - click's word
+    return option(*names, type=click.IntRange(min=least), metavar="N", help=help)
 
 
-def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """Return a click option that the environment can set too, as WARREN_<NAME>."""
-    name = next(name for name in names if name.startswith("--")).split("/")[0]
-    variable = "WARREN_" + name.removeprefix("--").replace("-", "_").upper()
-    in_environment: dict[str, Any] = {"envvar": variable, "show_envvar": True}
-    return click.option(*names, **in_environment | settings)
-
-
-_COUNT: Final = click.IntRange(min=1)
-
-output_options: Final = _group(
+output_options: Final = group(
     option(
         "--output",
         type=click.Choice(["text", "json"]),
@@ -261,7 +262,7 @@ output_options: Final = _group(
         help="Write events, the log and tracebacks to stderr.",
     ),
 )
-store_options: Final = _group(
+store_options: Final = group(
     option("--store", type=folder_of, metavar="DIR", help="Folder of the store; .rkat by default."),
     option("--ephemeral", is_flag=True, help="Keep nothing: no store at all."),
     option(
@@ -273,49 +274,30 @@ store_options: Final = _group(
         help="TOML file with settings; .rkat/config.toml by default, if there is one.",
     ),
 )
-model_options: Final = _group(
+model_options: Final = group(
     option("-m", "--model", type=text_of, metavar="NAME", help="The model; see `warren models`."),
     option(
         "-p", "--provider", type=text_of, metavar="NAME", help="Its provider, instead of the one its name suggests."
     ),
-    option("--max-tokens", type=_COUNT, metavar="N", help="Cap of one answer, in tokens."),
+    _count("--max-tokens", help="Cap of one answer, in tokens."),
 )
-compaction_options: Final = _group(
-    option(
+compaction_options: Final = group(
+    _count(
         "--compact-threshold",
         "auto_compact_threshold",
-        type=_COUNT,
-        metavar="N",
         help="Summarise what the model sees from so many tokens on; by default 100000, or what its window allows.",
     ),
-    option(
-        "--compact-keep",
-        "recent_turn_budget",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="How many of the newest exchanges stay as they are; 4.",
+    _count(
+        "--compact-keep", "recent_turn_budget", least=0, help="How many of the newest exchanges stay as they are; 4."
     ),
-    option(
-        "--compact-summary-tokens",
-        "max_summary_tokens",
-        type=_COUNT,
-        metavar="N",
-        help="Cap of a summary, in tokens; 4096.",
-    ),
-    option(
+    _count("--compact-summary-tokens", "max_summary_tokens", help="Cap of a summary, in tokens; 4096."),
+    _count(
         "--compact-every",
         "min_turns_between_compactions",
-        type=click.IntRange(min=0),
-        metavar="N",
+        least=0,
         help="Fewest model calls from one summary to the next; 3.",
     ),
-    option(
-        "--context-window",
-        "window",
-        type=_COUNT,
-        metavar="N",
-        help="Tokens that a request may hold; by default what is known of the model.",
-    ),
+    _count("--context-window", "window", help="Tokens that a request may hold; by default what is known of the model."),
     option("--no-compaction", is_flag=True, help="Never summarise, however long a session gets."),
 )
 embedder_option: Final = option(
@@ -325,7 +307,7 @@ embedder_option: Final = option(
     metavar="NAME",
     help=f"What makes the memory's vectors: {', '.join(BUILT_IN)} or {OPENAI_PREFIX}MODEL; {BM25}.",
 )
-memory_options: Final = _group(
+memory_options: Final = group(
     option(
         "--memory/--no-memory",
         default=False,
@@ -335,6 +317,12 @@ memory_options: Final = _group(
 )
 system_option: Final = option("--system", type=text_of, metavar="TEXT", help="The session's system prompt.")
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")
+output_schema_option: Final = click.option(
+    "--output-schema",
+    type=schema_of,
+    metavar="FILE|JSON",
+    help="JSON schema; the answer is written as JSON that fits it.",
+)
 stream_option: Final = click.option(
     "--stream/--no-stream",
     default=None,
@@ -342,11 +330,32 @@ stream_option: Final = click.option(
 )
 
 
-def budget_options(scope: str) -> Callable[[F], F]:
-    """Return the options of a budget; `scope` says what it limits."""
-    return _group(
-        option("--max-total-tokens", type=_COUNT, metavar="N", help=f"Limit of {scope}: tokens in and out."),
+serving_options: Final = group(
+    *(system_option, model_options, tool_options, kind_options),
+    *(compaction_options, memory_options, store_options, output_options),
+)
+stored_options: Final = group(store_options, output_options)
+remembered_options: Final = group(embedder_option, stored_options)
+
+
+def turn_options(scope: str) -> Callable[[F], F]:
+    """Return the options of a command that runs turns; `scope` says what the limits among them limit."""
+    return group(
+        model_options,
+        _count("--max-total-tokens", help=f"Limit of {scope}: tokens in and out."),
         option("--max-duration", type=duration_of, metavar="TIME", help=f"Limit of {scope}: time, as 90, 5m, 1h30m."),
-        option("--max-tool-calls", type=_COUNT, metavar="N", help=f"Limit of {scope}: tool calls."),
-        option("--max-steps", type=_COUNT, metavar="N", help=f"Limit of {scope}: model calls."),
+        _count("--max-tool-calls", help=f"Limit of {scope}: tool calls."),
+        _count("--max-steps", help=f"Limit of {scope}: model calls."),
+        output_schema_option,
+        tool_options,
+        kind_options,
+        approve_option,
+        compaction_options,
+        memory_options,
+        stream_option,
+        stored_options,
     )
+
+
+session_options: Final = group(system_option, label_option, turn_options("the session, over all its turns"))
+"""The options of a command that begins a session."""

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeVar
 
+import attrs
 import trio
 
 from warren.config import Config, StoreConfig
@@ -16,7 +17,7 @@ from warren.memory import MemoryConfig
 from warren.service import SessionService
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Mode, Options
-from warren.transport.embed import open_supervisor
+from warren.transport.embed import Hosted, open_host
 from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
 
@@ -45,10 +46,20 @@ def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncCont
 
 @asynccontextmanager
 async def open_runtime(config: Config) -> AsyncIterator[SessionService]:
-    """Open a runtime with the embedder that its memory names."""
-    name = None if config.memory is None else config.memory.embedder
-    async with open_embedder(name, os.environ) as embedder, open_supervisor(config, embedder=embedder) as service:
-        yield service
+    """Open a runtime; see `open_hosted`."""
+    async with open_hosted(config) as hosted:
+        yield hosted.service
+
+
+@asynccontextmanager
+async def open_hosted(config: Config) -> AsyncIterator[Hosted]:
+    """Open a runtime with the embedder that its memory names, for a host whose sessions bring MCP servers."""
+    name, folder = (None, None) if config.memory is None else (config.memory.embedder, config.memory.path)
+    async with (
+        open_embedder(name, os.environ, memory=folder) as embedder,
+        open_host(config, embedder=embedder) as hosted,
+    ):
+        yield hosted
 
 
 def config_of(options: Options, store: StoreConfig | None) -> Config:
@@ -61,7 +72,21 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
         compaction=options.compaction,
         memory=memory_of(options, store) if options.memory else None,
         max_tokens=options.max_tokens,
+        tools=options.tools,
+        switches=options.switches,
+        approvals=options.approvals,
+        retry=options.retry,
+        limits=options.limits if options.drain is None else attrs.evolve(options.limits, drain=options.drain),
     )
+
+
+def served_config_of(options: Options) -> Config:
+    """Return the settings of a runtime for other programs.
+
+    Raises PersistenceDisabledError where there is to be a store and its extra is missing: what a client is told that
+    it has been stored must be. Raises as `config_of`.
+    """
+    return config_of(options, store_of(options, needed=options.store is not None))
 
 
 def memory_of(options: Options, store: StoreConfig | None) -> MemoryConfig:
@@ -82,7 +107,7 @@ def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
     """
     installed = find_spec("apsw") is not None
     if options.store is not None and installed:
-        return StoreConfig(options.store)
+        return StoreConfig(options.store, holder=options.command)
     if needed or (options.store is not None and options.store_named):
         raise PersistenceDisabledError(PERSISTENCE_DISABLED)
     return None

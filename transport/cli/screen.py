@@ -1,34 +1,18 @@
 """What a turn looks like to the user: as it runs, when it has an answer, and when it failed."""
 
 from collections.abc import Iterable
-from typing import Final
 
 import attrs
 
 from warren import codec
 from warren.errors import WarrenError
-from warren.events import (
-    BudgetWarning,
-    CompactionCompleted,
-    CompactionFailed,
-    CompactionStarted,
-    Envelope,
-    Event,
-    Retrying,
-    RunStarted,
-    TextComplete,
-    TextDelta,
-    ToolCallRequested,
-    ToolExecutionCompleted,
-    TurnStarted,
-)
+from warren.events import Envelope, Event, InputTaken, RunStarted, TextComplete, TextDelta, TurnStarted
 from warren.records import CompactionEntry
 from warren.transport.cli.failures import show_error
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
+from warren.transport.remarks import remark_of, shorten, shrinking
 from warren.views import TurnResult
-
-MAX_VALUE: Final = 200
 
 
 @attrs.define
@@ -100,7 +84,10 @@ class Screen:
         if self.mode.json:
             self.streams.write(codec.encode(result).decode() + "\n")
             return
-        if not self._wrote:
+        if result.structured_output is not None:
+            self._end_line()
+            self._write(codec.encode(result.structured_output).decode())
+        elif not self._wrote:
             self._write(result.text)
         self._end_line()
         self.streams.note(footer(result) + self.footnote, "dim")
@@ -128,7 +115,7 @@ class Screen:
     def _show_event(self, envelope: Envelope) -> None:
         if self.mode.verbose:
             self._note(codec.encode(envelope).decode() if self.mode.json else trace(envelope))
-        elif not self.mode.json and (remark := remark_of(envelope.event)) is not None:
+        elif not self.mode.json and (remark := _remark(envelope.event)) is not None:
             self._note(remark)
         if self.streaming:
             self._write(self._answer.text_of(envelope.event))
@@ -151,6 +138,13 @@ class Screen:
             self._line_open = False
 
 
+def _remark(event: Event) -> str | None:
+    match event:
+        case InputTaken(kind=kind, content=content, source=source):
+            return f"{source or kind} says {shorten(content)}"
+    return remark_of(event)
+
+
 def footer(result: TurnResult) -> str:
     """Return the line under an answer."""
     steps = f"{result.turns} step" + ("" if result.turns == 1 else "s")
@@ -159,44 +153,8 @@ def footer(result: TurnResult) -> str:
     return f"session {result.session_id} · {steps} · tokens {tokens}"
 
 
-def shrinking(entry: CompactionEntry | CompactionCompleted) -> str:
-    """Return what a compaction has done to what the model sees."""
-    return f"{entry.messages_before} messages became {entry.messages_after}"
-
-
-def remark_of(event: Event) -> str | None:
-    """Return what a user wants to know of an event besides the text."""
-    match event:
-        case ToolCallRequested(name=name, args=args):
-            return f"tool {name} {_short(args)}"
-        case ToolExecutionCompleted(name=name, result=result, is_error=True):
-            return f"tool {name} failed: {_short(result)}"
-        case Retrying(attempt=attempt, max_attempts=most, error=error, delay_ms=delay):
-            return f"{error}; trying again in {delay / 1000:g} s ({attempt} of {most})"
-        case BudgetWarning(budget_type=kind, percent=percent):
-            return f"{percent:g} % of the {kind.replace('_', ' ')} budget is used"
-        case CompactionStarted() | CompactionCompleted() | CompactionFailed():
-            return _remark_on_compaction(event)
-    return None
-
-
-def _remark_on_compaction(event: CompactionStarted | CompactionCompleted | CompactionFailed) -> str:
-    match event:
-        case CompactionStarted(message_count=count):
-            return f"compacting what the model sees, {count} messages"
-        case CompactionCompleted():
-            return f"compacted: {shrinking(event)}"
-        case CompactionFailed(error=error):
-            return f"not compacted: {error}"
-
-
 def trace(envelope: Envelope) -> str:
     """Return an event as one line for `--verbose`; long values are cut."""
     data = codec.to_data(envelope.event)
-    fields = " ".join(f"{name}={_short(value)}" for name, value in data.items() if name != "type")
+    fields = " ".join(f"{name}={shorten(value)}" for name, value in data.items() if name != "type")
     return f"{envelope.timestamp:%H:%M:%S.%f} {envelope.seq} {data['type']} {fields}".rstrip()
-
-
-def _short(value: object) -> str:
-    text = codec.encode(value).decode()
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"

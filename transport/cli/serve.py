@@ -12,15 +12,17 @@ import trio
 from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
+from warren.service import SessionService
+from warren.transport.cli.ending import until_told
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import config_of, execute, open_runtime, store_of
+from warren.transport.cli.runtime import execute, open_runtime, served_config_of
 from warren.transport.cli.streams import Streams
-from warren.transport.cli.turns import SIGNALS, die_of
-from warren.transport.process import tune_gc
+from warren.transport.process import allow_files, tune
 
 if TYPE_CHECKING:
     from warren.transport.gateway import GatewayConfig
 
+NEEDED: Final = ("trio_websocket", "hypercorn", "starlette")
 MISSING: Final = "warren serve needs its extra: pip install 'warren[gateway]'"
 
 
@@ -48,15 +50,17 @@ class Address:
 def serve(options: Options, address: Address) -> None:
     """Serve until SIGTERM or SIGINT, then end in order; a second signal ends the process at once.
 
-    Raises PersistenceDisabledError where there is to be a store and its extra is missing: what a client is told that
-    it has been stored must be. Raises InvalidParamsError for an address that may not be served, before anything is
-    made, and OSError for one that cannot be had.
+    After SIGTERM running turns have the drain time to finish, and new ones are refused; what is left is interrupted.
+
+    Raises as `served_config_of`, and InvalidParamsError for an address that may not be served, before anything is
+    made; OSError for one that cannot be had.
     """
-    if find_spec("trio_websocket") is None:
+    if not all(map(find_spec, NEEDED)):
         raise click.ClickException(MISSING)
-    config = config_of(options, store_of(options, needed=options.store is not None))
+    config = served_config_of(options)
     gateway = _gateway_config(address, config)
-    tune_gc()
+    tune()
+    allow_files()
     execute(lambda: _serve(config, gateway, address), options, log_level=logging.WARNING)
 
 
@@ -75,26 +79,20 @@ def _gateway_config(address: Address, runtime: Config) -> "GatewayConfig":
 async def _serve(config: Config, gateway: "GatewayConfig", address: Address) -> None:
     from warren.transport.gateway import serve_gateway  # noqa: PLC0415 - it has an extra of its own
 
-    stop = trio.CancelScope()
-    async with trio.open_nursery() as listening:
-        await listening.start(_listen, stop)
-        async with open_runtime(config) as service:
-            with stop:
-                async with trio.open_nursery() as serving:
-                    try:
-                        port = await serving.start(serve_gateway, service, gateway)
-                    except OSError as exc:
-                        problem = f"cannot listen on {address.url(address.port)}: {exc.strerror or exc}"
-                        raise OSError(exc.errno, problem) from exc
-                    Streams().write(f"listening on {address.url(port)}\n")
-        listening.cancel_scope.cancel()
+    opened = list[SessionService]()
 
+    async def drain() -> None:
+        with trio.move_on_after(config.limits.drain):
+            for service in opened:
+                await service.drain()
 
-async def _listen(stop: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
-    """End the serving at the first signal, the process at the second."""
-    with trio.open_signal_receiver(*SIGNALS) as signals:
-        task_status.started()
-        async for number in signals:
-            if stop.cancel_called:
-                die_of(number)
-            stop.cancel()
+    async with until_told(drain) as stop, open_runtime(config) as service:
+        opened.append(service)
+        with stop:
+            async with trio.open_nursery() as serving:
+                try:
+                    port = await serving.start(serve_gateway, service, gateway)
+                except OSError as exc:
+                    problem = f"cannot listen on {address.url(address.port)}: {exc.strerror or exc}"
+                    raise OSError(exc.errno, problem) from exc
+                Streams().write(f"listening on {address.url(port)}\n")

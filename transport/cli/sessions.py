@@ -1,7 +1,7 @@
 """`warren sessions …`: the stored sessions, listed, shown and retired."""
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -9,13 +9,14 @@ import click
 
 from warren import codec
 from warren.errors import MemoryDisabledError
+from warren.inputs import Input
 from warren.records import CompactionEntry
 from warren.service import SessionService
 from warren.transport.cli import tables
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.memory import forget
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import execute, holds_store, open_service, store_of
+from warren.transport.cli.runtime import execute, existing_store_of, holds_store, open_service, store_of
 from warren.transport.cli.streams import Streams
 from warren.views import HistoryPage, SessionPage, SessionView
 
@@ -79,6 +80,61 @@ async def _delete(service: SessionService, options: Options, session_id: str) ->
 def archive_session(options: Options, name: str) -> None:
     """Run `warren sessions archive`."""
     _change(options, name, "archived", lambda service: service.archive)
+
+
+def fork_session(options: Options, name: str, at: int | None) -> None:
+    """Run `warren sessions fork`."""
+
+    async def work() -> SessionView:
+        async with open_service(options, stored=True) as service:
+            return await service.fork(await resolve(service, name), at=at, labels=dict(options.label))
+
+    view = execute(work, options)
+    _show(options, view, _show_fork, view)
+
+
+def _show_fork(streams: Streams, view: SessionView) -> None:
+    if view.state.parent is not None:
+        streams.note(f"forked {view.state.parent.session_id} after {view.state.parent.at} messages")
+    streams.write(f"{view.state.session_id}\n")
+
+
+def label_session(options: Options, name: str, labels: Mapping[str, str | None]) -> None:
+    """Run `warren sessions label`."""
+
+    async def work() -> SessionView:
+        async with open_service(options, stored=True) as service:
+            return await service.label(await resolve(service, name), labels)
+
+    view = execute(work, options)
+    said = f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n"
+    _show(options, view, lambda streams: streams.write(said))
+
+
+def list_inputs(options: Options, name: str, withdraw: str | None) -> None:
+    """Run `warren sessions inputs`; with `withdraw` one of them is taken back first."""
+
+    async def work() -> tuple[Input, ...]:
+        async with open_service(options, stored=True) as service:
+            session_id = await resolve(service, name)
+            if withdraw is not None:
+                await service.withdraw(session_id, withdraw)
+            return await service.inputs(session_id)
+
+    found = execute(work, options)
+    _show(options, {"inputs": codec.to_data(found)}, tables.show_inputs, found)
+
+
+def inject_text(options: Options, name: str, text: Callable[[], str], source: str | None, key: str | None) -> None:
+    """Run `warren sessions inject`; the text is read once a store is known to be there."""
+    existing_store_of(options)
+    words = text()
+    _change(
+        options,
+        name,
+        "injected",
+        lambda service: partial(service.inject_context, text=words, source=source, idempotency_key=key),
+    )
 
 
 def _find(options: Options, name: str) -> str:

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from warren.inputs import Input
 from warren.messages import (
     AssistantMessage,
+    ContextMessage,
     Message,
     ReasoningBlock,
     SystemMessage,
@@ -16,8 +18,8 @@ from warren.messages import (
     UserMessage,
 )
 from warren.records import CompactionEntry
-from warren.transport.cli.screen import shrinking
 from warren.transport.cli.streams import Streams, visible
+from warren.transport.remarks import shrinking
 from warren.views import HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
 
 GAPS: Final = re.compile(r"\s+")
@@ -33,6 +35,15 @@ def show_list(streams: Streams, page: SessionPage) -> None:
         ("session", "updated", "messages", "tokens", "state", "model", "labels"),
         [_row(summary) for summary in page.sessions],
     )
+
+
+def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
+    """Show what waits in a session's inbox."""
+    if not inputs:
+        streams.note("nothing waits")
+        return
+    rows = [(each.input_id, each.kind, moment(each.created_at), each.source or "", each.text) for each in inputs]
+    show_table(streams, ("input", "kind", "since", "source", "text"), rows)
 
 
 def show_table(streams: Streams, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -58,7 +69,10 @@ def show_session(
     streams.write("".join(f"{name + ':':<13}{value}\n" for name, value in facts(view)))
     for compaction in compactions:
         _show_compaction(streams, compaction)
-    left_out = page.total - len(page.messages)
+    gone = max(0, page.kept_from - 1)
+    if gone:
+        streams.note(f"messages 1 to {gone} are gone: they were kept for as long as they had to be", "dim")
+    left_out = page.total - gone - len(page.messages)
     if left_out > 0:
         streams.note(f"the newest {len(page.messages)} of {page.total} messages; --limit shows more", "dim")
     for entry in page.messages:
@@ -78,6 +92,8 @@ def facts(view: SessionView) -> list[tuple[str, str]]:
         ("compactions", str(state.compactions)),
         ("tokens", f"{usage.input_tokens} in/{usage.output_tokens} out"),
     ]
+    if state.parent is not None:
+        found.append(("fork of", f"{state.parent.session_id}, after {state.parent.at} messages"))
     return found + ([("labels", labels(state.labels))] if state.labels else [])
 
 
@@ -88,6 +104,8 @@ def entry_text(message: Message) -> tuple[str, str]:
             return "system", content
         case UserMessage(content=content):
             return "user", content
+        case ContextMessage(content=content, source=source):
+            return "context" if source is None else f"from {source}", content
         case AssistantMessage(blocks=blocks, stop_reason=reason):
             ending = "" if reason in ("end_turn", "tool_use") else f" ({reason})"
             return f"assistant{ending}", "\n".join(filter(None, map(_block, blocks)))

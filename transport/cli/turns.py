@@ -13,6 +13,7 @@ from warren.errors import CompactionDisabledError, SessionNotRunningError, Warre
 from warren.events import Envelope
 from warren.records import CompactionEntry
 from warren.service import OnEvent, SessionService
+from warren.transport.cli.asking import Asker, Waiting
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, existing_store_of, open_service
@@ -37,7 +38,7 @@ def run(options: Options, prompt: str) -> int:
         async with open_service(options) as service:
             screen = screen_of(options, service)
             greet(options, screen.streams)
-            return await _only_turn(service, first_turn(service, options, prompt), screen)
+            return await _only_turn(service, first_turn(service, options, prompt), screen, options)
 
     return execute(work, options)
 
@@ -51,15 +52,15 @@ def resume(options: Options, name: str, prompt: Callable[[], str]) -> int:
         async with open_service(options, stored=True) as service:
             session_id = await resolve(service, name)
             begin = next_turn(service, options, session_id, text)
-            return await _only_turn(service, begin, screen_of(options, service))
+            return await _only_turn(service, begin, screen_of(options, service), options)
 
     return execute(work, options)
 
 
-async def _only_turn(service: SessionService, begin: Begin, screen: Screen) -> int:
+async def _only_turn(service: SessionService, begin: Begin, screen: Screen, options: Options) -> int:
     """Run one turn in front of the user; return the exit code."""
     try:
-        await take_turn(service, begin, screen)
+        await take_turn(service, begin, screen, Asker.of(screen.streams, approve_all=options.approve_all))
     except WarrenError as exc:
         screen.fail(exc)
         return exc.numbers.exit
@@ -103,6 +104,9 @@ def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
         max_tokens=options.max_tokens,
         labels=dict(options.label),
         budget=options.budget,
+        output_schema=options.output_schema,
+        overrides=options.overrides,
+        approvals=options.gates,
         on_event=on_event,
     )
 
@@ -116,6 +120,9 @@ def next_turn(service: SessionService, options: Options, session_id: str, prompt
         provider=options.provider,
         max_tokens=options.max_tokens,
         budget=options.budget,
+        output_schema=options.output_schema,
+        overrides=options.overrides,
+        approvals=options.gates,
         on_event=on_event,
     )
 
@@ -126,18 +133,22 @@ class _Running:
 
     service: SessionService
     screen: Screen
+    asker: Asker
     session_id: str = ""
     begun: trio.Event = attrs.field(factory=trio.Event)
     stoppable: bool = True
+    _waiting: Waiting = attrs.field(init=False)
     _send: trio.MemorySendChannel[Envelope | str] = attrs.field(init=False)
     _receive: trio.MemoryReceiveChannel[Envelope | str] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._send, self._receive = trio.open_memory_channel[Envelope | str](math.inf)
+        self._waiting = Waiting(self.service, self.asker, self.say)
 
     def on_event(self, envelope: Envelope) -> None:
         self.session_id = envelope.session_id
         self.begun.set()
+        self._waiting.note(envelope)
         self._send.send_nowait(envelope)
 
     def say(self, remark: str) -> None:
@@ -147,10 +158,12 @@ class _Running:
     async def run(self, begin: Callable[[OnEvent], Awaitable[T]], finish: Callable[[T], None]) -> T | WarrenError:
         """Run the turn and show it; the last event and its end are on the screen when this returns."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._waiting.run)
             nursery.start_soon(self._show)
             with self._send:
                 outcome = await _outcome(begin(self.on_event))
                 self.stoppable = False
+                self._waiting.asking.cancel()
         if not isinstance(outcome, WarrenError):
             await trio.to_thread.run_sync(finish, outcome)
         return outcome
@@ -160,10 +173,14 @@ class _Running:
         async for item in self._receive:
             items = [item, *_waiting(self._receive)]
             await trio.to_thread.run_sync(self.screen.show, items)
+            for shown in items:
+                if isinstance(shown, Envelope):
+                    self._waiting.shown(shown)
 
     async def interrupt(self) -> None:
         """Ask the service to end the turn, once it has begun: before that there is nothing to interrupt."""
         self.stoppable = False
+        self._waiting.asking.cancel()
         self.say(FIRST_WORDS)
         await self.begun.wait()
         outcome = await _outcome(self.service.interrupt(self.session_id))
@@ -171,13 +188,15 @@ class _Running:
             raise outcome
 
 
-async def take_turn(service: SessionService, begin: Begin, screen: Screen) -> TurnResult:
+async def take_turn(service: SessionService, begin: Begin, screen: Screen, asker: Asker | None = None) -> TurnResult:
     """Run one turn in front of the user and return its result, shown already. Raises what ended the turn.
+
+    Without an asker calls that wait for the user's word are refused.
 
     The first Ctrl-C (or SIGTERM) interrupts the turn through the service, so that what came of it is stored; another
     one, or one when the turn is over, ends the process at once, by that signal.
     """
-    return await _take(_Running(service, screen), begin, screen.finish)
+    return await _take(_Running(service, screen, asker or Asker(screen.streams)), begin, screen.finish)
 
 
 async def take_compaction(
@@ -187,7 +206,7 @@ async def take_compaction(
 
     Raises what ended it.
     """
-    running = _Running(service, screen, session_id)
+    running = _Running(service, screen, Asker(screen.streams), session_id)
     running.begun.set()
     running.say(COMPACTING)
     return await _take(

@@ -9,6 +9,7 @@ from warren import codec
 from warren.messages import (
     AssistantMessage,
     Block,
+    ContextMessage,
     Message,
     ReasoningBlock,
     StopReason,
@@ -24,7 +25,7 @@ from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPi
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Call, Counts, reply
-from warren.transport.providers.dialect import known_calls
+from warren.transport.providers.dialect import OUTPUT, forced_schema, known_calls
 from warren.transport.providers.settings import Endpoint
 
 VERSION: Final = "2023-06-01"
@@ -69,11 +70,14 @@ class MessagesDialect:
             body["tools"] = [_tool(spec) for spec in request.tools]
         if request.temperature is not None:
             body["temperature"] = request.temperature
+        if (schema := forced_schema(request)) is not None:
+            body["tools"] = [_tool(ToolSpec(OUTPUT, "Takes the final answer.", schema))]
+            body["tool_choice"] = {"type": "tool", "name": OUTPUT}
         return body
 
     def answer(self, request: ModelRequest, endpoint: Endpoint) -> "MessagesAnswer":
         """Return what takes the answer to a request."""
-        return MessagesAnswer(endpoint, known_calls(request))
+        return MessagesAnswer(endpoint, known_calls(request), forced=forced_schema(request) is not None)
 
 
 @attrs.define
@@ -115,6 +119,7 @@ class MessagesAnswer:
 
     _endpoint: Endpoint
     _taken: set[str]
+    _forced: bool = attrs.field(default=False, kw_only=True)
     complete: bool = False
     closed: bool = False
     _parts: dict[int, _Part] = attrs.field(factory=dict)
@@ -144,8 +149,9 @@ class MessagesAnswer:
     def reply(self, sent: int) -> ModelReply:
         """Return the whole; `sent` is the size of the request in bytes, for estimates."""
         parts = (self._parts[index].block(self._taken) for index in sorted(self._parts))
-        blocks = tuple(block for block in parts if block is not None)
-        return reply(blocks, self._stop_reason, _counts(self._usage), sent)
+        blocks = tuple(_spoken(block) if self._forced else block for block in parts if block is not None)
+        stopped = "end_turn" if self._forced and self._stop_reason == "tool_use" else self._stop_reason
+        return reply(blocks, stopped, _counts(self._usage), sent)
 
     def _message_start(self, event: dict[str, Any]) -> list[Piece]:
         self._usage |= wire.as_object(wire.as_object(event.get("message")).get("usage"))
@@ -196,6 +202,13 @@ _EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], list[Piec
 }
 
 
+def _spoken(block: Block) -> Block:
+    """Return the tool call that an answer was forced into as the text that it stands for."""
+    if not isinstance(block, ToolUseBlock):
+        return block
+    return TextBlock(codec.encode(block.args).decode() if block.invalid_args is None else block.invalid_args)
+
+
 def _said(part: _Part, text: str) -> list[Piece]:
     if not text:
         return []
@@ -235,7 +248,7 @@ def _turn(message: Message) -> tuple[str, list[dict[str, Any]]]:
     match message:
         case SystemMessage():
             return "user", []
-        case UserMessage():
+        case UserMessage() | ContextMessage():
             return "user", _text(message.content)
         case ToolResultsMessage():
             return "user", [_result(result) for result in message.results]

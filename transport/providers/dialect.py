@@ -1,10 +1,14 @@
 """What an HTTP provider's protocol has to say for itself; the calling and the streaming is shared."""
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from warren.messages import AssistantMessage
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.transport.providers.settings import Endpoint
+
+OUTPUT: Final = "structured_output"
+"""What the protocols call an answer of the form that is forced on it."""
 
 
 class Answer(Protocol):
@@ -51,6 +55,12 @@ class Dialect(Protocol):
     def answer(self, request: ModelRequest, endpoint: Endpoint) -> Answer:
         """Return what takes the answer to a request."""
         ...
+
+
+def forced_schema(request: ModelRequest) -> Mapping[str, Any] | None:
+    """Return the schema that the answer is to be forced into; the protocols take none but that of an object."""
+    schema = request.output_schema
+    return schema if schema is not None and schema.get("type") == "object" else None
 
 
 def known_calls(request: ModelRequest) -> set[str]:

@@ -7,7 +7,15 @@ from typing import Final
 import attrs
 import trio
 
-from warren.messages import AssistantMessage, Message, StopReason, TextBlock, ToolResultsMessage, UserMessage
+from warren.messages import (
+    AssistantMessage,
+    ContextMessage,
+    Message,
+    StopReason,
+    TextBlock,
+    ToolResultsMessage,
+    UserMessage,
+)
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
 from warren.usage import Usage
 
@@ -21,14 +29,14 @@ class EchoProvider:
     """Answers with the last user message, or with the results of the tools that ran after it.
 
     Deterministic and without delay: the text arrives word by word (at most 1,000 pieces), a token is four characters,
-    `input_tokens` counts the answered text alone, and `max_tokens` cuts the answer. It never calls a tool. The model's
-    name makes no difference.
+    `input_tokens` counts the answered text alone, and `max_tokens` cuts the answer. It never calls a tool. Asked for
+    data it repeats its last answer: a prompt that is JSON comes back as data. The model's name makes no difference.
     """
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Return the echo; there is one checkpoint, before the first piece."""
         await trio.lowlevel.checkpoint()
-        heard = last_words(request.messages)
+        heard = last_words(request.messages) if request.output_schema is None else _last_answer(request.messages)
         text, stop_reason = _cut(heard, request.max_tokens)
         for piece in words(text):
             emit(TextPiece(piece))
@@ -44,11 +52,17 @@ def last_words(messages: Sequence[Message]) -> str:
     """
     for position in range(len(messages) - 1, max(-1, len(messages) - 3), -1):
         message = messages[position]
-        if isinstance(message, UserMessage):
+        if isinstance(message, UserMessage | ContextMessage):
             return message.content
         if isinstance(message, ToolResultsMessage):
             return "\n".join(result.content for result in message.results)
     return ""
+
+
+def _last_answer(messages: Sequence[Message]) -> str:
+    """Return what was said last: asked for that as data, the echo can only say it again."""
+    said = (message.text for message in reversed(messages) if isinstance(message, AssistantMessage))
+    return next(said, "")
 
 
 def words(text: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Vectors of meaning from any server that speaks OpenAI's `/embeddings`: batched, tried again, failing as a whole."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from itertools import count
 from typing import Any, Final, TypeGuard
@@ -16,6 +17,7 @@ from warren.transport.embedders import OPENAI_PREFIX
 from warren.transport.providers import failures, remote, wire
 from warren.transport.providers.settings import OPENAI, Endpoint, endpoint
 
+logger: Final = logging.getLogger("warren.memory")
 BATCH: Final = 64
 LONGEST: Final = 6_000
 """Characters of a text that the model gets: servers refuse what is beyond their window. The memory keeps all of it."""
@@ -115,11 +117,18 @@ def _is_vector(value: Any) -> TypeGuard[list[float]]:
 
 @asynccontextmanager
 async def open_remote(
-    model: str, environ: Mapping[str, str], client: httpx.AsyncClient | None = None, retry: RetryPolicy = RETRY
+    model: str,
+    environ: Mapping[str, str],
+    client: httpx.AsyncClient | None = None,
+    *,
+    retry: RetryPolicy = RETRY,
+    known: Callable[[], int] = lambda: 0,
 ) -> AsyncIterator[RemoteEmbedder]:
     """Open a model of the server at OPENAI_BASE_URL and learn the length of its vectors by one call.
 
-    Raises ProviderError where it does not answer, or the key or the address is missing.
+    Where it does not answer now but may later, `known` is asked for the length: 0 for one that is not known.
+
+    Raises ProviderError where neither tells, or the key or the address is missing.
     """
     place = endpoint(OPENAI, environ)
     if problem := place.problem:
@@ -127,5 +136,16 @@ async def open_remote(
         raise ProviderError(f"{OPENAI.name}: {problem}", cause=cause, retryable=False)
     async with remote.new_client() if client is None else nullcontext(client) as connection:
         asking = RemoteEmbedder(place, model, connection, retry)
-        (vector,) = await asking.embed(["dimensions"])
-        yield attrs.evolve(asking, dimensions=len(vector))
+        yield attrs.evolve(asking, dimensions=await _dimensions(asking, known))
+
+
+async def _dimensions(embedder: RemoteEmbedder, known: Callable[[], int]) -> int:
+    try:
+        (vector,) = await embedder.embed(["dimensions"])
+    except ProviderError as exc:
+        length = known() if exc.retryable else 0
+        if not length:
+            raise
+        logger.warning("%s: until it answers nothing is remembered, and searches go by words", exc)
+        return length
+    return len(vector)

@@ -11,6 +11,7 @@ from warren.errors import ProviderError
 from warren.messages import (
     AssistantMessage,
     Block,
+    ContextMessage,
     Message,
     ReasoningBlock,
     StopReason,
@@ -25,7 +26,7 @@ from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPi
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, ToolCalls, reply
-from warren.transport.providers.dialect import known_calls
+from warren.transport.providers.dialect import OUTPUT, forced_schema, known_calls
 from warren.transport.providers.settings import Endpoint
 
 _STOP: Final[Mapping[str, StopReason]] = {
@@ -69,6 +70,10 @@ class ChatDialect:
             body["max_completion_tokens" if own else "max_tokens"] = request.max_tokens
         if request.temperature is not None:
             body["temperature"] = request.temperature
+        if (schema := forced_schema(request)) is not None:
+            # Not strict: that takes few of the schemas there are.
+            form = {"name": OUTPUT, "schema": schema, "strict": False}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
         return body
 
     def answer(self, request: ModelRequest, endpoint: Endpoint) -> "ChatAnswer":
@@ -173,7 +178,7 @@ def _turns(message: Message) -> list[dict[str, Any]]:
     match message:
         case SystemMessage():
             return [{"role": "system", "content": message.content}] if message.content else []
-        case UserMessage():
+        case UserMessage() | ContextMessage():
             return [{"role": "user", "content": message.content}]
         case ToolResultsMessage():
             return [_result(result) for result in message.results]

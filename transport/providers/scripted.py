@@ -13,6 +13,7 @@ from warren.errors import InvalidParamsError, ProviderError
 from warren.fields import FieldValueError, not_negative, positive
 from warren.messages import AssistantMessage, Block, Message, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.structured import asked_at
 from warren.transport.providers.echo import last_words, tokens, words
 from warren.usage import Usage
 
@@ -70,6 +71,8 @@ class ScriptedStep:
         chunk_delay: seconds between two pieces of the text.
         stop_reason: why the model stops; None: `tool_use` with tool calls, else `end_turn`.
         usage: the tokens it reports; None counts four characters a token, of the last message and of the answer.
+        structured: what it answers where this step's answer is asked for as data, attempt by attempt; without any, and
+            after the last one, with the text of the step.
     """
 
     text: str = ""
@@ -81,6 +84,7 @@ class ScriptedStep:
     chunk_delay: float = attrs.field(default=0.0, validator=not_negative)
     stop_reason: StopReason | None = None
     usage: Usage | None = None
+    structured: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         """Refuse two answers in one step."""
@@ -126,7 +130,9 @@ class ScriptedProvider:
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Play the session's next step. Raises ProviderError where the script says so or has ended."""
-        number = sum(isinstance(message, AssistantMessage) for message in request.messages)
+        number = _answers(request.messages)
+        if request.output_schema is not None and (asked := asked_at(request.messages)) is not None:
+            return await self._data(request, asked, emit)
         step = self._step(number)
         await trio.sleep(step.delay)
         await _play(step, emit)
@@ -136,6 +142,16 @@ class ScriptedProvider:
         stop_reason = step.stop_reason or ("tool_use" if step.tool_calls else "end_turn")
         usage = step.usage or _count(request.messages, blocks)
         return ModelReply(AssistantMessage(blocks, stop_reason), usage)
+
+    async def _data(self, request: ModelRequest, asked: int, emit: Callable[[Piece], None]) -> ModelReply:
+        """Answer the question for data after a step: it takes as long as the step, and does not fail."""
+        number = max(0, _answers(request.messages[:asked]) - 1)
+        step, attempt = self._step(number), _answers(request.messages[asked:])
+        await trio.sleep(step.delay)
+        text = step.structured[attempt] if attempt < len(step.structured) else "".join(step.pieces)
+        emit(TextPiece(text))
+        blocks = (TextBlock(text),)
+        return ModelReply(AssistantMessage(blocks), step.usage or _count(request.messages, blocks))
 
     def _step(self, number: int) -> ScriptedStep:
         steps = self.script.steps
@@ -150,6 +166,10 @@ class ScriptedProvider:
             return
         self._failures[position] = failed + 1
         raise ProviderError(error.message, cause=error.cause, retryable=error.retryable, retry_after=error.retry_after)
+
+
+def _answers(messages: Iterable[Message]) -> int:
+    return sum(isinstance(message, AssistantMessage) for message in messages)
 
 
 def load_script(path: Path) -> Script:

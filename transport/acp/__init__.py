@@ -1,0 +1,6 @@
+"""The agent of the Agent Client Protocol, as editors speak it: JSON-RPC on stdin and stdout, one message a line."""
+
+from warren.transport.acp.agent import AgentSettings
+from warren.transport.acp.connection import Connection
+
+__all__ = ["AgentSettings", "Connection"]

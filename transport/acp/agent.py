@@ -1,0 +1,356 @@
+"""The methods of an ACP agent, as calls of the service."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from warren.compaction_config import DEFAULT_THRESHOLD, CompactionConfig
+from warren.errors import InvalidParamsError, SessionBusyError, WarrenError
+from warren.events import Event
+from warren.memory import MAX_HITS
+from warren.messages import UserMessage
+from warren.service import SessionService
+from warren.tool_config import McpServer
+from warren.transport.acp import commands, modes, params
+from warren.transport.acp.content import prompt_of
+from warren.transport.acp.permission import Ask, Permissions
+from warren.transport.acp.prompt import PendingPrompt, outcome_of, unwrap
+from warren.transport.acp.servers import Servers, read_servers
+from warren.transport.acp.updates import (
+    Narrator,
+    Update,
+    chunk,
+    replayed,
+    session_info,
+    stop_reason,
+    stop_reason_of,
+    title_of,
+    usage_of,
+)
+from warren.views import SessionSummary
+from warren.windows import window_of
+
+if TYPE_CHECKING:
+    from warren.transport.tools.session_tools import SessionTools
+
+Say = Callable[[str, Update], Awaitable[None]]
+"""Sends an update of a session to the client; returns once it is on its way, in order with everything else."""
+
+PROTOCOL: Final = 1
+PROMPT: Final = "session/prompt"
+CANCEL: Final = "session/cancel"
+PAGE: Final = 50
+CWD: Final = "cwd"
+"""The label under which a session has its folder."""
+
+
+class UnknownMethodError(Exception):
+    """The client calls something that this agent does not have."""
+
+
+@attrs.frozen
+class Answer:
+    """What a request comes to.
+
+    Attributes:
+        result: for the client.
+        session_id: the session that `after` is about.
+        after: updates that only make sense to a client that has the result.
+    """
+
+    result: Mapping[str, Any]
+    session_id: str = ""
+    after: Sequence[Update] = ()
+
+
+@attrs.frozen
+class AgentSettings:
+    """What the agent knows of the runtime in front of which it stands.
+
+    Attributes:
+        folder: where sessions are said to be that were not made by an ACP client; an absolute path.
+        compaction: how contexts are compacted; None where that is off.
+        tools: what connects sessions to the MCP servers that a client names; None where nothing does.
+    """
+
+    folder: str
+    compaction: CompactionConfig | None = None
+    tools: "SessionTools | None" = None
+
+    def size_of(self, model: str) -> int | None:
+        """Return how many tokens a session may hold: the model's window, or else what it is compacted at."""
+        if self.compaction is None:
+            return window_of(model)
+        return self.compaction.window or window_of(model) or self.compaction.auto_compact_threshold or DEFAULT_THRESHOLD
+
+
+@attrs.define(eq=False)
+class Agent:
+    """One client's agent.
+
+    Attributes:
+        service: the runtime.
+        say: sends updates to the client.
+        ask: sends requests to the client.
+        settings: what it is told of the runtime.
+        servers: the MCP servers that the client named for each session it opened.
+    """
+
+    service: SessionService
+    say: Say
+    ask: Ask
+    settings: AgentSettings
+    servers: Servers = attrs.field(init=False)
+    _pending: dict[str, PendingPrompt] = attrs.field(factory=dict)
+    _modes: dict[str, str] = attrs.field(factory=dict)
+    _permissions: dict[str, Permissions] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.servers = Servers(self.settings.tools)
+
+    def begin(self, method: str, data: object) -> Callable[[], Awaitable[Answer]]:
+        """Return what answers a request. A prompt counts as under way from here on: a cancel finds it.
+
+        Raises UnknownMethodError, InvalidParamsError, SessionBusyError.
+        """
+        if method == PROMPT:
+            given = params.read(params.Prompt, data)
+            return partial(self._prompt, prompt_of(given.prompt), self._admit(given.sessionId))
+        if method not in METHODS:
+            raise UnknownMethodError(method)
+        kind, handler = METHODS[method]
+        return partial(handler, self, params.read(kind, data))
+
+    def notice(self, method: str, data: object) -> None:
+        """Take a notification; one that nobody knows is passed over. Raises InvalidParamsError."""
+        if method == CANCEL:
+            pending = self._pending.get(params.read(params.OneSession, data).sessionId)
+            if pending is not None:
+                pending.cancel()
+
+    def cancel_all(self) -> None:
+        """End every prompt."""
+        for pending in self._pending.values():
+            pending.cancel()
+
+    # -- the connection
+
+    async def initialize(self, _given: params.Initialize) -> Answer:
+        """Say who we are; there is one version of the protocol to agree on."""
+        stored = self.service.capabilities().session_store
+        sessions: dict[str, Any] = {"list": {}, "close": {}, "fork": {}}
+        sessions |= {"resume": {}, "delete": {}} if stored else {}
+        capabilities = {
+            "loadSession": stored,
+            "promptCapabilities": {"image": False, "audio": False, "embeddedContext": True},
+            "mcpCapabilities": {"http": self.settings.tools is not None, "sse": False},
+            "sessionCapabilities": sessions,
+        }
+        info = {"name": "warren", "title": "Warren", "version": metadata.version("warren")}
+        result = {"protocolVersion": PROTOCOL, "agentCapabilities": capabilities, "agentInfo": info, "authMethods": []}
+        return Answer(result)
+
+    # -- sessions
+
+    async def new(self, given: params.NewSession) -> Answer:
+        """Create a session without a turn."""
+        servers = read_servers(given.mcpServers)
+        created = await self.service.create_session(None, labels={CWD: given.cwd})
+        return await self._opened(created.session_id, servers, {"sessionId": created.session_id})
+
+    async def load(self, given: params.LoadSession) -> Answer:
+        """Go on with a session, after telling its whole conversation again."""
+        servers = read_servers(given.mcpServers)
+        await self.service.resume(given.sessionId)
+        await self._replay(given.sessionId)
+        return await self._opened(given.sessionId, servers, {})
+
+    async def resume(self, given: params.ResumeSession) -> Answer:
+        """Go on with a session whose conversation the client knows."""
+        servers = read_servers(given.mcpServers)
+        await self.service.resume(given.sessionId)
+        return await self._opened(given.sessionId, servers, {})
+
+    async def fork(self, given: params.ForkSession) -> Answer:
+        """Make a session of the finished turns of another one; the client knows their conversation."""
+        servers = read_servers(given.mcpServers)
+        state = (await self.service.fork(given.sessionId, labels={CWD: given.cwd})).state
+        return await self._opened(state.session_id, servers, {"sessionId": state.session_id})
+
+    async def list(self, given: params.ListSessions) -> Answer:
+        """Show a page of sessions, the one changed last first."""
+        offset, labels = _offset(given.cursor), None if given.cwd is None else {CWD: given.cwd}
+        page = await self.service.list(offset=offset, limit=PAGE + 1, labels=labels)
+        shown = {"sessions": [await self._row(row) for row in page.sessions[:PAGE]]}
+        return Answer(shown | ({"nextCursor": str(offset + PAGE)} if len(page.sessions) > PAGE else {}))
+
+    async def close(self, given: params.OneSession) -> Answer:
+        """End what a session does and let go of it; what is not stored is gone."""
+        await self.service.read(given.sessionId)
+        await self._end(given.sessionId)
+        if not self.service.capabilities().session_store:
+            await self.service.archive(given.sessionId)
+        return Answer({})
+
+    async def delete(self, given: params.OneSession) -> Answer:
+        """Remove a session and all it stored."""
+        if self.service.capabilities().session_store:
+            await self._end(given.sessionId)
+        await self.service.delete(given.sessionId)
+        return Answer({})
+
+    async def set_mode(self, given: params.SetMode) -> Answer:
+        """Ask the user more, or less again, from the session's next prompt on."""
+        await self.service.read(given.sessionId)
+        if given.modeId not in modes.MODES:
+            raise InvalidParamsError(f"$.modeId: must be one of {', '.join(modes.MODES)}", path="$.modeId")
+        self._modes[given.sessionId] = given.modeId
+        return Answer({})
+
+    # -- prompts
+
+    async def _prompt(self, text: str, pending: PendingPrompt) -> Answer:
+        command = commands.parse(text)
+        try:
+            if command is None:
+                return await self._turn(text, pending)
+            await self._obey(command, pending)
+        except WarrenError as exc:
+            reason = stop_reason_of(exc)
+            if reason is None:
+                raise
+            return Answer({"stopReason": reason})
+        finally:
+            pending.over.set()
+            del self._pending[pending.session_id]
+        return Answer({"stopReason": "end_turn"})
+
+    async def _turn(self, text: str, pending: PendingPrompt) -> Answer:
+        view = await self.service.read(pending.session_id)
+        narrator = Narrator(self.settings.size_of(view.state.model))
+
+        async def tell(event: Event) -> None:
+            for update in narrator.updates(event):
+                await self.say(pending.session_id, update)
+
+        settle, gates = self._asker(pending.session_id).settle, modes.gates(self._mode(pending.session_id))
+        outcome = await outcome_of(pending.turn(text, tell, settle, gates))
+        await self._tell_info(pending.session_id)
+        result = unwrap(outcome)
+        return Answer({"stopReason": stop_reason(result.stop_reason), "usage": usage_of(result.usage)})
+
+    async def _obey(self, command: commands.Command, pending: PendingPrompt) -> None:
+        """Do what a slash command says and tell the client as if the agent had said it."""
+        session_id, words = pending.session_id, command.words
+        if command.name != "compact":  # which says itself what is wrong with the session, or with its being asked for
+            await self.service.read(session_id)
+        match command.name:
+            case "compact":
+                text = commands.compacted_text(await pending.compact(words or None))
+            case "memory":
+                search = partial(self.service.search_memory, _words(words), session_id=session_id, limit=MAX_HITS)
+                text = commands.memory_text(await pending.look_up(search))
+            case "help":
+                text = commands.help_text(self.service.capabilities())
+        await self.say(session_id, chunk("agent_message_chunk", text))
+
+    def _admit(self, session_id: str) -> PendingPrompt:
+        if session_id in self._pending:
+            raise SessionBusyError("a prompt of this session has no answer yet", session_id=session_id)
+        pending = self._pending[session_id] = PendingPrompt(self.service, session_id)
+        return pending
+
+    # -- parts
+
+    async def _opened(self, session_id: str, servers: tuple[McpServer, ...], result: Mapping[str, Any]) -> Answer:
+        await self.servers.take(session_id, servers)
+        found = commands.advertised(self.service.capabilities())
+        update = {"sessionUpdate": "available_commands_update", "availableCommands": found}
+        return Answer({**result, "modes": modes.shown(self._mode(session_id))}, session_id, [update])
+
+    def _mode(self, session_id: str) -> str:
+        return self._modes.get(session_id, modes.DEFAULT)
+
+    def _asker(self, session_id: str) -> Permissions:
+        """Return what the user has said of a session's tools; it is said for as long as we live."""
+        if session_id not in self._permissions:
+            self._permissions[session_id] = Permissions(self.service, session_id, self.ask)
+        return self._permissions[session_id]
+
+    async def _end(self, session_id: str) -> None:
+        """End a session's prompt, wait for that, and forget what the client said of the session."""
+        pending = self._pending.get(session_id)
+        if pending is not None:
+            pending.cancel()
+            await pending.over.wait()
+        self._modes.pop(session_id, None)
+        self._permissions.pop(session_id, None)
+        await self.servers.drop(session_id)
+
+    async def _replay(self, session_id: str) -> None:
+        """Tell the conversation as it was, whatever of it the model still sees; a page at a time is in memory."""
+        offset, total = 0, 1
+        while offset < total:
+            page = await self.service.history(session_id, offset=offset, limit=PAGE)
+            for entry in page.messages:
+                for update in replayed(entry.message):
+                    await self.say(session_id, update)
+            offset, total = offset + PAGE, page.total
+
+    async def _row(self, row: SessionSummary) -> Mapping[str, Any]:
+        shown = {
+            "sessionId": row.session_id,
+            "cwd": row.labels.get(CWD, self.settings.folder),
+            "updatedAt": row.updated_at,
+        }
+        title = await self._title(row.session_id)
+        return shown if title is None else shown | {"title": title}
+
+    async def _title(self, session_id: str) -> str | None:
+        """Return what the user said first; None as long as that is nothing, and where it cannot be read."""
+        try:
+            page = await self.service.history(session_id, limit=2)
+        except WarrenError:
+            return None
+        said = (entry.message for entry in page.messages)
+        return next((title_of(message.content) for message in said if isinstance(message, UserMessage)), None)
+
+    async def _tell_info(self, session_id: str) -> None:
+        """Tell of the session's name and when it changed, where it still is."""
+        try:
+            view = await self.service.read(session_id)
+        except WarrenError:
+            return
+        await self.say(session_id, session_info(await self._title(session_id), view.state.updated_at))
+
+
+METHODS: Final[Mapping[str, tuple[type, Callable[[Agent, Any], Awaitable[Answer]]]]] = {
+    "initialize": (params.Initialize, Agent.initialize),
+    "session/new": (params.NewSession, Agent.new),
+    "session/load": (params.LoadSession, Agent.load),
+    "session/resume": (params.ResumeSession, Agent.resume),
+    "session/fork": (params.ForkSession, Agent.fork),
+    "session/list": (params.ListSessions, Agent.list),
+    "session/close": (params.OneSession, Agent.close),
+    "session/delete": (params.OneSession, Agent.delete),
+    "session/set_mode": (params.SetMode, Agent.set_mode),
+}
+"""Every request but a prompt: its parameters and what answers it."""
+
+
+def _offset(cursor: str | None) -> int:
+    """Return the place that a cursor of ours stands for."""
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < len(str(2**53))):
+        raise InvalidParamsError("$.cursor: must be a nextCursor of an earlier answer", path="$.cursor")
+    return int(cursor)
+
+
+def _words(words: str) -> str:
+    if not words:
+        raise InvalidParamsError("$.prompt: /memory needs the words to look for", path="$.prompt")
+    return words

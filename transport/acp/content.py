@@ -1,0 +1,85 @@
+"""The blocks of a prompt as the text that the model reads. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from xml.sax.saxutils import quoteattr
+
+import attrs
+
+from warren.errors import InvalidParamsError
+from warren.transport.acp.params import read
+
+KINDS: Final = "text, resource_link, resource"
+
+
+@attrs.frozen
+class _Text:
+    text: str
+
+
+@attrs.frozen
+class _Link:
+    uri: str
+    name: str
+
+
+@attrs.frozen
+class _Embedded:
+    resource: Mapping[str, Any]
+
+
+@attrs.frozen
+class _Contents:
+    uri: str
+    text: str
+
+
+@attrs.frozen
+class _Piece:
+    """A part of the text; `own_lines` keeps it off the lines of others."""
+
+    text: str
+    own_lines: bool
+
+
+def prompt_of(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the user says.
+
+    A link stands where it is in the sentence, as `[name](uri)`; the text of an embedded resource is between
+    `<resource uri="…">` and `</resource>`, on lines of its own.
+
+    Raises InvalidParamsError that names the bad block, and for a prompt with nothing in it.
+    """
+    pieces = [_piece(block, f"$.prompt[{index}]") for index, block in enumerate(blocks)]
+    text = "".join(_joined(pieces))
+    if not text.strip():
+        raise InvalidParamsError("$.prompt: must not be empty", path="$.prompt")
+    return text
+
+
+def _joined(pieces: Sequence[_Piece]) -> Sequence[str]:
+    parts: list[str] = []
+    for index, piece in enumerate(pieces):
+        if index and (piece.own_lines or pieces[index - 1].own_lines) and not parts[-1].endswith("\n"):
+            parts.append("\n")
+        parts.append(piece.text)
+    return parts
+
+
+def _piece(block: Mapping[str, Any], root: str) -> _Piece:
+    match block.get("type"):
+        case "text":
+            return _Piece(read(_Text, block, root).text, own_lines=False)
+        case "resource_link":
+            link = read(_Link, block, root)
+            return _Piece(f"[{link.name}]({link.uri})", own_lines=False)
+        case "resource":
+            return _Piece(_embedded(read(_Embedded, block, root).resource, f"{root}.resource"), own_lines=True)
+    raise InvalidParamsError(f"{root}.type: must be one of {KINDS}", path=f"{root}.type")
+
+
+def _embedded(resource: Mapping[str, Any], root: str) -> str:
+    if "blob" in resource:
+        raise InvalidParamsError(f"{root}.blob: only text can be embedded", path=f"{root}.blob")
+    contents = read(_Contents, resource, root)
+    return f"<resource uri={quoteattr(contents.uri)}>\n{contents.text}\n</resource>"

@@ -1,0 +1,102 @@
+"""Tool calls that wait for the word of whoever sits in front of the client."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import trio
+
+from warren.categories import Decision
+from warren.errors import WarrenError
+from warren.events import ToolApprovalRequested
+from warren.service import SessionService
+from warren.transport.acp.updates import tool_call
+from warren.transport.jsonrpc import Response
+
+Ask = Callable[[str, Mapping[str, Any], Callable[[], None]], Awaitable[Response]]
+"""Sends a request to the client, tells that it is on its way, and waits for the answer; cancel it to hear no more."""
+
+REQUEST: Final = "session/request_permission"
+OPTIONS: Final[Mapping[str, tuple[str, bool]]] = {
+    "allow_once": ("Allow", True),
+    "allow_always": ("Always allow this tool", True),
+    "reject_once": ("Reject", False),
+    "reject_always": ("Always reject this tool", False),
+}
+"""What the client can choose, by its kind, which is its id too: its name, and whether the call may run."""
+ALWAYS: Final = frozenset({"allow_always", "reject_always"})
+NO_ANSWER: Final = "the client did not ask anybody"
+UPDATE: Final = "sessionUpdate"
+
+logger: Final = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class Permissions:
+    """What the client's user has said of a session's tools.
+
+    Attributes:
+        service: the runtime.
+        session_id: the session.
+        ask: sends requests to the client.
+        always: whether calls of a tool run, where the user does not want to be asked again; by the tool's name.
+    """
+
+    service: SessionService
+    session_id: str
+    ask: Ask
+    always: dict[str, bool] = attrs.field(factory=dict)
+
+    async def settle(
+        self, event: ToolApprovalRequested, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Ask about a call, unless that has been said for all of its tool's, and tell the runtime.
+
+        It has started once the client is asked. What is no answer is a refusal; nothing that the client does raises.
+        """
+        allow = self.always.get(event.name)
+        if allow is None:
+            decision = await self._asked(event, task_status.started)
+        else:
+            task_status.started()
+            decision = Decision(allow)
+        try:
+            await self.service.approve_tool(self.session_id, event.id, allow=decision.allow, reason=decision.reason)
+        except WarrenError as exc:  # it has timed out, or its turn has ended
+            logger.info("session %s: an answer came too late: %s", self.session_id, exc)
+
+    async def _asked(self, event: ToolApprovalRequested, sent: Callable[[], None]) -> Decision:
+        response = await self.ask(REQUEST, _question(self.session_id, event), sent)
+        chosen = chosen_of(response)
+        if chosen is None:
+            return Decision(allow=False)
+        if chosen not in OPTIONS:
+            logger.warning("session %s: no permission for %s: %s", self.session_id, event.name, _problem(response))
+            return Decision(allow=False, reason=NO_ANSWER)
+        allow = OPTIONS[chosen][1]
+        if chosen in ALWAYS:
+            self.always[event.name] = allow
+        return Decision(allow)
+
+
+def chosen_of(response: Response) -> str | None:
+    """Return the option that was chosen, None where the client cancelled; empty for what is no answer."""
+    match response.result:
+        case {"outcome": {"outcome": "selected", "optionId": str(option)}}:
+            return option
+        case {"outcome": {"outcome": "cancelled"}}:
+            return None
+    return ""
+
+
+def _question(session_id: str, event: ToolApprovalRequested) -> Mapping[str, Any]:
+    call = {name: value for name, value in tool_call(event.id, event.name, event.args).items() if name != UPDATE}
+    options = [{"optionId": kind, "name": name, "kind": kind} for kind, (name, _) in OPTIONS.items()]
+    return {"sessionId": session_id, "toolCall": call, "options": options}
+
+
+def _problem(response: Response) -> str:
+    if isinstance(response.error, dict):
+        return f"the client has an error: {str(response.error.get('message'))[:200]}"
+    return "the client's answer is none"

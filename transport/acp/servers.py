@@ -1,0 +1,132 @@
+"""The MCP servers that a client names for a session: checked here, connected to where the runtime can."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from warren.errors import InvalidParamsError, WarrenError
+from warren.fields import FieldValueError
+from warren.tool_config import McpServer
+from warren.transport.acp.params import read
+
+if TYPE_CHECKING:
+    from warren.transport.tools.session_tools import SessionTools
+
+NAME: Final = 64
+"""Characters of a server's name in the runtime; clients may call it anything."""
+_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_NO_SSE: Final = "is not supported: this agent speaks to MCP servers over stdio and http"
+
+logger: Final = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class _Pair:
+    """A variable of a server's environment, or a header of its requests."""
+
+    name: str
+    value: str = attrs.field(repr=False)
+
+
+@attrs.frozen
+class _Stdio:
+    """A server that is a program."""
+
+    name: str
+    command: str
+    args: tuple[str, ...]
+    env: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class _Http:
+    """A server at an address."""
+
+    name: str
+    url: str
+    headers: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
+
+
+def read_servers(given: Sequence[Mapping[str, Any]] | None) -> tuple[McpServer, ...]:
+    """Return the MCP servers of a request, by names that the runtime takes and that differ.
+
+    Raises InvalidParamsError that names the bad field, as in `$.mcpServers[0].url`.
+    """
+    found: list[McpServer] = []
+    for index, data in enumerate(given or ()):
+        taken = {server.name for server in found}
+        found.append(_server(data, f"$.mcpServers[{index}]", taken))
+    return tuple(found)
+
+
+def _server(data: Mapping[str, Any], root: str, taken: set[str]) -> McpServer:
+    kind = data.get("type", "stdio")
+    try:
+        if kind == "stdio":
+            program = read(_Stdio, data, root)
+            env = _pairs(program.env, f"{root}.env")
+            return McpServer(_name(program.name, taken), program.command, program.args, env)
+        if kind == "http":
+            remote = read(_Http, data, root)
+            headers = _pairs(remote.headers, f"{root}.headers")
+            return McpServer(_name(remote.name, taken), url=remote.url, headers=headers)
+    except FieldValueError as exc:
+        path = f"{root}.{exc.field}"
+        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
+    problem = _NO_SSE if kind == "sse" else "must be one of stdio, http"
+    raise InvalidParamsError(f"{root}.type: {problem}", path=f"{root}.type")
+
+
+def _pairs(pairs: Sequence[Mapping[str, Any]], root: str) -> dict[str, str]:
+    read_ = [read(_Pair, pair, f"{root}[{index}]") for index, pair in enumerate(pairs)]
+    return {pair.name: pair.value for pair in read_}
+
+
+def _name(given: str, taken: set[str]) -> str:
+    """Return a name that the runtime takes: errors and clashing tools are called by it."""
+    plain = _UNUSUAL.sub("_", given).strip("_")[:NAME] or "server"
+    number, name = 1, plain
+    while name in taken:
+        number += 1
+        name = f"{plain[: NAME - len(str(number)) - 1]}_{number}"
+    return name
+
+
+@attrs.define(eq=False)
+class Servers:
+    """Which servers the client's sessions have.
+
+    Attributes:
+        tools: what connects to them; None where the runtime has nothing that does.
+    """
+
+    tools: "SessionTools | None" = None
+    _of: dict[str, tuple[McpServer, ...]] = attrs.field(factory=dict)
+
+    async def take(self, session_id: str, servers: tuple[McpServer, ...]) -> None:
+        """Give a session these servers instead of those that it had. One that cannot be had costs no session."""
+        if self._of.get(session_id, ()) == servers:
+            return
+        await self.drop(session_id)
+        if servers and self.tools is None:
+            logger.warning("session %s: MCP servers are not connected to here", session_id)
+        self._of[session_id] = servers
+        if self.tools is None or not servers:
+            return
+        try:
+            await self.tools.add_servers(session_id, servers)
+        except WarrenError as exc:
+            logger.warning("session %s: no MCP servers: %s", session_id, exc)
+
+    async def drop(self, session_id: str) -> None:
+        """Let go of a session's servers."""
+        if self._of.pop(session_id, ()) and self.tools is not None:
+            await self.tools.drop_servers(session_id)
+
+    async def drop_all(self) -> None:
+        """Let go of all of them."""
+        for session_id in tuple(self._of):
+            await self.drop(session_id)

@@ -1,0 +1,197 @@
+"""What a client is told of a session while a turn runs, and again when the session is loaded. No I/O."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from warren.errors import AgentError, BudgetExhaustedError, WarrenError
+from warren.events import (
+    Event,
+    InputTaken,
+    ReasoningDelta,
+    TextComplete,
+    TextDelta,
+    ToolCallRequested,
+    ToolExecutionCompleted,
+    ToolExecutionStarted,
+    ToolResultReceived,
+    TurnCompleted,
+    TurnStarted,
+)
+from warren.messages import (
+    AssistantMessage,
+    ContextMessage,
+    Message,
+    ReasoningBlock,
+    StopReason,
+    TextBlock,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.usage import Usage
+
+Update = Mapping[str, Any]
+TITLE: Final = 80
+KINDS: Final[Mapping[str, str]] = {
+    "memory_search": "search",
+    "read_file": "read",
+    "list_files": "search",
+    "search_files": "search",
+    "write_file": "edit",
+    "edit_file": "edit",
+    "shell": "execute",
+    "fetch": "fetch",
+    "load_skill": "read",
+}
+"""What clients show the runtime's own tools as."""
+STOP_REASONS: Final[Mapping[StopReason | None, str]] = {
+    "max_tokens": "max_tokens",
+    "content_filter": "refusal",
+    "cancelled": "cancelled",
+}
+
+
+@attrs.define
+class Narrator:
+    """Tells of one turn, event by event. Compactions, retries and warnings are no part of the conversation.
+
+    Attributes:
+        window: tokens that a request to the model may hold; None where nobody knows, and then usage is not told of.
+    """
+
+    window: int | None
+    _shown: list[str] = attrs.field(factory=list)
+    _ended: set[str] = attrs.field(factory=set)
+
+    def updates(self, event: Event) -> Iterator[Update]:
+        """Yield what an event means to the client."""
+        match event:
+            case TurnStarted():
+                self._shown.clear()
+                self._ended.clear()
+            case TextDelta(delta):
+                self._shown.append(delta)
+                yield chunk("agent_message_chunk", delta)
+            case ReasoningDelta(delta):
+                yield chunk("agent_thought_chunk", delta)
+            case TextComplete(content):
+                yield from self._rest(content)
+            case InputTaken(content=content):  # as it is told when the session is loaded
+                yield chunk("user_message_chunk", content)
+            case TurnCompleted(usage=usage) if self.window is not None:
+                used = usage.input_tokens + usage.output_tokens
+                yield {"sessionUpdate": "usage_update", "used": used, "size": max(self.window, used)}
+            case _:
+                yield from self._tool(event)
+
+    def _rest(self, content: str) -> Iterator[Update]:
+        """Yield what the deltas left out of a text; where they began another one, the whole."""
+        shown = "".join(self._shown)
+        rest = content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
+        if rest:
+            yield chunk("agent_message_chunk", rest)
+
+    def _tool(self, event: Event) -> Iterator[Update]:
+        match event:
+            case ToolCallRequested(id=call, name=name, args=args):
+                yield tool_call(call, name, args)
+            case ToolExecutionStarted(id=call):
+                yield {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress"}
+            case ToolExecutionCompleted(id=call, result=result, is_error=is_error):
+                self._ended.add(call)
+                yield tool_ended(call, result, is_error=is_error)
+            case ToolResultReceived(id=call, is_error=is_error) if call not in self._ended:
+                yield tool_ended(call, None, is_error=is_error)  # it was refused and never ran
+
+
+def replayed(message: Message) -> Iterator[Update]:
+    """Yield what a message of the past means to the client; system messages are not part of the conversation."""
+    match message:
+        case UserMessage(content) | ContextMessage(content):
+            yield chunk("user_message_chunk", content)
+        case AssistantMessage(blocks):
+            for block in blocks:
+                yield from _block(block)
+        case ToolResultsMessage(results):
+            for result in results:
+                yield tool_ended(result.tool_use_id, result.content, is_error=result.is_error)
+
+
+def _block(block: object) -> Iterator[Update]:
+    match block:
+        case ReasoningBlock(text) if text:
+            yield chunk("agent_thought_chunk", text)
+        case TextBlock(text) if text:
+            yield chunk("agent_message_chunk", text)
+        case ToolUseBlock(id=call, name=name, args=args):
+            yield tool_call(call, name, args)
+
+
+def chunk(kind: str, text: str) -> Update:
+    """Return a piece of what the user or the agent says or thinks."""
+    return {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
+
+
+def tool_call(call: str, name: str, args: Mapping[str, Any]) -> Update:
+    """Return the news of a tool call that the model asks for."""
+    return {
+        "sessionUpdate": "tool_call",
+        "toolCallId": call,
+        "title": name,
+        "kind": KINDS.get(name, "other"),
+        "status": "pending",
+        "rawInput": args,
+    }
+
+
+def tool_ended(call: str, result: str | None, *, is_error: bool) -> Update:
+    """Return the news of a tool call's end; `result` is None where nobody knows it yet."""
+    update = {
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": call,
+        "status": "failed" if is_error else "completed",
+    }
+    if result is None:
+        return update
+    return update | {"content": [{"type": "content", "content": {"type": "text", "text": result}}]}
+
+
+def session_info(title: str | None, updated_at: datetime) -> Update:
+    """Return the news of a session's own data."""
+    update: dict[str, Any] = {"sessionUpdate": "session_info_update", "updatedAt": updated_at}
+    return update if title is None else update | {"title": title}
+
+
+def title_of(prompt: str) -> str:
+    """Return the name under which a conversation that begins so is listed."""
+    line = " ".join(prompt.split())
+    return line if len(line) <= TITLE else line[: TITLE - 1] + "…"
+
+
+def stop_reason(reason: StopReason | None) -> str:
+    """Return why a turn with an answer ended, in the protocol's words."""
+    return STOP_REASONS.get(reason, "end_turn")
+
+
+def stop_reason_of(exc: WarrenError) -> str | None:
+    """Return why a turn ended whose error is none to this protocol; None for a true error."""
+    match exc:
+        case AgentError(cause="cancelled"):
+            return "cancelled"
+        case BudgetExhaustedError():
+            return "max_tokens" if exc.details.get("budget_type") == "tokens" else "max_turn_requests"
+    return None
+
+
+def usage_of(usage: Usage) -> Mapping[str, int]:
+    """Return the tokens of a turn."""
+    return {
+        "totalTokens": usage.total_tokens,
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "cachedReadTokens": usage.cache_read_tokens,
+        "cachedWriteTokens": usage.cache_creation_tokens,
+    }

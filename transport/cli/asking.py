@@ -1,0 +1,145 @@
+"""Tool calls that wait for the user's word: asked about on a terminal, refused where nobody can be asked."""
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Callable
+from typing import Final, cast
+
+import attrs
+import trio
+
+from warren.categories import Decision
+from warren.errors import WarrenError
+from warren.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
+from warren.service import SessionService
+from warren.transport.cli.streams import Streams, visible
+from warren.transport.remarks import shorten
+
+QUESTION: Final = "allow? [y]es/[n]o/[a]lways "
+NOBODY: Final = "nobody can be asked here"
+WORDS: Final = {"y": "y", "yes": "y", "n": "n", "no": "n", "a": "a", "always": "a"}
+LINE: Final = 65536
+
+
+@attrs.define(eq=False)
+class Asker:
+    """Whoever decides on the calls of a command: its user, or an option.
+
+    Attributes:
+        streams: where the question is put.
+        approve_all: whether nobody has to be asked.
+        terminal: whether somebody can be asked.
+        descriptor: where the answer is typed.
+        always: tools that the user does not want to be asked about again.
+    """
+
+    streams: Streams
+    approve_all: bool = False
+    terminal: bool = attrs.field(default=False, kw_only=True)
+    descriptor: int = 0
+    always: set[str] = attrs.field(factory=set)
+
+    @classmethod
+    def of(cls, streams: Streams, *, approve_all: bool) -> "Asker":
+        """Return one that asks where questions are seen and answers are typed on a terminal."""
+        return cls(streams, approve_all, terminal=sys.stdin.isatty() and streams.err.isatty())
+
+    async def decide(self, event: ToolApprovalRequested) -> Decision:
+        """Return the user's word on a call; cancelling it leaves what is typed afterwards to others."""
+        if self.approve_all or event.name in self.always:
+            return Decision(allow=True)
+        if not self.terminal:
+            return Decision(allow=False, reason=NOBODY)
+        return await self._ask(event)
+
+    async def _ask(self, event: ToolApprovalRequested) -> Decision:
+        self._forget_typed()
+        self._write(f"the model wants to use {event.name} ({event.category}): {shorten(event.args)}\n{QUESTION}")
+        try:
+            word = await self._word()
+        except trio.Cancelled:
+            self._write("\n")
+            raise
+        if word == "a":
+            self.always.add(event.name)
+        return Decision(allow=word in ("y", "a"))
+
+    async def _word(self) -> str:
+        """Return the answer in one letter; the end of the input is a no."""
+        while True:
+            await trio.lowlevel.wait_readable(self.descriptor)
+            line = os.read(self.descriptor, LINE)
+            if not line:
+                self._write("\n")
+                return "n"
+            if (word := WORDS.get(line.decode(errors="replace").strip().lower())) is not None:
+                return word
+            self._write(QUESTION)
+
+    def _forget_typed(self) -> None:
+        """Drop what was typed before the question was seen: it is no answer to it."""
+        with contextlib.suppress(ImportError, OSError):
+            import termios  # noqa: PLC0415 - not everywhere
+
+            with contextlib.suppress(termios.error):
+                termios.tcflush(self.descriptor, termios.TCIFLUSH)
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self.streams.err.write(visible(text))
+            self.streams.err.flush()
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """The calls of one turn that wait for somebody's word; they are asked about one after the other.
+
+    Attributes:
+        service: is told of each decision.
+        asker: decides.
+        say: shows a remark.
+        asking: cancel it to ask no more; the calls wait on.
+    """
+
+    service: SessionService
+    asker: Asker
+    say: Callable[[str], None]
+    asking: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _send: trio.MemorySendChannel[Envelope] = attrs.field(init=False)
+    _receive: trio.MemoryReceiveChannel[Envelope] = attrs.field(init=False)
+    _scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._send, self._receive = trio.open_memory_channel[Envelope](math.inf)
+
+    def note(self, envelope: Envelope) -> None:
+        """Hear of an event as it happens: a call that waits no longer is not asked about."""
+        match envelope.event:
+            case ToolApprovalRequested(id=call):
+                self._scopes[call] = trio.CancelScope()
+            case ToolApprovalResolved(id=call) if call in self._scopes:
+                self._scopes[call].cancel()
+
+    def shown(self, envelope: Envelope) -> None:
+        """Hear of an event once what came before it is on the screen."""
+        if isinstance(envelope.event, ToolApprovalRequested):
+            self._send.send_nowait(envelope)
+
+    async def run(self) -> None:
+        """See to one call after the other, until `asking` is cancelled."""
+        with self.asking:
+            async for envelope in self._receive:
+                await self._see_to(envelope.session_id, cast("ToolApprovalRequested", envelope.event))
+
+    async def _see_to(self, session_id: str, event: ToolApprovalRequested) -> None:
+        scope = self._scopes[event.id]
+        if scope.cancel_called:
+            return
+        with scope:
+            decision = await self.asker.decide(event)
+            if decision.reason == NOBODY:
+                self.say(f"{event.name} was not run: {NOBODY}; --approve-all allows it")
+            with contextlib.suppress(WarrenError):  # it has timed out, or its turn has ended
+                await self.service.approve_tool(session_id, event.id, allow=decision.allow, reason=decision.reason)

@@ -1,0 +1,54 @@
+"""`warren backup` and `warren restore`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warren import codec
+from warren.errors import InvalidParamsError
+from warren.transport.cli.options import Options
+from warren.transport.cli.progress import bar
+from warren.transport.cli.runtime import existing_store_of, store_of
+from warren.transport.cli.streams import Streams
+
+if TYPE_CHECKING:
+    from warren.storage.maintenance.backup import Copied
+
+
+def back_up(options: Options, file: Path, *, force: bool) -> None:
+    """Run `warren backup`.
+
+    Raises InvalidParamsError (path `file`) for a folder or a device, which `force` would replace too,
+    SessionNotFoundError without a store, StoreError as `storage.maintenance.backup`.
+    """
+    if not file.name or (file.exists() and not file.is_file()):
+        raise InvalidParamsError(f"$.file: {file} is not a plain file", path="$.file")
+    config = existing_store_of(options)
+    from warren.storage.maintenance import backup  # noqa: PLC0415 - it has an extra of its own
+
+    with bar(Streams(), "copying") as progress:
+        copied = backup.back_up(config, file, force=force, progress=progress)
+    _show(options, copied)
+
+
+def restore(options: Options, file: Path, *, force: bool) -> None:
+    """Run `warren restore`. Raises PersistenceDisabledError without the extra, StoreError as the storage does."""
+    config = store_of(options, needed=True)
+    assert config is not None  # noqa: S101 - it is needed
+    from warren.storage.maintenance import backup  # noqa: PLC0415 - it has an extra of its own
+
+    with bar(Streams(), "copying") as progress:
+        copied = backup.restore(file, config, force=force, progress=progress)
+    _show(options, copied)
+
+
+def _show(options: Options, copied: "Copied") -> None:
+    streams = Streams()
+    memory = None if copied.memory is None else os.fspath(copied.memory)
+    if options.mode.json:
+        data = {"file": os.fspath(copied.path), "bytes": copied.bytes, "sessions": copied.sessions, "memory": memory}
+        streams.write(codec.encode(data).decode() + "\n")
+    else:
+        streams.write(f"{copied.path}: {copied.sessions} sessions, {copied.bytes} bytes\n")
+        if memory is not None:
+            streams.write(f"{memory}: what is remembered\n")

@@ -1,0 +1,33 @@
+"""`warren completion`: what makes a shell complete the commands and their options."""
+
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from warren.transport.cli.help import examples
+from warren.transport.cli.streams import Streams
+
+SHELLS: Final = ("bash", "zsh", "fish")
+VARIABLE: Final = "_WARREN_COMPLETE"
+"""What the script asks through; click derives the same name from `warren`."""
+
+
+@click.command(
+    epilog=examples(
+        'eval "$(warren completion bash)"                                      # in ~/.bashrc',
+        'eval "$(warren completion zsh)"                                       # in ~/.zshrc, after compinit',
+        "warren completion fish > ~/.config/fish/completions/warren.fish",
+    )
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that makes SHELL complete this command.
+
+    SHELL is bash (4.4 or newer), zsh or fish. The script asks `warren` itself for what fits.
+    """
+    root = context.find_root()
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101 - click has each of SHELLS
+    Streams().write(kind(root.command, {}, root.info_name or "warren", VARIABLE).source())

@@ -1,0 +1,161 @@
+"""`warren config show`: the settings, and what set them."""
+
+import os
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import attrs
+import click
+from click.core import ParameterSource
+
+from warren import codec
+from warren.compaction_config import DEFAULT_THRESHOLD, CompactionConfig
+from warren.config import Limits, RetryPolicy
+from warren.transport.cli.config_file import FILE_NAMES, ConfigFile
+from warren.transport.cli.config_tables import flattened
+from warren.transport.cli.config_tools import ToolsTable
+from warren.transport.cli.options import CONFIG_FILE, DEFAULT_STORE, Mode
+from warren.transport.cli.streams import Streams
+from warren.transport.cli.tables import show_table
+from warren.transport.providers import default_model
+from warren.transport.providers.settings import ANTHROPIC, OPENAI, Vendor, endpoint
+
+Source = Literal["flag", "environment", "file", "default"]
+SOURCES: Final[Mapping[ParameterSource | None, Source]] = {
+    ParameterSource.COMMANDLINE: "flag",
+    ParameterSource.ENVIRONMENT: "environment",
+    ParameterSource.DEFAULT_MAP: "file",
+}
+MASK: Final = "***"
+UNSET: Final = "-"
+NUMBERS: Final = frozenset({"retry.factor", "retry.jitter"})
+"""Settings with a fraction that are no durations."""
+FILE_ORDER: Final = tuple(dict.fromkeys([*FILE_NAMES.values(), *flattened(Limits(), RetryPolicy())]))
+
+
+@attrs.frozen
+class Setting:
+    """One setting as it holds now.
+
+    Attributes:
+        name: its name in the configuration file, or that of its option where a file cannot have it.
+        value: plain data; None is not set.
+        source: what set it.
+        where: the option, the variable or the file that did; None for a default.
+    """
+
+    name: str
+    value: Any
+    source: Source
+    where: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """Source and place, for a person."""
+        return self.source if self.where is None else f"{self.source} {self.where}"
+
+
+def show(context: click.Context, mode: Mode) -> None:
+    """Run `warren config show`."""
+    found, streams = [*settings(context, os.environ), *keys(os.environ)], Streams()
+    if mode.json:
+        streams.write(codec.encode({"settings": codec.to_data(found)}).decode() + "\n")
+        return
+    show_table(
+        streams, ("setting", "value", "from"), [(one.name, _words(one.name, one.value), one.origin) for one in found]
+    )
+
+
+def settings(context: click.Context, environ: Mapping[str, str]) -> list[Setting]:
+    """Return the settings among a command's options, those that a file may have first, in the file's order."""
+    options = [param for param in context.command.get_params(context) if param.name in context.params]
+    defaults = _defaults(environ)
+    found = [_setting(context, option, defaults) for option in options if isinstance(option, click.Option)]
+    found += _of_the_runtime(context, {setting.name for setting in found})
+    order = {name: place for place, name in enumerate(FILE_ORDER)}
+    return sorted(found, key=lambda setting: order.get(setting.name, len(order)))
+
+
+def _of_the_runtime(context: click.Context, known: Container[str]) -> Iterator[Setting]:
+    """Yield the settings that a file alone can have, but for those that are known from an option."""
+    file: ConfigFile | None = context.meta.get(CONFIG_FILE)
+    limits, retry, there = (Limits(), RetryPolicy(), ()) if file is None else (file.limits, file.retry, file.there)
+    tools, servers = (ToolsTable(), {}) if file is None else (file.tools, file.servers)
+    found = flattened(limits, retry) | {f"tools.{name}": value for name, value in tools.settings().items()}
+    where = os.fspath(context.params["config"] or "")
+    for name, value in found.items():
+        if name not in known:
+            inside = name in there
+            yield Setting(name, _plain(value), "file" if inside else "default", where if inside else None)
+    for name, server in servers.items():
+        yield Setting(f"mcp_servers.{name}", server.where, "file", where)
+
+
+def keys(environ: Mapping[str, str]) -> Iterator[Setting]:
+    """Yield what the environment says of the model providers; keys and passwords are masked."""
+    for vendor in (ANTHROPIC, OPENAI):
+        found = endpoint(vendor, environ)
+        yield _from_environment("api_key", vendor, vendor.key_variable, MASK if found.key else None, environ)
+        yield _from_environment("base_url", vendor, vendor.url_variable, _without_password(found.url), environ)
+
+
+def _setting(context: click.Context, option: click.Option, defaults: Mapping[str, Any]) -> Setting:
+    key = str(option.name)
+    source = SOURCES.get(context.get_parameter_source(key), "default")
+    value, name = _plain(context.params[key]), FILE_NAMES.get(key, key)
+    where = {
+        "flag": _flag(option, value),
+        "environment": str(option.envvar),
+        "file": os.fspath(context.params.get("config") or ""),
+        "default": None,
+    }[source]
+    if key == "no_compaction":  # the file has it the other way round
+        value = not value
+    return Setting(name, defaults.get(key) if value is None else value, source, where)
+
+
+def _defaults(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what holds where nothing is given and click knows of no default."""
+    compaction = attrs.asdict(CompactionConfig(DEFAULT_THRESHOLD))
+    return compaction | {"drain": Limits().drain, "store": os.fspath(DEFAULT_STORE), "model": default_model(environ)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return os.fspath(value)
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _flag(option: click.Option, value: Any) -> str:
+    """Return the name under which an option was given, the long one."""
+    names = option.secondary_opts if value is False and option.secondary_opts else option.opts
+    return max(names, key=len)
+
+
+def _from_environment(name: str, vendor: Vendor, variable: str, value: Any, environ: Mapping[str, str]) -> Setting:
+    given = bool(environ.get(variable, "").strip())
+    return Setting(f"{vendor.name}.{name}", value, "environment" if given else "default", variable if given else None)
+
+
+def _without_password(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    user, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{MASK if user else ''}{at}{host}", query=MASK if parts.query else "").geturl()
+
+
+def _words(name: str, value: Any) -> str:
+    """Return a value as the file would have it, but text without its quotes."""
+    match value:
+        case None:
+            return UNSET
+        case str():
+            return value
+        case float() if name not in NUMBERS:
+            return f"{value:.10g}s"
+        case _:
+            return codec.encode(value).decode()

@@ -1,0 +1,61 @@
+"""The commands of `warren config`, their arguments and their help."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from warren.transport.cli.help import examples
+from warren.transport.cli.options import Mode
+
+
+class _SettingsCommand(click.Command):
+    """A command that takes what any other command takes and that can be set outside the command line."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the settings of all commands; it is asked late, when every command is there."""
+        own = super().get_params(ctx)
+        return [*_settings(ctx.find_root().command), *own]
+
+
+@click.group()
+def config() -> None:
+    """Look at the settings."""
+
+
+@config.command(
+    "show",
+    cls=_SettingsCommand,
+    epilog=examples(
+        "warren config show",
+        "warren config show --output json",
+        "WARREN_MODEL=echo warren config show --max-steps 5",
+    ),
+)
+@click.pass_context
+def config_show(context: click.Context, /, **_: Any) -> None:
+    """Show every setting, its value and where it came from.
+
+    The command line wins over the environment, the environment over the configuration file. Options that are given here
+    are shown as another command would take them. API keys are not shown, only whether there is one.
+
+    Piped, each setting is a line of fields between tabs: name, value, origin.
+    """
+    from warren.transport.cli import config as work  # noqa: PLC0415 - help does without it
+
+    work.show(context, context.ensure_object(Mode))
+
+
+def _settings(root: click.Command) -> list[click.Parameter]:
+    from warren.transport.cli.config_file import FILE_NAMES  # noqa: PLC0415 - the other commands do without it
+
+    found = [param for param in _options(root) if param.envvar is not None or param.name in FILE_NAMES]
+    found.sort(key=lambda param: param.envvar is not None)  # of two with one name, the one that is a setting stays
+    return list({param.name: param for param in found}.values())
+
+
+def _options(command: click.Command) -> Iterator[click.Option]:
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            yield from _options(below)
+    yield from (param for param in command.params if isinstance(param, click.Option))

@@ -1,0 +1,178 @@
+"""`warren doctor` and `warren doctor prune`."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from warren import codec
+from warren.errors import MemoryDisabledError
+from warren.retention import Retention
+from warren.transport.cli.memory import forget
+from warren.transport.cli.options import Options
+from warren.transport.cli.progress import bar
+from warren.transport.cli.runtime import MEMORY_FOLDER, execute, existing_store_of, holds_memory, memory_of
+from warren.transport.cli.streams import Streams
+
+if TYPE_CHECKING:
+    from warren.config import StoreConfig
+    from warren.storage.maintenance.report import Finding, Report
+    from warren.storage.maintenance.retention import Plan, Pruned
+
+STYLES = {"problem": "red", "notice": "yellow"}
+
+
+def examine(options: Options, *, full: bool, fix: bool) -> int:
+    """Run `warren doctor`; return the exit code: 1 where a problem is left.
+
+    Raises SessionNotFoundError without a store, StoreError for one that cannot be looked at or is damaged.
+    """
+    config = existing_store_of(options)
+    from warren.storage.maintenance import doctor  # noqa: PLC0415 - it has an extra of its own
+
+    report = doctor.examine(config, full=full)
+    if fix:
+        fixed = doctor.fix(config, report)
+        report = attrs.evolve(doctor.examine(config, full=full), fixed=fixed)
+    report = _with_memory(options, config, report, full=full)
+    _show(options, report)
+    return 0 if report.healthy else 1
+
+
+def prune(options: Options, ages: Retention, *, dry_run: bool, rewrite: bool) -> None:
+    """Run `warren doctor prune`. Raises SessionNotFoundError without a store, StoreError."""
+    config = existing_store_of(options)
+    from warren.storage.maintenance import retention  # noqa: PLC0415 - it has an extra of its own
+
+    plan = retention.plan(config, ages, datetime.now(UTC))
+    if dry_run:
+        _show_plan(options, plan)
+        return
+    with bar(Streams(), "removing") as progress:
+        done = retention.prune(config, plan, progress)
+    if rewrite:
+        retention.rewrite(config)
+        done = attrs.evolve(done, bytes_after=retention.size_of(config))
+    _forget(options, done.sessions)
+    _show_pruned(options, done)
+
+
+def _with_memory(options: Options, config: "StoreConfig", report: "Report", *, full: bool) -> "Report":
+    """Return the report with what there is to say of the memory, as far as its extra is installed."""
+    if not holds_memory(config.path):
+        return report
+    from warren.storage.maintenance.report import Finding  # noqa: PLC0415 - as above
+
+    try:
+        memory_of(options, config)
+    except MemoryDisabledError as exc:
+        unknown = Finding("memory", f"the memory was not looked at: {exc.message}", "notice")
+        return attrs.evolve(report, findings=(*report.findings, unknown))
+    from warren.storage.maintenance.memory import examine_memory  # noqa: PLC0415 - it has an extra of its own
+
+    facts, findings = examine_memory(config.path / MEMORY_FOLDER, full=full)
+    return attrs.evolve(report, memory=facts, findings=(*report.findings, *findings))
+
+
+def _forget(options: Options, sessions: tuple[str, ...]) -> None:
+    """Drop what is remembered of deleted sessions; what cannot be, the next start of a gateway does."""
+
+    async def work() -> None:
+        for session_id in sessions:
+            await forget(options, session_id)
+
+    try:
+        execute(work, options)
+    except MemoryDisabledError as exc:
+        Streams().note(f"what is remembered of them stays: {exc.message}")
+
+
+# -- what is shown
+
+
+def _show(options: Options, report: "Report") -> None:
+    streams = Streams()
+    if options.mode.json:
+        data = {"healthy": report.healthy, **attrs.asdict(report)}
+        streams.write(codec.encode(data).decode() + "\n")
+        return
+    streams.write("".join(f"{name + ':':<13}{value}\n" for name, value in _facts(report)))
+    for finding in report.findings:
+        _show_finding(streams, finding, verbose=options.mode.verbose)
+    streams.write("".join(f"fixed: {line}\n" for line in report.fixed))
+    problems = sum(finding.level == "problem" for finding in report.findings)
+    streams.write("healthy\n" if report.healthy else f"{problems} {'problem' if problems == 1 else 'problems'}\n")
+
+
+def _facts(report: "Report") -> Iterator[tuple[str, str]]:
+    """Yield the heading of a report, name by name."""
+    store = report.store
+    yield "store", store.path
+    yield "schema", f"version {store.version}"
+    yield "file", f"{size(store.bytes)}, {size(store.free_pages * store.page_size)} of it free"
+    yield "log", size(store.log_bytes)
+    yield "disk", f"{size(store.disk_free)} free"
+    yield "integrity", {"quick": "ok", "full": "ok, every page and index", "failed": "damaged"}[store.integrity]
+    yield "sessions", f"{store.sessions} open, {store.archived} archived, {store.deleted} deleted"
+    yield "rows", f"{store.messages} messages, {store.events} events"
+    for holder in report.holders:
+        state = "alive" if holder.alive else "dead"
+        yield "holder", f"{holder.name or 'a process of which nothing is left'}: {state}, {holder.sessions} sessions"
+    yield from _other_facts(report)
+
+
+def _other_facts(report: "Report") -> Iterator[tuple[str, str]]:
+    projection, memory = report.projection, report.memory
+    if projection is not None:
+        yield "projection", f"{projection.behind} sessions behind its last checkpoint"
+    if memory is not None:
+        behind = "" if memory.behind is None else f", {memory.behind} behind"
+        yield "memory", f"{memory.entries} texts, {size(memory.bytes)}"
+        yield "index", f"{memory.index}{behind}, {size(memory.index_bytes)}"
+
+
+def _show_finding(streams: Streams, finding: "Finding", *, verbose: bool) -> None:
+    hint = " (--fix)" if finding.fixable else ""
+    text = f"{finding.level}: {finding.message}{hint}"
+    some = finding.sessions if verbose else finding.sessions[:3]
+    more = len(finding.sessions) - len(some)
+    named = "".join(f"\n  {session_id}" for session_id in some) + (f"\n  and {more} more; see -v" if more else "")
+    if not streams.out_is_terminal:
+        streams.write(f"{text}{named}\n")
+        return
+    from rich.text import Text  # noqa: PLC0415 - only a terminal needs rich
+
+    streams.render(Text(text, STYLES[finding.level]).append(named, "dim"))
+
+
+def _show_plan(options: Options, plan: "Plan") -> None:
+    counts: dict[str, Any] = {"messages": plan.rows("messages"), "events": plan.rows("events")}
+    streams = Streams()
+    if options.mode.json:
+        data = counts | {"sessions": plan.sessions, "bytes": plan.size}
+        streams.write(codec.encode(data).decode() + "\n")
+        return
+    text = "would go: {messages} messages, {events} events".format_map(counts)
+    streams.write(f"{text}, {len(plan.sessions)} archived sessions; {size(plan.size)} of text\n")
+
+
+def _show_pruned(options: Options, done: "Pruned") -> None:
+    streams = Streams()
+    if options.mode.json:
+        streams.write(codec.encode(done).decode() + "\n")
+        return
+    streams.write(
+        f"gone: {done.messages} messages, {done.events} events, {len(done.sessions)} archived sessions\n"
+        f"the file: {size(done.bytes_before)} before, {size(done.bytes_after)} after\n"
+    )
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people say it."""
+    amount, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:  # noqa: PLR2004 - it is what the units are made of
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

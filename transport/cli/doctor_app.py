@@ -1,0 +1,115 @@
+"""The commands that look after a store, their arguments and their help."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from warren.transport.cli.help import examples
+from warren.transport.cli.options import gather, stored_options
+from warren.transport.cli.values import duration_of
+
+FILE: Final = click.Path(path_type=Path)
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog=examples("warren doctor", "warren doctor --full --output json", "warren doctor --fix"),
+)
+@click.option("--full", is_flag=True, help="Look at every index and row too, which takes longer.")
+@click.option("--fix", is_flag=True, help="Put right what can be put right safely.")
+@stored_options
+@click.pass_context
+def doctor(context: click.Context, /, *, full: bool, fix: bool, **given: Any) -> int:
+    """Look at a store, and say what is wrong with it.
+
+    Whatever uses the store goes on meanwhile, and nothing is changed without --fix. The exit code is 0 for a store that
+    is well, 1 where there are problems.
+
+    --fix removes rows that belong to no session, makes sessions findable by their labels again, frees what dead
+    processes held, and moves a log that has grown into the file. It leaves alone what another living process holds,
+    and changes nothing in a file that is damaged.
+    """
+    from warren.transport.cli import doctor as work  # noqa: PLC0415 - help does without it
+
+    if context.invoked_subcommand is None:
+        return work.examine(gather(given), full=full, fix=fix)
+    named = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if named:
+        raise click.UsageError(f"give the options after {context.invoked_subcommand}.")
+    return 0
+
+
+@doctor.command(
+    "prune",
+    epilog=examples(
+        "warren doctor prune --superseded 30d --events 90d --dry-run", "warren doctor prune --archived 365d --rewrite"
+    ),
+)
+@click.option("--superseded", type=duration_of, metavar="AGE", help="Remove what a summary stands for: 30d, 12h.")
+@click.option("--events", type=duration_of, metavar="AGE", help="Remove what is in the event logs.")
+@click.option("--archived", type=duration_of, metavar="AGE", help="Delete archived sessions, by their last turn.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--rewrite", is_flag=True, help="Write the file anew in the end; nothing else may use the store meanwhile."
+)
+@stored_options
+def prune(
+    superseded: float | None,
+    events: float | None,
+    archived: float | None,
+    *,
+    dry_run: bool,
+    rewrite: bool,
+    **given: Any,
+) -> None:
+    """Remove what is older than it has to be kept, and give its room back to the disk.
+
+    It works beside a running gateway, a little at a time. Sessions go on as if nothing had gone: the model never sees
+    what is removed. What no age is set for is kept for ever; ages can be set in the configuration file, in the table
+    [retention] as superseded, events and archived. A deleted session is also forgotten by the memory.
+    """
+    from warren.retention import Retention  # noqa: PLC0415 - help does without it
+    from warren.transport.cli import doctor as work  # noqa: PLC0415 - the same
+
+    ages = Retention(superseded, events, archived)
+    if ages == Retention() and not rewrite:
+        raise click.UsageError("nothing is to go: give --superseded, --events or --archived.")
+    if dry_run and rewrite:
+        raise click.UsageError("--dry-run and --rewrite exclude each other.")
+    work.prune(gather(given), ages, dry_run=dry_run, rewrite=rewrite)
+
+
+@click.command(
+    epilog=examples(
+        "warren backup backup.sqlite3", "warren backup --store conversations --force /mnt/backup/conversations.sqlite3"
+    )
+)
+@click.argument("file", type=FILE)
+@click.option("--force", is_flag=True, help="Replace FILE.")
+@stored_options
+def backup(file: Path, *, force: bool, **given: Any) -> None:
+    """Copy the store to FILE, as it is at this moment.
+
+    Whatever uses the store goes on meanwhile. FILE holds all sessions; what is remembered goes beside it: beside
+    x.sqlite3 into x.memory.sqlite3. Both are checked before they appear, and nobody else can read them.
+    """
+    from warren.transport.cli import backup as work  # noqa: PLC0415 - help does without it
+
+    work.back_up(gather(given), file, force=force)
+
+
+@click.command(epilog=examples("warren restore backup.sqlite3", "warren restore backup.sqlite3 --store elsewhere"))
+@click.argument("file", type=FILE)
+@click.option("--force", is_flag=True, help="Replace the store that is there, and its memory.")
+@stored_options
+def restore(file: Path, *, force: bool, **given: Any) -> None:
+    """Make a store of a backup.
+
+    No process may use the store. What is remembered comes back with it, if it is beside FILE; the memory's index is
+    made anew when it is used first.
+    """
+    from warren.transport.cli import backup as work  # noqa: PLC0415 - help does without it
+
+    work.restore(gather(given), file, force=force)

@@ -1,0 +1,15 @@
+"""What help teaches besides the options: commands that can be pasted."""
+
+from typing import Final
+
+UNWRAPPED: Final = "\b\n"
+"""What keeps click from filling the lines that follow, up to a blank one."""
+
+
+ID_HELP: Final = "ID is a session's id, the end of it that no other session has, or `last`."
+
+
+def examples(*commands: str, note: str = "") -> str:
+    """Return the end of a command's help: a note, if there is one, then commands to paste, each on its line."""
+    lines = "\n".join(["Examples:", *(f"  {command}" for command in commands)])
+    return (f"{note}\n\n" if note else "") + UNWRAPPED + lines

@@ -1,0 +1,66 @@
+"""The options that switch kinds of tools on and off, and those that say which calls wait for the user's word."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from warren.categories import CATEGORIES, INHERIT, Gates, Switches
+from warren.transport.cli.option import group, option
+
+SWITCHES: Final = ("enable", "disable")
+KINDS: Final = (*SWITCHES, "ask", "deny")
+"""The names of the options that a file can set too."""
+_KIND: Final = click.Choice(CATEGORIES)
+
+
+def _option(name: str, about: str) -> Any:
+    return option(f"--{name}", type=_KIND, multiple=True, metavar="KIND", help=f"{about}; repeatable.")
+
+
+kind_options: Final = group(
+    _option("enable", f"Offer a kind of tools: {', '.join(CATEGORIES)}"),
+    _option("disable", "Do not offer a kind of tools"),
+    _option("ask", "Let calls of a kind of tools wait for the user's word"),
+    _option("deny", "Refuse calls of a kind of tools"),
+)
+approve_option: Final = click.option(
+    "--approve-all", is_flag=True, help="Allow every call that would wait for your word; without a terminal none is."
+)
+
+
+def kinds_given(given: Mapping[str, Any], nearer: Mapping[str, bool], switches: Switches | None) -> dict[str, Any]:
+    """Return what is said of kinds of tools, as `Options` has it.
+
+    `nearer` tells which of the options were not set by a file: a file's hold for the runtime, the others for the
+    session or the turn as well. `switches` are the runtime's by its other options.
+
+    Raises click.UsageError where a kind is to be on and off.
+    """
+    if "ask" not in given:
+        return {}
+    said = {name: given[name] for name in KINDS if nearer[name]}
+    whole = _switches(given, nearer).over(switches)
+    return {
+        "switches": whole,
+        "approvals": _gates(given),
+        "overrides": None if (found := _switches(said, nearer)) == INHERIT else found,
+        "gates": None if (gates := _gates(said)) == Gates() else gates,
+    }
+
+
+def _switches(given: Mapping[str, Any], nearer: Mapping[str, bool]) -> Switches:
+    found: dict[str, Any] = {}
+    for name in sorted(SWITCHES, key=lambda name: nearer[name]):  # what is nearer to the user comes later, and wins
+        for kind in given.get(name, ()):
+            if found.get(kind, name) != name and nearer["enable"] == nearer["disable"]:
+                raise click.UsageError(f"--enable {kind} and --disable {kind} exclude each other.")
+            found[kind] = name
+    return Switches(**found)
+
+
+def _gates(given: Mapping[str, Any]) -> Gates:
+    """Return the gates; a kind that is to be asked about and denied is denied."""
+    asked, denied = given.get("ask", ()), given.get("deny", ())
+    found: dict[str, Any] = {**dict.fromkeys(asked, "ask"), **dict.fromkeys(denied, "deny")}
+    return Gates(**found)

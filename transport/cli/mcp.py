@@ -1,0 +1,24 @@
+"""`warren mcp`: the MCP server on the standard streams, until its client or a signal ends it."""
+
+from importlib.util import find_spec
+from typing import Final
+
+import click
+
+from warren.transport.cli.options import Options
+from warren.transport.cli.peer import Peer, serve_peer
+
+MISSING: Final = "warren mcp needs its extra: pip install 'warren[mcp]'"
+
+
+def mcp(options: Options) -> None:
+    """Run `warren mcp`. Ends and raises as `serve_peer`, and ClickException where its extra is missing."""
+    if find_spec("mcp") is None:
+        raise click.ClickException(MISSING)
+    serve_peer(options, _serve)
+
+
+async def _serve(peer: Peer) -> None:
+    from warren.transport.mcp.stdio import serve_mcp  # noqa: PLC0415 - it has an extra of its own
+
+    await serve_mcp(peer.service, (peer.incoming, peer.outgoing), peer.stop)

@@ -1,0 +1,70 @@
+"""Serving the program at the other end of stdin and stdout: what `warren rpc`, `mcp` and `acp` share."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from warren.config import Config
+from warren.service import SessionService
+from warren.transport.cli.ending import until_told
+from warren.transport.cli.options import Options
+from warren.transport.cli.runtime import execute, open_hosted, served_config_of
+from warren.transport.process import tune
+from warren.transport.stdio import open_stdio
+
+if TYPE_CHECKING:
+    from warren.transport.tools.session_tools import SessionTools
+
+
+@attrs.frozen
+class Peer:
+    """The program that started this one, and what it is served with.
+
+    Attributes:
+        config: the settings of the runtime.
+        service: the runtime.
+        incoming: what the program says.
+        outgoing: what it is told; nothing else may be written there.
+        stop: is cancelled by the first signal.
+        session_tools: gives single sessions MCP servers of their own; None where the runtime has no tools.
+    """
+
+    config: Config
+    service: SessionService
+    incoming: trio.abc.ReceiveStream
+    outgoing: trio.abc.SendStream
+    stop: trio.CancelScope
+    session_tools: "SessionTools | None" = None
+
+
+def serve_peer(options: Options, serve: Callable[[Peer], Awaitable[None]]) -> None:
+    """Serve until the end of the input, SIGTERM or SIGINT, then end in order; a second signal ends the process at once.
+
+    Raises as `served_config_of`, before anything is made.
+    """
+    config = served_config_of(options)
+    tune()
+    execute(lambda: _serve(config, serve), options, log_level=logging.WARNING)
+
+
+async def _serve(config: Config, serve: Callable[[Peer], Awaitable[None]]) -> None:
+    async with open_peer(config) as peer:
+        await serve(peer)
+
+
+@asynccontextmanager
+async def open_peer(config: Config) -> AsyncIterator[Peer]:
+    """Take the standard streams, open a runtime and listen for signals, for as long as the body serves.
+
+    Trap: the body has to run in `stop`, or the first signal ends nothing.
+    """
+    async with (
+        until_told() as stop,
+        open_stdio() as (incoming, outgoing),
+        open_hosted(config) as hosted,
+    ):
+        yield Peer(config, hosted.service, incoming, outgoing, stop, hosted.session_tools)

@@ -1,0 +1,66 @@
+"""`warren project rebuild`."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from warren import codec
+from warren.errors import StoreError
+from warren.memory import Progress
+from warren.storage import thread_runner
+from warren.transport.cli.options import Options
+from warren.transport.cli.progress import bar
+from warren.transport.cli.runtime import execute, existing_store_of
+from warren.transport.cli.streams import Streams
+
+if TYPE_CHECKING:
+    from warren.config import StoreConfig
+
+SLICE: Final = 0.2
+"""Seconds between two looks at the bar, and at Ctrl-C."""
+
+
+def rebuild(options: Options) -> None:
+    """Run `warren project rebuild`, with a bar on a terminal.
+
+    Raises SessionNotFoundError without a store, StoreError(cause="locked") while another process keeps the files up to
+    date, StoreError where the store cannot be read or a file cannot be written.
+    """
+    config, streams = existing_store_of(options), Streams()
+
+    async def work() -> dict[str, Any]:
+        await _brought_up_to_date(config)
+        with bar(streams, "projecting") as progress:
+            return await _rebuilt(config, progress)
+
+    done = execute(work, options)
+    if options.mode.json:
+        streams.write(codec.encode(done).decode() + "\n")
+    else:
+        streams.write(f"{done['path']}: {done['sessions']} sessions\n")
+        for session_id, why in done["skipped"].items():
+            streams.note(f"left out: {session_id}: {why}", "yellow")
+
+
+async def _brought_up_to_date(config: "StoreConfig") -> None:
+    """Have a store of an older version, which cannot be followed, become one of this version."""
+    from warren.storage import Store  # noqa: PLC0415 - it has an extra of its own
+
+    await (await Store.open(config)).aclose()
+
+
+async def _rebuilt(config: "StoreConfig", progress: Progress | None) -> dict[str, Any]:
+    from warren.storage.projection import Follower  # noqa: PLC0415 - it has an extra of its own
+
+    follower = Follower(config)
+    try:
+        total = await thread_runner(follower.begin_anew)
+        while (await thread_runner(partial(follower.step, SLICE))).more:
+            if progress is not None:
+                progress(follower.status().taken, total)
+        await thread_runner(follower.finish)
+        status = follower.status()
+    finally:
+        await thread_runner(follower.close)
+    if status.trouble is not None:
+        raise StoreError(f"not all files could be written: {status.trouble}", cause="io_error")
+    return {"path": str(config.path), "sessions": status.written, "skipped": status.skipped}

@@ -1,0 +1,29 @@
+"""The commands of `warren project`, their arguments and their help."""
+
+from typing import Any
+
+import click
+
+from warren.transport.cli.help import examples
+from warren.transport.cli.options import gather, stored_options
+
+
+@click.group()
+def project() -> None:
+    """Look after the plain files that show what the store holds.
+
+    They are in the store's folder: index.jsonl has a line for each session, sessions/ID its session.json, events.jsonl
+    and, once it was summarised, summary.txt. Whatever runs sessions keeps them up to date; nothing depends on them.
+    """
+
+
+@project.command("rebuild", epilog=examples("warren project rebuild", "warren project rebuild --output json"))
+@stored_options
+def project_rebuild(**given: Any) -> None:
+    """Make all of these files anew from the store.
+
+    It is refused while another process keeps them up to date. Interrupted, whatever uses the store next goes on.
+    """
+    from warren.transport.cli import project as work  # noqa: PLC0415 - help does without it
+
+    work.rebuild(gather(given))

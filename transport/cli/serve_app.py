@@ -1,0 +1,126 @@
+"""The commands that serve sessions to other programs, their arguments and their help."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+
+from warren.tool_config import ToolsConfig
+from warren.transport.cli.help import examples
+from warren.transport.cli.option import option
+from warren.transport.cli.options import gather, serving_options
+from warren.transport.cli.values import delay_of, folder_of, realm_of, text_of
+
+IGNORED: Final = "An option of rkat-rpc that has no meaning here."
+
+
+@click.command(
+    epilog=examples(
+        "warren serve",
+        "warren serve --port 0 --model claude-sonnet-5 --store conversations",
+        "warren serve --host 0.0.0.0 --token-file token.txt --origin https://example.org",
+    )
+)
+@option(
+    "--host",
+    type=text_of,
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="Another than loopback needs a token.",
+)
+@option("--port", type=click.IntRange(0, 65535), metavar="N", default=8420, show_default=True, help="0 picks one.")
+@option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Clients have to know the token in it.")
+@option("--origin", type=text_of, multiple=True, metavar="URL", help="A web page that may connect; repeatable.")
+@option("--drain", type=delay_of, metavar="TIME", help="How long turns may go on after SIGTERM; 10s.")
+@serving_options
+def serve(
+    host: str,
+    port: int,
+    token_file: Path | None,
+    origin: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Serve sessions to other programs.
+
+    They speak JSON-RPC over a WebSocket at /ws, HTTP at /sessions and so on (see /openapi.json), or the Model Context
+    Protocol at /mcp.
+
+    The first line on stdout is `listening on http://HOST:PORT`, once it accepts. SIGTERM and Ctrl-C end it in order:
+    after SIGTERM running turns may finish within --drain, what still runs is interrupted, all of it is stored. A second
+    signal exits at once.
+    """
+    from warren.transport.cli import serve as serving  # noqa: PLC0415 - help does without it
+
+    serving.serve(gather(given), serving.Address(host, port, token_file, origin))
+
+
+@click.command(epilog=examples("warren acp --model claude-sonnet-5", "warren acp --store ~/conversations --memory"))
+@serving_options
+def acp(**given: Any) -> None:
+    """Be the agent of an editor or another client that speaks the Agent Client Protocol.
+
+    It starts this command and talks to it over stdin and stdout. Sessions are stored: after a restart the client goes
+    on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: prompts are cancelled and stored; a second
+    signal exits at once.
+    """
+    from warren.transport.cli import acp as serving  # noqa: PLC0415 - help does without it
+
+    options = gather(given)
+    serving.acp(attrs.evolve(options, tools=options.tools or ToolsConfig()))  # clients bring servers of their own
+
+
+@click.command(epilog=examples("warren mcp --model claude-sonnet-5", "warren mcp --store ~/conversations --memory"))
+@serving_options
+def mcp(**given: Any) -> None:
+    """Offer sessions as tools to a program that speaks the Model Context Protocol.
+
+    It starts this command and talks to it over stdin and stdout. Sessions are stored: after a restart the client goes
+    on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: running turns are interrupted and stored; a
+    second signal exits at once.
+    """
+    from warren.transport.cli import mcp as serving  # noqa: PLC0415 - help does without it
+
+    serving.mcp(gather(given))
+
+
+@click.command(
+    epilog=examples(
+        "warren rpc --model claude-sonnet-5",
+        """echo '{"jsonrpc":"2.0","id":1,"method":"session/list","params":{}}' | warren rpc""",
+    )
+)
+@option("--contract", type=text_of, metavar="VERSION", help="Speak Meerkat's protocol of this version, as 0.6.")
+@click.option("--realm", type=realm_of, metavar="NAME", help="Use the store of this name, below the usual one.")
+@click.option("--isolated", is_flag=True, help="Use a new store; without --state-root it is in memory alone.")
+@click.option("--state-root", type=folder_of, metavar="DIR", help="The folder of the stores, instead of --store.")
+@click.option("--instance", hidden=True, help=IGNORED)
+@click.option("--realm-backend", hidden=True, help=IGNORED)
+@click.option("--context-root", hidden=True, help=IGNORED)
+@click.option("--user-config-root", hidden=True, help=IGNORED)
+@serving_options
+def rpc(
+    contract: str | None,
+    realm: str | None,
+    *,
+    isolated: bool,
+    state_root: Path | None,
+    instance: str | None,
+    realm_backend: str | None,
+    context_root: str | None,
+    user_config_root: str | None,
+    **given: Any,
+) -> None:
+    """Serve sessions to the program that starts this one.
+
+    It speaks JSON-RPC over stdin and stdout, one message a line. The end of stdin, SIGTERM and Ctrl-C end it in order:
+    running turns are interrupted and stored; a second signal exits at once.
+
+    With --contract it stands in for rkat-rpc, whose options it takes: a script with `exec warren rpc --contract 0.6
+    "$@"` in it is what Meerkat's clients can be pointed at.
+    """
+    from warren.transport.cli import rpc as serving  # noqa: PLC0415 - help does without it
+
+    del instance, realm_backend, context_root, user_config_root  # see IGNORED
+    serving.rpc(gather(given), serving.Realm(realm, isolated, state_root), contract)

@@ -1,0 +1,155 @@
+"""The commands of `warren sessions`, their arguments and their help."""
+
+from typing import Any, Final
+
+import click
+
+from warren.transport.cli.help import ID_HELP, examples
+from warren.transport.cli.options import gather, label_option, stored_options
+from warren.transport.cli.streams import read_prompt
+from warren.transport.cli.values import label_of, text_of
+
+MAX_PAGE: Final = 1000
+
+
+@click.group()
+def sessions() -> None:
+    """Look at stored sessions, fork, label and retire them."""
+
+
+@sessions.command(
+    "list",
+    epilog=examples(
+        "warren sessions list --limit 10",
+        "warren sessions list --all --label project=burrow",
+        "warren sessions list --output json | jq -r '.sessions[].session_id'",
+    ),
+)
+@click.option("--offset", type=click.IntRange(min=0), metavar="N", default=0, help="How many to pass over.")
+@click.option("--limit", type=click.IntRange(1, MAX_PAGE), metavar="N", default=50, help="How many to show; 50.")
+@click.option("--all", "archived", is_flag=True, help="Show archived ones too.")
+@label_option
+@stored_options
+def sessions_list(offset: int, limit: int, *, archived: bool, **given: Any) -> None:
+    """List sessions, the one used last first.
+
+    Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, labels.
+    """
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.list_sessions(gather(given), offset, limit, archived=archived)
+
+
+@sessions.command(
+    "show",
+    epilog=examples("warren sessions show last", "warren sessions show last --limit 500 --verbose", note=ID_HELP),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_PAGE), metavar="N", default=50, help="How many messages, the newest; 50."
+)
+@stored_options
+def sessions_show(session: str, limit: int, **given: Any) -> None:
+    """Show a session and its newest messages, with --verbose its summaries too."""
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.show_session(gather(given), session, limit)
+
+
+@sessions.command(
+    "delete", epilog=examples("warren sessions delete 4f9c", "warren sessions delete last --yes", note=ID_HELP)
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
+@stored_options
+def sessions_delete(session: str, *, yes: bool, **given: Any) -> None:
+    """Remove a session and all it stored."""
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.delete_session(gather(given), session, ask=not yes)
+
+
+@sessions.command("archive", epilog=examples("warren sessions archive last", note=ID_HELP))
+@click.argument("session", metavar="ID", type=text_of)
+@stored_options
+def sessions_archive(session: str, **given: Any) -> None:
+    """Retire a session: it stays readable, is hidden from the list and cannot be continued."""
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.archive_session(gather(given), session)
+
+
+@sessions.command(
+    "fork",
+    epilog=examples(
+        "warren sessions fork last", "warren sessions fork 4f9c --at 6 --label try=two --output json", note=ID_HELP
+    ),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.option("--at", type=click.IntRange(min=0), metavar="N", help="How many messages to take over; all.")
+@label_option
+@stored_options
+def sessions_fork(session: str, at: int | None, **given: Any) -> None:
+    """Make a session of the beginning of another one, and print its id. Nothing is run again."""
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.fork_session(gather(given), session, at)
+
+
+@sessions.command(
+    "inputs",
+    epilog=examples("warren sessions inputs last", "warren sessions inputs last --withdraw INPUT", note=ID_HELP),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.option("--withdraw", type=text_of, metavar="INPUT", help="Take this one back, by its id.")
+@stored_options
+def sessions_inputs(session: str, withdraw: str | None, **given: Any) -> None:
+    """List what waits to be said to a session.
+
+    Piped, each is a line of fields between tabs: id, kind, when, source, text.
+    """
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.list_inputs(gather(given), session, withdraw)
+
+
+@sessions.command(
+    "inject",
+    epilog=examples(
+        "warren sessions inject last 'The build is green again.'",
+        "warren sessions inject last --source ci --key build-81 'The build is green again.'",
+        note=ID_HELP,
+    ),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.argument("text", type=text_of, required=False)
+@click.option("--source", type=text_of, metavar="NAME", help="Who says it.")
+@click.option("--key", type=text_of, metavar="KEY", help="What is said with one key more than once is taken once.")
+@stored_options
+def sessions_inject(session: str, text: str | None, source: str | None, key: str | None, **given: Any) -> None:
+    """Put TEXT in front of the model of a session's next turn; nobody has said it.
+
+    Without TEXT, or with -, it is read from stdin.
+    """
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.inject_text(gather(given), session, lambda: read_prompt(text), source, key)
+
+
+@sessions.command(
+    "label",
+    epilog=examples(
+        "warren sessions label last project=burrow", "warren sessions label 4f9c --remove project", note=ID_HELP
+    ),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.argument("labels", metavar="[K=V]...", type=label_of, nargs=-1)
+@click.option("--remove", type=text_of, multiple=True, metavar="K", help="A label to take away; repeatable.")
+@stored_options
+def sessions_label(session: str, labels: tuple[tuple[str, str], ...], remove: tuple[str, ...], **given: Any) -> None:
+    """Set labels of a session, or take them away; all others stay."""
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    if not labels and not remove:
+        raise click.UsageError("Name a label: K=V to set it, --remove K to take it away.")
+    work.label_session(gather(given), session, {**dict(labels), **dict.fromkeys(remove)})

@@ -1,0 +1,57 @@
+"""The options that give the model tools."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from warren.transport.cli.option import group, option
+from warren.transport.cli.values import existing_folder_of
+
+if TYPE_CHECKING:
+    from warren.transport.cli.config_file import ConfigFile
+
+TOOLS: Final = ("root", "builtins", "shell", "skills", "mcp_config")
+"""Their names."""
+tool_options: Final = group(
+    option("--root", type=existing_folder_of, metavar="DIR", help="The model may read and write the files in DIR."),
+    option(
+        "--builtins/--no-builtins",
+        default=None,
+        help="It may read the web and the clock too; with --no-builtins not even files, unless a client enables them.",
+    ),
+    option(
+        "--shell/--no-shell",
+        default=False,
+        help="It may run commands, which start in --root and can do whatever you can; off by default.",
+    ),
+    option(
+        "--skills",
+        type=existing_folder_of,
+        multiple=True,
+        metavar="DIR",
+        help="It may load the skills in DIR; repeatable.",
+    ),
+    option(
+        "--mcp-config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="It may use the MCP servers that a JSON file names under mcpServers.",
+    ),
+)
+
+
+def tools_given(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
+    """Return what tools there are and which kinds are on, as `Options` has it; without these options there are none.
+
+    Raises InvalidParamsError.
+    """
+    asked = [name for name in TOOLS if given.get(name) not in (None, False, ())]
+    if "root" not in given or (file is None and not asked and given["builtins"] is None):
+        return {}
+    from warren.transport.cli.config_tools import ToolsTable, switches_of, tools_of  # noqa: PLC0415 - few have tools
+
+    table, servers = (ToolsTable(), {}) if file is None else (file.tools, file.servers)
+    return {"tools": tools_of(given, table, servers, os.environ), "switches": switches_of(given)}

@@ -1,0 +1,103 @@
+"""The types of values that options have, and the configuration file."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from warren.transport.embedders import BUILT_IN, OPENAI_PREFIX
+
+UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+", re.ASCII)
+REALM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
+PART: Final = re.compile(r"([0-9.]+)(ms|[smhd]|)", re.ASCII)
+
+
+def text_of(value: str) -> str:
+    """Return text that UTF-8 can hold: the shell may hand over any bytes. Raises click.BadParameter."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter("it is not valid UTF-8.") from None
+    return value
+
+
+def folder_of(value: str) -> Path:
+    """Return a folder. Raises click.BadParameter for a name that is not UTF-8: SQLite cannot open files there."""
+    return Path(text_of(value))
+
+
+def existing_folder_of(value: str) -> Path:
+    """Return a folder that is there. Raises click.BadParameter."""
+    folder = folder_of(value)
+    try:
+        there = folder.is_dir()
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        raise click.BadParameter(f"{value!r} is not a folder.")
+    return folder
+
+
+def realm_of(value: str) -> str:
+    """Return a name that can be that of a folder. Raises click.BadParameter."""
+    if REALM.fullmatch(value) is None:
+        raise click.BadParameter(
+            f"{value!r} is not a name of letters, digits, `.`, `_`, `-` that begins with none of `.-`."
+        )
+    return value
+
+
+def embedder_of(value: str) -> str:
+    """Return the name of an embedder that there is. Raises click.BadParameter."""
+    if value in BUILT_IN or text_of(value).removeprefix(OPENAI_PREFIX).strip() not in ("", value):
+        return value
+    raise click.BadParameter(f"{value!r} is unknown; there are {', '.join(BUILT_IN)} and {OPENAI_PREFIX}MODEL.")
+
+
+def duration_of(value: str) -> float:
+    """Return the seconds of a time span such as 30, 1.5s, 250ms or 1h30m. Raises click.BadParameter."""
+    if seconds := delay_of(value):
+        return seconds
+    raise click.BadParameter(f"{value!r} is not a duration above 0, such as 30, 1.5s, 250ms or 1h30m.")
+
+
+def delay_of(value: str) -> float:
+    """Return the seconds of a time span that may be 0. Raises click.BadParameter."""
+    seconds = seconds_of(value)
+    if seconds is None:
+        raise click.BadParameter(f"{value!r} is not a duration, such as 30, 1.5s, 250ms or 1h30m.")
+    return seconds
+
+
+def schema_of(value: str) -> dict[str, Any]:
+    """Return the JSON object that is given, or that the named file holds. Raises click.BadParameter."""
+    from warren import codec  # noqa: PLC0415 - few turns have a schema
+
+    given = text_of(value).lstrip().startswith("{")
+    try:
+        data = codec.parse(value if given else Path(value).read_bytes())
+    except OSError as exc:
+        raise click.BadParameter(f"{value!r} cannot be read: {exc.strerror}.") from None
+    except ValueError as exc:
+        raise click.BadParameter(f"it is not JSON: {exc}.") from None
+    if not isinstance(data, dict):
+        raise click.BadParameter("it is not a JSON object.")
+    return data
+
+
+def label_of(value: str) -> tuple[str, str]:
+    """Return key and value of a label K=V. Raises click.BadParameter without a key or without `=`."""
+    key, equals, content = text_of(value).partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{value!r} is not of the form K=V.")
+    return key, content
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a time span, None for what is none or is endless; a lone number is seconds."""
+    if DURATION.fullmatch(text) is None:
+        return None
+    seconds = sum(float(number) * UNITS[unit] for number, unit in PART.findall(text))
+    return seconds if seconds < float("inf") else None

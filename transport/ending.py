@@ -1,0 +1,41 @@
+"""The moment from which the gateway ends: it is waited for, and ends what cannot wait."""
+
+import contextlib
+from collections.abc import Iterator
+
+import attrs
+import trio
+
+
+@attrs.define(eq=False)
+class Ending:
+    """Set once and never taken back."""
+
+    _event: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _scopes: set[trio.CancelScope] = attrs.field(factory=set, init=False)
+
+    def begin(self) -> None:
+        """Wake who waits and cancel every scope that is to be ended. Idempotent."""
+        self._event.set()
+        for scope in self._scopes:
+            scope.cancel()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the gateway ends."""
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Return once the gateway ends."""
+        await self._event.wait()
+
+    @contextlib.contextmanager
+    def ends(self, scope: trio.CancelScope) -> Iterator[None]:
+        """Have a scope cancelled when the gateway ends, for as long as the body lasts."""
+        self._scopes.add(scope)
+        if self.begun:
+            scope.cancel()
+        try:
+            yield
+        finally:
+            self._scopes.discard(scope)

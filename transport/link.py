@@ -1,0 +1,168 @@
+"""One client from its first message to its last: a reader that hands messages over, a writer that keeps their order."""
+
+import logging
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from warren.events import Envelope
+from warren.transport import jsonrpc
+from warren.transport.dialect import Dialect
+from warren.transport.feeds import Feeds
+from warren.transport.methods import Host
+from warren.transport.outbox import Item, Outbox, Over
+from warren.transport.peer import Peer
+
+BATCH: Final = 256
+"""Messages that leave in one piece: at the end, each piece shows that the client still reads."""
+
+logger: Final = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class Unreadable:
+    """A message that was not read; `problem` goes on from "the message"."""
+
+    problem: str
+
+
+class Channel(Protocol):
+    """What carries the messages of one client."""
+
+    async def receive(self) -> str | bytes | Unreadable | None:
+        """Return the next message, None when there will be no more. Must be safe to cancel."""
+        ...
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Send messages, in order. Raises trio.BrokenResourceError where the client is gone.
+
+        Cancelling it may leave half a message behind: nothing is sent after that.
+        """
+        ...
+
+
+@attrs.frozen
+class Bounds:
+    """What one client may do; times in seconds.
+
+    Attributes:
+        max_in_flight: requests that may be unanswered.
+        max_subscriptions: sessions that it may follow.
+        outbox_events: events that may wait for it; past it there is a gap.
+        close_timeout: how long the last messages may take to leave.
+        linger: how long requests may go on after the client's last message.
+    """
+
+    max_in_flight: int
+    max_subscriptions: int
+    outbox_events: int
+    close_timeout: float
+    linger: float = 0.0
+
+
+class Link:
+    """Serves one client over a channel.
+
+    Attributes:
+        serving: cancel it to end the link in good order.
+    """
+
+    serving: trio.CancelScope
+
+    def __init__(
+        self, channel: Channel, host: Host, dialect: Dialect, bounds: Bounds, serving: trio.CancelScope | None = None
+    ) -> None:
+        self.serving = serving or trio.CancelScope()
+        self._channel = channel
+        self._host = host
+        self._dialect = dialect
+        self._bounds = bounds
+        self._outbox = Outbox(bounds.outbox_events, notify=self._notify)
+        self._waiting = trio.Event()
+        self._taken = trio.Event()
+        self._reading = True
+        self._peer: Peer | None = None
+        self._farewell = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Serve the client until it has no more to say or `serving` is cancelled; then send what waits, within bounds.
+
+        A client that goes on reading slowly gets everything, unless `serving` was cancelled. Turns that it started go
+        on. Cancelling `run` itself drops what waits.
+        """
+        try:
+            async with trio.open_nursery() as writing:
+                writing.start_soon(self._write)
+                with self.serving:
+                    await self._read()
+                self._reading = False
+                self._notify()
+                self._farewell.deadline = trio.current_time() + self._bounds.close_timeout
+        finally:
+            self._outbox.close()
+
+    async def _read(self) -> None:
+        async with trio.open_nursery() as tasks:
+            feeds = Feeds(
+                self._host.service,
+                self._outbox.event,
+                tasks,
+                self._bounds.max_subscriptions,
+                lambda session_id: self._outbox.reply(Over(session_id)),
+            )
+            self._peer = peer = Peer(self._host, self._dialect, feeds, self._outbox, tasks, self._bounds.max_in_flight)
+            try:
+                while (message := await self._next()) is not None:
+                    if isinstance(message, Unreadable):
+                        self._outbox.reply(jsonrpc.invalid_request(f"the message {message.problem}"))
+                    else:
+                        peer.receive(message)
+            finally:
+                peer.hang_up()
+            with trio.move_on_after(self._bounds.linger):
+                await peer.settle()
+            tasks.cancel_scope.cancel()
+
+    async def _next(self) -> str | bytes | Unreadable | None:
+        """Return the next message, once there is room for its reply; None at the end."""
+        while self._outbox.replies >= self._bounds.max_in_flight:
+            self._taken = trio.Event()
+            await self._taken.wait()
+        return await self._channel.receive()
+
+    async def _write(self) -> None:
+        try:
+            with self._farewell:
+                while self._reading or self._outbox:
+                    await self._waiting.wait()
+                    self._waiting = trio.Event()
+                    await self._send(self._outbox.take())
+        except trio.BrokenResourceError as exc:
+            logger.debug("a client reads no more: %s", exc)
+        finally:
+            self._outbox.close()
+            self._taken.set()
+            if self._peer is not None:
+                self._peer.hang_up()
+
+    async def _send(self, items: Sequence[Item]) -> None:
+        self._taken.set()
+        frames = list(chain.from_iterable(map(self._frames, items)))
+        for start in range(0, len(frames), BATCH):
+            await self._channel.send(frames[start : start + BATCH])
+            if not self._reading and not self.serving.cancel_called:
+                self._farewell.deadline = trio.current_time() + self._bounds.close_timeout
+
+    def _frames(self, item: Item) -> Sequence[bytes]:
+        match item:
+            case Envelope():
+                return self._dialect.frames(item)
+            case Over(session_id):
+                return self._dialect.ended(session_id)
+        return (item,)
+
+    def _notify(self) -> None:
+        self._waiting.set()

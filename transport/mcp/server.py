@@ -1,0 +1,201 @@
+"""The MCP server as the official library wants it: lists the tools, calls them, says what is wrong with a request."""
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from warren import codec
+from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError
+from warren.events import Envelope
+from warren.service import Capabilities, SessionService
+from warren.transport.jsonrpc import shorten
+from warren.transport.mcp.calls import Call, key_of, keyed
+from warren.transport.mcp.progress import Send, message_of
+from warren.transport.mcp.schemas import input_schema, output_schema
+from warren.transport.mcp.tools import TOOLS, McpTool
+from warren.transport.methods import Host
+from warren.transport.peer import RESERVE
+
+MAX_CALLS: Final = 256
+"""Calls of one connection that may be unanswered; past it only those that end others are let through."""
+EVENT: Final = "warren/event"
+"""Under this name a progress notification has the whole event in its `_meta`."""
+INSTRUCTIONS: Final = (
+    "Warren hosts conversations with language models. warren_run starts one and warren_resume goes on with it; both "
+    "return when the model has answered. warren_sessions, warren_read and warren_history show what there is. A call "
+    "that fails returns an error body whose `code` is stable."
+)
+
+_PROBLEMS: Final = {"missing": "is required", "string_type": "must be a string", "dict_type": "must be an object"}
+"""What the library's commonest findings are called everywhere else."""
+
+Context = ServerRequestContext[dict[str, Any], Any]
+logger: Final = logging.getLogger(__name__)
+
+
+class Tools:
+    """The tools of one runtime, for every client of a server. Calls run side by side, `max_calls` of each client."""
+
+    def __init__(self, service: SessionService, max_calls: int = MAX_CALLS) -> None:
+        self._host = Host(service)
+        self._max_calls = max_calls
+        self._calls: set[Call] = set()
+        self._running: Counter[Hashable] = Counter()
+        self._closed = False
+
+    def close(self) -> None:
+        """Have every call that waits for a turn end soon with an error: the server ends. The turns go on."""
+        self._closed = True
+        for call in self._calls:
+            call.leave()
+
+    def listed(self) -> list[types.Tool]:
+        """Return what clients are told of the tools; those of a capability that is off are left out."""
+        capabilities = self._host.service.capabilities()
+        return [_shown(tool) for tool in TOOLS.values() if _is_on(tool, capabilities)]
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], send: Send | None, client: Hashable = None
+    ) -> types.CallToolResult:
+        """Call a tool for a client; `send` brings it a turn's events. Errors are results, but for an unknown tool.
+
+        Cancelling this interrupts the turn that it started. Raises MCPError where there is no such tool.
+        """
+        tool = TOOLS.get(name)
+        if tool is None:
+            raise _refusal("$.params.name", f"unknown tool {shorten(name)}")
+        try:
+            params = keyed(tool.method.decode(arguments))
+            self._check_room(tool, client)
+            with self._calling(client, Call(self._host.service, send, key_of(params))) as caller:
+                return _result(await tool.method.call(self._host, caller, params))
+        except WarrenError as exc:
+            return _result(exc.body(), is_error=True)
+        except Exception:
+            logger.exception("%s failed", name)
+            return _result(AgentError("internal error", cause="internal").body(), is_error=True)
+
+    def _check_room(self, tool: McpTool, client: Hashable) -> None:
+        if self._running[client] >= self._max_calls * (RESERVE if tool.method.urgent else 1):
+            raise CapacityExceededError(
+                f"{self._running[client]} calls of this connection are not answered yet: that is its limit",
+                cause="max_in_flight",
+            )
+
+    @contextmanager
+    def _calling(self, client: Hashable, caller: Call) -> Iterator[Call]:
+        self._calls.add(caller)
+        self._running[client] += 1
+        if self._closed:
+            caller.leave()
+        try:
+            yield caller
+        finally:
+            self._calls.discard(caller)
+            self._running[client] -= 1
+            if not self._running[client]:
+                del self._running[client]
+
+
+def server_of(tools: Tools) -> Server[dict[str, Any]]:
+    """Return a server with these tools, for any number of clients over any transport of the library."""
+
+    async def list_tools(_context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools.listed())
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return await tools.call(params.name, params.arguments or {}, _sender(context), _client_of(context))
+
+    server = Server(
+        "warren",
+        version=metadata.version("warren"),
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+    server.middleware.append(_name_bad_field)
+    return server
+
+
+async def _name_bad_field(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Have a request of the wrong shape answered with the field's name, where the library only says that it is bad."""
+    try:
+        return await call_next(ctx)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise _refusal(_path_of(first["loc"]), _PROBLEMS.get(first["type"], first["msg"])) from None
+
+
+def _path_of(steps: tuple[int | str, ...]) -> str:
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+
+
+def _refusal(path: str, problem: str) -> MCPError:
+    """Return the protocol's own error, for requests that are wrong before any tool has seen them."""
+    exc = InvalidParamsError(f"{path}: {problem}", path=path)
+    return MCPError(code=exc.numbers.jsonrpc, message=exc.message, data=exc.body())
+
+
+def _sender(context: Context) -> Send | None:
+    """Return what sends progress for a request, None where the client did not ask for it."""
+    token = (context.meta or {}).get("progress_token")
+    if token is None:
+        return None
+    numbers = itertools.count(1)
+
+    async def send(envelope: Envelope) -> None:
+        params = types.ProgressNotificationParams(
+            progress_token=token,
+            progress=next(numbers),
+            message=message_of(envelope.event),
+            _meta={EVENT: codec.to_data(envelope)},
+        )
+        await context.session.send_notification(types.ProgressNotification(params=params), context.request_id)
+
+    return send
+
+
+def _client_of(context: Context) -> Hashable:
+    """Return what stands for a connection; over HTTP that is a session, or else a request of its own."""
+    request = context.request
+    return None if request is None else request.headers.get(MCP_SESSION_ID_HEADER) or request
+
+
+def _result(data: Any, *, is_error: bool = False) -> types.CallToolResult:
+    """Return data as the structured content, and as text for clients and models that know no other."""
+    text = types.TextContent(text=codec.encode(data).decode())
+    return types.CallToolResult(content=[text], structured_content=data, is_error=is_error)
+
+
+def _is_on(tool: McpTool, capabilities: Capabilities) -> bool:
+    """Tell whether a tool does anything here."""
+    needed = tool.method.capability
+    return needed is None or bool(getattr(capabilities, needed.replace("-", "_")))
+
+
+def _shown(tool: McpTool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.doc,
+        input_schema=input_schema(tool),
+        output_schema=output_schema(tool.method.result),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.read_only,
+            destructive_hint=tool.destructive,
+            idempotent_hint=tool.idempotent or tool.read_only,
+            open_world_hint=tool.open_world,
+        ),
+    )

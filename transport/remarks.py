@@ -1,0 +1,55 @@
+"""Events in words: what a user wants to know of a turn besides its text."""
+
+from typing import Final
+
+from warren import codec
+from warren.events import (
+    BudgetWarning,
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
+    Event,
+    Retrying,
+    ToolCallRequested,
+    ToolExecutionCompleted,
+)
+from warren.records import CompactionEntry
+
+MAX_VALUE: Final = 200
+
+
+def shrinking(entry: CompactionEntry | CompactionCompleted) -> str:
+    """Return what a compaction has done to what the model sees."""
+    return f"{entry.messages_before} messages became {entry.messages_after}"
+
+
+def remark_of(event: Event) -> str | None:
+    """Return what a user wants to know of an event besides the text."""
+    match event:
+        case ToolCallRequested(name=name, args=args):
+            return f"tool {name} {shorten(args)}"
+        case ToolExecutionCompleted(name=name, result=result, is_error=True):
+            return f"tool {name} failed: {shorten(result)}"
+        case Retrying(attempt=attempt, max_attempts=most, error=error, delay_ms=delay):
+            return f"{error}; trying again in {delay / 1000:g} s ({attempt} of {most})"
+        case BudgetWarning(budget_type=kind, percent=percent):
+            return f"{percent:g} % of the {kind.replace('_', ' ')} budget is used"
+        case CompactionStarted() | CompactionCompleted() | CompactionFailed():
+            return _remark_on_compaction(event)
+    return None
+
+
+def _remark_on_compaction(event: CompactionStarted | CompactionCompleted | CompactionFailed) -> str:
+    match event:
+        case CompactionStarted(message_count=count):
+            return f"compacting what the model sees, {count} messages"
+        case CompactionCompleted():
+            return f"compacted: {shrinking(event)}"
+        case CompactionFailed(error=error):
+            return f"not compacted: {error}"
+
+
+def shorten(value: object) -> str:
+    """Return a value as JSON, cut to a length that fits a line."""
+    text = codec.encode(value).decode()
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"

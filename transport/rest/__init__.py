@@ -1,0 +1,1 @@
+"""REST and server-sent events, on the gateway's port."""

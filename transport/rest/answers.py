@@ -1,0 +1,80 @@
+"""What is answered over HTTP: results and errors as JSON, in the one shape that every surface shows."""
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ExceptionHandler
+
+from warren import codec
+from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, ProviderError, WarrenError
+from warren.transport.handshake import RefusedError
+
+JSON: Final = "application/json"
+SOON: Final = "1"
+"""Seconds after which a client may ask again where all places are taken: nobody knows when one will be free."""
+RETRY: Final = ("Retry-After", SOON)
+
+logger: Final = logging.getLogger(__name__)
+
+
+def answer(data: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return plain data or a domain object as a response."""
+    return Response(codec.encode(data), status, headers, JSON)
+
+
+def refusal(exc: RefusedError) -> Response:
+    """Return what a request is refused with."""
+    return answer(exc.error.body(), exc.status, dict(exc.headers))
+
+
+def failure(exc: WarrenError) -> Response:
+    """Return the response to a call that failed; `Retry-After` is in whole seconds, where there is something to say."""
+    wait = _wait(exc)
+    headers = None if wait is None else {"Retry-After": str(math.ceil(wait))}
+    return answer(exc.body(), exc.numbers.http, headers)
+
+
+def _wait(exc: WarrenError) -> float | None:
+    match exc:
+        case CapacityExceededError():
+            return float(SOON)
+        case ProviderError(retry_after=seconds):
+            return seconds
+    return None
+
+
+def internal_error() -> Response:
+    """Return the response to a request that failed in a way that is our fault; it says nothing of how."""
+    return failure(AgentError("internal error", cause="internal"))
+
+
+async def _on_refused(_request: Request, exc: Any) -> Response:
+    return refusal(exc)
+
+
+async def _on_failure(_request: Request, exc: Any) -> Response:
+    return failure(exc)
+
+
+async def _on_starlettes(request: Request, exc: Any) -> Response:
+    """Answer what Starlette refuses itself: a path that nothing is at."""
+    error = InvalidParamsError(f"$.path: nothing is at {request.url.path[:200]}", path="$.path")
+    return answer(error.body(), exc.status_code, exc.headers)
+
+
+async def _on_bug(_request: Request, _exc: Exception) -> Response:
+    return internal_error()
+
+
+HANDLERS: Final[Mapping[Any, ExceptionHandler]] = {
+    RefusedError: _on_refused,
+    WarrenError: _on_failure,
+    HTTPException: _on_starlettes,
+    Exception: _on_bug,
+}
+"""How Starlette answers what a route raises."""

@@ -1,0 +1,195 @@
+"""The HTTP application: what happens between a request and its answer."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+import attrs
+import trio
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from warren.errors import AgentError, InvalidParamsError, WarrenError
+from warren.events import Envelope
+from warren.service import OnEvent
+from warren.transport.ending import Ending
+from warren.transport.gateway_config import GatewayConfig
+from warren.transport.handshake import RefusedError, check_token
+from warren.transport.methods import Caller, Host, Method
+from warren.transport.rest.access import Cors, Door
+from warren.transport.rest.answers import HANDLERS, answer, internal_error
+from warren.transport.rest.events import EventStream, last_event_id
+from warren.transport.rest.exchange import Bounded
+from warren.transport.rest.openapi import document
+from warren.transport.rest.parameters import from_body, from_query, whole_body, with_key, with_path
+from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
+from warren.views import TurnResult
+
+Answer = Response | EventStream
+
+logger: Final = logging.getLogger(__name__)
+
+
+def rest_app(host: Host, config: GatewayConfig, ending: Ending, mounts: Mapping[str, ASGIApp]) -> ASGIApp:
+    """Return the application that serves the table of routes, and other applications at paths of their own.
+
+    The token guards these too, as do the bounds of a body; what they do beyond is their own business.
+    """
+    rest = _Rest(host, config, ending)
+    by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
+    routes: list[BaseRoute] = [Route(path, _Resource(config.token, rest.endpoints(rows))) for path, rows in by_path]
+    routes.append(Route("/openapi.json", _Resource(config.token, {"GET": _openapi})))
+    routes += [Route(path, _Guarded(config.token, app)) for path, app in mounts.items()]
+    layers = [Middleware(Door, config), Middleware(Cors, config.origins)]
+    app = Starlette(routes=routes, middleware=layers, exception_handlers=HANDLERS)
+    app.router.redirect_slashes = False
+    return Bounded(app, config.max_message_bytes, config.stall_timeout)
+
+
+class Unheard(Caller):
+    """A caller that gets the result of its turn and none of its events: they are at the session's own route."""
+
+    async def stream(self, _session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
+        """Run a turn."""
+        return await run(_pass_over)
+
+    async def subscribe(self, session_id: str, _after_seq: int | None) -> None:
+        """Refuse: a response cannot be followed by events."""
+        raise InvalidParamsError(f"$: events are at /sessions/{session_id}/events", path="$")
+
+    def unsubscribe(self, _session_id: str) -> bool:
+        """Return False: there is nothing to stop."""
+        return False
+
+
+def _pass_over(_envelope: Envelope) -> None:
+    pass
+
+
+@attrs.frozen
+class _Guarded:
+    """An application for those who know the token.
+
+    It gets a body only where that is whole: what becomes of another one is not its business.
+    """
+
+    token: str | None
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        check_token(self.token, request.headers.getlist("authorization"))
+        await self.app(scope, _begun_with(await whole_body(request), receive), send)
+
+
+def _begun_with(body: bytes, receive: Receive) -> Receive:
+    """Return what brings a body in one piece, and then what else comes."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return next_message
+
+
+Endpoint = Callable[[Request], Awaitable[Answer]]
+
+
+@attrs.frozen
+class _Resource:
+    """Everything at one path, by HTTP method; HEAD is GET without its body."""
+
+    token: str | None
+    endpoints: Mapping[str, Endpoint]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        endpoint = self.endpoints.get(request.method)
+        if endpoint is None:
+            allow = ", ".join(self.endpoints)
+            raise RefusedError(405, f"{request.method} is not for this path", ("Allow", allow), field="$.method")
+        check_token(self.token, request.headers.getlist("authorization"))
+        response = await endpoint(request)
+        await response(scope, receive, send)
+
+
+async def _openapi(_request: Request) -> Response:
+    return answer(document())
+
+
+@attrs.frozen
+class _Rest:
+    """Runs the methods of the table for requests."""
+
+    host: Host
+    config: GatewayConfig
+    ending: Ending
+
+    def endpoints(self, rows: Iterable[Row]) -> Mapping[str, Endpoint]:
+        """Return what answers each HTTP method of a path."""
+        found: dict[str, Endpoint] = {}
+        for row in rows:
+            found[row.verb] = self._streaming(row) if row.streams else self._calling(row)
+            if row.verb == "GET" and not row.streams:
+                found["HEAD"] = found["GET"]
+        return found
+
+    def _calling(self, row: Row) -> Endpoint:
+        async def call(request: Request) -> Answer:
+            params = row.method.decode(await _parameters(row, request))
+            try:
+                result = await self._call(row.method, params)
+                return answer(result, _status(row, result), _location(row, result))
+            except WarrenError:
+                raise
+            except Exception:
+                logger.exception("%s failed", row.method.name)
+                return internal_error()
+
+        return call
+
+    async def _call(self, method: Method[Any, Any], params: object) -> Any:
+        """Return a method's result. Raises AgentError where the gateway ends before it is there."""
+        scope = trio.CancelScope()
+        with self.ending.ends(scope), scope:
+            return await method.call(self.host, Unheard(), params)
+        raise AgentError("the server ends; what came of this is not known here", cause="shutting_down")
+
+    def _streaming(self, row: Row) -> Endpoint:
+        async def stream(request: Request) -> Answer:
+            data = await _parameters(row, request)
+            if seen := request.headers.get("last-event-id"):
+                data["after_seq"] = last_event_id(seen)
+            wanted = row.method.decode(data)
+            return EventStream(self.host.service, wanted, self.config.heartbeat, self.ending)
+
+        return stream
+
+
+async def _parameters(row: Row, request: Request) -> dict[str, Any]:
+    """Return what a request says. Raises RefusedError and InvalidParamsError."""
+    if row.verb in WITH_BODY:
+        if request.url.query:
+            raise InvalidParamsError(f"$.query: the parameters of a {row.verb} are in its body", path="$.query")
+        said = with_key(row.method.params, await from_body(request), request.headers)
+        return with_path(said, request.path_params)
+    if await request.body():
+        raise RefusedError(400, f"a {row.verb} of this path has no body", field="$.body")
+    return with_path(from_query(row.method.params, request.query_params), request.path_params)
+
+
+def _status(row: Row, result: Any) -> int:
+    return row.status if row.failed is None or result["status"] != "failed" else row.failed
+
+
+def _location(row: Row, result: Any) -> dict[str, str] | None:
+    """Return where the thing is that a request has made."""
+    if row.status != 201:  # noqa: PLR2004 - Created
+        return None
+    made = result.get("state", result)  # a turn's result names the session, or a view does
+    return {"Location": f"/sessions/{made['session_id']}"}

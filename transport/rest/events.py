@@ -1,0 +1,149 @@
+"""Server-sent events: a session's log as a stream that a client can leave and come back to."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import attrs
+import trio
+from starlette.types import Receive, Scope, Send
+
+from warren import codec
+from warren.errors import InvalidParamsError, SessionNotFoundError, WarrenError
+from warren.events import Envelope
+from warren.service import SessionService
+from warren.transport.dialect import missing
+from warren.transport.ending import Ending
+from warren.transport.params import SessionParams, Subscribe
+
+MEDIA_TYPE: Final = "text/event-stream"
+HEARTBEAT: Final = b":\n\n"
+KINDS: Final = {cls: name for name, cls in codec.EVENT_TYPES.items()}
+END: Final = "end"
+"""The kind of the message that is last where the session is over; it has no id, for it is no event of the log."""
+LEFT: Final = "warren.left"
+"""The extension of ASGI that has the event of the client's having ended its side of the connection."""
+BATCH: Final = 32
+"""Events that leave in one piece, where so many wait."""
+HEADERS: Final = (
+    (b"content-type", MEDIA_TYPE.encode()),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # a proxy that collects what it passes on would keep events from the client
+)
+
+logger: Final = logging.getLogger(__name__)
+
+
+def last_event_id(value: str) -> int:
+    """Return the seq that a client has seen last. Raises InvalidParamsError."""
+    if value.isascii() and value.isdigit() and len(value) < len(str(2**63)):
+        return int(value)
+    path = "$.headers.last-event-id"
+    raise InvalidParamsError(f"{path}: must be the id of an event", path=path)
+
+
+def frame(envelope: Envelope) -> bytes:
+    """Return an event as it goes out; one that JSON cannot hold is reported missing."""
+    try:
+        data = codec.encode(envelope)
+    except Exception:
+        logger.exception("session %s: event %d cannot be sent", envelope.session_id, envelope.seq)
+        envelope = missing(envelope)
+        data = codec.encode(envelope)
+    kind = KINDS.get(type(envelope.event), "message")
+    return f"id: {envelope.seq}\nevent: {kind}\ndata: ".encode() + data + b"\n\n"
+
+
+def last_frame(session_id: str) -> bytes:
+    """Return what tells a client not to come back."""
+    return f"event: {END}\ndata: ".encode() + codec.encode(SessionParams(session_id)) + b"\n\n"
+
+
+@attrs.frozen
+class EventStream:
+    """The response that brings a session's events until the session, the client or the gateway ends.
+
+    Only where the session ends, archived or deleted, `end` is the last word: a stream that just breaks off is one to
+    come back to.
+
+    Entering the subscription raises what the service raises: nothing has been answered then. A client that does not
+    read is told of the gap by `stream_truncated`, whose id is that of the last event before it: coming back with it as
+    `Last-Event-ID` brings what is missing.
+
+    Attributes:
+        service: the runtime.
+        wanted: the session, and after which event to begin.
+        heartbeat: seconds of silence before a comment says that the stream is there.
+        ending: ends it.
+    """
+
+    service: SessionService
+    wanted: Subscribe
+    heartbeat: float
+    ending: Ending
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as envelopes:
+            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+            async with trio.open_nursery() as tasks:
+                with self.ending.ends(tasks.cancel_scope):
+                    tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
+                    tasks.start_soon(_until_left, scope["extensions"][LEFT], tasks.cancel_scope)
+                    await self._relay(envelopes, send, tasks)
+                    tasks.cancel_scope.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _relay(self, envelopes: AsyncIterator[Envelope], send: Send, tasks: trio.Nursery) -> None:
+        """Send events, and a sign of life after each silence, until there are no more."""
+        put, frames = trio.open_memory_channel[bytes](BATCH)
+        tasks.start_soon(self._collect, envelopes, put)
+        with contextlib.suppress(trio.EndOfChannel):
+            while True:
+                body = await self._next(frames)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _collect(self, envelopes: AsyncIterator[Envelope], put: trio.MemorySendChannel[bytes]) -> None:
+        """Put events where they wait to be sent. Where that fails the stream ends: the client comes back for more."""
+        with put:
+            try:
+                async for envelope in envelopes:
+                    await put.send(frame(envelope))
+                if await self._over():
+                    await put.send(last_frame(self.wanted.session_id))
+            except Exception:
+                logger.exception("session %s: a stream of its events failed", self.wanted.session_id)
+
+    async def _over(self) -> bool:
+        """Tell whether the session is over, and not only the runtime: a subscription ends with either."""
+        try:
+            return (await self.service.read(self.wanted.session_id)).state.lifecycle == "archived"
+        except SessionNotFoundError:
+            return True
+        except WarrenError:
+            return False
+
+    async def _next(self, frames: trio.MemoryReceiveChannel[bytes]) -> bytes:
+        """Return what waits, in one piece; a heartbeat where nothing came. Raises trio.EndOfChannel."""
+        with trio.move_on_after(self.heartbeat):
+            waiting = [await frames.receive()]
+            with contextlib.suppress(trio.WouldBlock, trio.EndOfChannel):
+                while len(waiting) < BATCH:
+                    waiting.append(frames.receive_nowait())
+            return b"".join(waiting)
+        return HEARTBEAT
+
+
+async def _until_left(left: trio.Event, scope: trio.CancelScope) -> None:
+    """Cancel a scope once the client has ended its side of the connection; Hypercorn may not look so far yet."""
+    await left.wait()
+    scope.cancel()
+
+
+async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:
+    """Cancel a scope once the server says that the client wants no more of this answer."""
+    message: Any = {}
+    while message.get("type") != "http.disconnect":
+        message = await receive()
+    scope.cancel()

@@ -1,0 +1,131 @@
+"""The OpenAPI document, made from the tables of routes, methods and errors."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from typing import Any, Final
+
+from warren.events import Envelope
+from warren.transport.error_schema import error_schema
+from warren.transport.params import Subscribe
+from warren.transport.rest.answers import JSON
+from warren.transport.rest.events import MEDIA_TYPE
+from warren.transport.rest.parameters import KEY, KEY_HEADER
+from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
+from warren.transport.schemas import Schemas
+
+OPENAPI: Final = "3.1.0"
+COMPONENTS: Final = "#/components/schemas/"
+SENT: Final = "Sent."
+ERROR: Final = "Error"
+FIELDS: Final = re.compile(r"\{(\w+)\}")
+EVENT_TEXT: Final = "The id of the last event that the client has; it wins over `after_seq`."
+KEY_TEXT: Final = "The same as `idempotency_key` in the body."
+STATUSES: Final[Mapping[int, str]] = {
+    400: "The body is not JSON, or is where none belongs.",
+    401: "The server has a token, and this is not it.",
+    403: "The page, or the host's name, is not on the list of the server.",
+    404: "There is no such session, or it cannot be continued.",
+    408: "The body did not come in time.",
+    409: "The session is busy, has nothing to interrupt, or was interrupted; what waited was withdrawn.",
+    413: "The body is too long.",
+    415: "The body is said to be something else than JSON.",
+    422: "A parameter is wrong: `details.path` names it.",
+    429: "A budget is used up.",
+    500: "The store refused, or the turn ended without an answer.",
+    501: "The capability that this needs is off.",
+    502: "The model provider failed; `Retry-After` has its wish, where it stated one.",
+    503: "As many turns run, or connections are open, as may; `Retry-After` says when to ask again.",
+}
+"""What each status of an error means; its code is in the body."""
+
+
+@cache
+def document() -> Mapping[str, Any]:
+    """Return the document."""
+    sent = Schemas(COMPONENTS + SENT, strict=True)
+    got = Schemas(COMPONENTS, strict=False)
+    paths: dict[str, dict[str, Any]] = {}
+    for row in ROUTES:
+        paths.setdefault(row.path, {})[row.verb.lower()] = _operation(row, sent, got)
+    named = {SENT + name: schema for name, schema in sent.definitions.items()}
+    return {
+        "openapi": OPENAPI,
+        "info": {"title": "Warren", "version": metadata.version("warren"), "license": {"name": "MIT"}},
+        "paths": paths,
+        "components": {
+            "schemas": {**got.definitions, **named, ERROR: error_schema()},
+            "responses": {str(status): _failure(text) for status, text in STATUSES.items()},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(row: Row, sent: Schemas, got: Schemas) -> dict[str, Any]:
+    good = {"description": row.method.doc, "content": _content(row, got)}
+    if row.status == 201:  # noqa: PLR2004 - Created
+        good["headers"] = {"Location": {"description": "Where the session is.", "schema": {"type": "string"}}}
+    failures: dict[str, Any] = {str(status): {"$ref": f"#/components/responses/{status}"} for status in STATUSES}
+    if row.failed is not None:
+        failures[str(row.failed)] = _failed(row, got)
+    operation = {
+        "operationId": row.method.name.replace("/", "_"),
+        "summary": row.method.doc,
+        "responses": {str(row.status): good, **failures},
+    }
+    return operation | _wanted(row, sent)
+
+
+def _content(row: Row, got: Schemas) -> dict[str, Any]:
+    """Return what a good answer holds; the schema of an event is that of each `data:`."""
+    if not row.streams:
+        return {JSON: {"schema": got.of(row.method.result)}}
+    got.of(Envelope)
+    return {MEDIA_TYPE: {"schema": {"type": "string", "description": "Each `data:` is an `Envelope`."}}}
+
+
+def _wanted(row: Row, sent: Schemas) -> dict[str, Any]:
+    """Return what a request has to say: its path, then its query or its body."""
+    schema = sent.of_class(row.method.params)
+    fields, required = dict(schema["properties"]), set(schema.get("required", ()))
+    parameters = [_parameter("path", name, fields.pop(name), required=True) for name in FIELDS.findall(row.path)]
+    if row.verb == "GET":
+        parameters += [_parameter("query", name, field, required=name in required) for name, field in fields.items()]
+        if row.method.params is Subscribe:
+            parameters.append(_header("Last-Event-ID", EVENT_TEXT, {"type": "integer", "minimum": 0}))
+    wanted: dict[str, Any] = {"parameters": parameters} if parameters else {}
+    if row.verb in WITH_BODY and fields:
+        if KEY in fields:
+            parameters.append(_header(KEY_HEADER, KEY_TEXT, {"type": "string"}))
+            wanted["parameters"] = parameters
+        body = {**schema, "properties": fields, "required": sorted(required & set(fields))}
+        wanted["requestBody"] = {"required": bool(body["required"]), "content": {JSON: {"schema": body}}}
+    return wanted
+
+
+def _parameter(place: str, name: str, schema: Mapping[str, Any], *, required: bool) -> dict[str, Any]:
+    """Return a parameter. A query has no null: what is not said is not there."""
+    schema = dict(schema)
+    description = schema.pop("description", None)
+    kinds = [kind for kind in schema.pop("anyOf", ()) if kind != {"type": "null"}]
+    for kind in kinds:
+        schema |= kind
+    parameter = {"name": name, "in": place, "required": required, "schema": schema}
+    parameter |= {"description": description} if description else {}
+    return parameter | ({"style": "deepObject", "explode": True} if schema.get("type") == "object" else {})
+
+
+def _header(name: str, text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": text, "schema": schema}
+
+
+def _failed(row: Row, got: Schemas) -> dict[str, Any]:
+    """Return the answer that says of itself that something failed; there may be no room for the request as well."""
+    schema = {"anyOf": [got.of(row.method.result), {"$ref": COMPONENTS + ERROR}]}
+    return {"description": "Its `status` is `failed`; or there is no room.", "content": {JSON: {"schema": schema}}}
+
+
+def _failure(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {JSON: {"schema": {"$ref": COMPONENTS + ERROR}}}}

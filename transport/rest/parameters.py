@@ -1,0 +1,89 @@
+"""The parameters of a request, from its path, its query or its body, as plain data for a method to check."""
+
+from collections.abc import Mapping
+from typing import Any, Final, get_args, get_type_hints
+
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import ClientDisconnect, Request
+
+from warren import codec
+from warren.errors import InvalidParamsError
+from warren.transport.handshake import RefusedError
+from warren.transport.rest.answers import JSON
+
+DIGITS: Final = 20
+"""Longer numbers are left as they came: no field has room for them."""
+KEY: Final = "idempotency_key"
+KEY_HEADER: Final = "Idempotency-Key"
+BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
+
+
+async def whole_body(request: Request) -> bytes:
+    """Return a body. Raises RefusedError where it is not all there."""
+    try:
+        return await request.body()
+    except ClientDisconnect as exc:
+        raise RefusedError(400, "the body is not whole", field="$.body") from exc
+
+
+async def from_body(request: Request) -> dict[str, Any]:
+    """Return the object that a body holds; nothing stands for an empty one.
+
+    Raises RefusedError for what is not JSON, InvalidParamsError for JSON that is no object.
+    """
+    raw = await whole_body(request)
+    if not raw:
+        return {}
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise RefusedError(415, f"the body must be {JSON}", field="$.headers.content-type")
+    try:
+        data = codec.parse(raw)
+    except ValueError as exc:
+        raise RefusedError(400, f"$: not JSON: {exc}") from exc
+    if not isinstance(data, dict):
+        raise InvalidParamsError("$: must be an object", path="$")
+    return data
+
+
+def from_query(params: type, query: QueryParams) -> dict[str, Any]:
+    """Return what a query says, each value as the class of parameters has it where that can be.
+
+    An object is written `labels[team]=red`. Raises InvalidParamsError for what is said twice.
+    """
+    data: dict[str, Any] = {}
+    types = get_type_hints(params)
+    for key, text in query.multi_items():
+        name, bracket, inner = key.partition("[")
+        if bracket and inner.endswith("]"):
+            within, key_within = data.setdefault(name, {}), inner[:-1]
+        else:
+            within, key_within = data, key
+        if not isinstance(within, dict) or key_within in within:
+            raise InvalidParamsError(f"$.{key}: is there twice", path=f"$.{key}")
+        within[key_within] = _value(types.get(key), text)
+    return data
+
+
+def with_path(data: dict[str, Any], path: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what the path says. Raises InvalidParamsError where the body says otherwise."""
+    for name, value in path.items():
+        if data.get(name, value) != value:
+            raise InvalidParamsError(f"$.{name}: is not that of the path", path=f"$.{name}")
+    return {**data, **path}
+
+
+def with_key(params: type, data: dict[str, Any], headers: Headers) -> dict[str, Any]:
+    """Add the key of the header `Idempotency-Key`, for what takes one. Raises InvalidParamsError for two keys."""
+    said = headers.getlist(KEY_HEADER) if KEY in get_type_hints(params) else ()
+    keys = {*said, *([data[KEY]] if isinstance(data.get(KEY), str) else ())}
+    if len(keys) > 1:
+        raise InvalidParamsError(f"$.{KEY}: is there twice, and not the same", path=f"$.{KEY}")
+    return {**data, KEY: said[0]} if said and data.get(KEY) is None else data
+
+
+def _value(hint: Any, text: str) -> object:
+    """Return a text as what it is to be, or as it came: the check of the parameters says then what is wrong."""
+    wanted = get_args(hint) or (hint,)
+    if int in wanted and len(text) <= DIGITS and text.removeprefix("-").isdigit() and text.isascii():
+        return int(text)
+    return BOOLEANS.get(text, text) if bool in wanted else text
