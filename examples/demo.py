@@ -1,81 +1,44 @@
 """What `make run` shows: a gateway with a hundred conversations at once, killed in the middle of its life, and back.
 
-It starts `warren serve` on a file of its own, talks to it over WebSockets as any client would, ends it with SIGKILL,
-starts it again and looks whether anything of a finished turn is missing. It prints what it checked and ends with 1
-where a check failed. On a terminal it then goes on serving.
+It starts `warren serve` on a file of its own, puts the load tester on it (`warren load` is the same), ends it with
+SIGKILL, starts it again and looks whether anything of a finished turn is missing. It prints what it checked and ends
+with 1 where a check failed. On a terminal it then goes on serving.
 """
 
 import json
-import math
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import attrs
 import trio
-from gateway_client import Client, GatewayError, connect
+from gateway_client import Client, connect
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
-SESSIONS, TURNS = 100, 5
-FAST = {"loop": True, "steps": [{"text": "Every turn is stored before it is answered.", "delay": 0.05}]}
-SLOW = {"loop": True, "steps": [{"chunks": ["still ", "thinking "] * 200, "chunk_delay": 0.05}]}
-TERMINAL = ("run_completed", "run_failed")
+from warren.transport.load.live import shown
+from warren.transport.load.plan import LoadPlan, Mix
+from warren.transport.load.remote import remote_target
+from warren.transport.load.result import Result
+from warren.transport.load.run import run_load
+from warren.transport.load.wire import address_of
+
+PLAN = LoadPlan(sessions=100, turns=5, mix=Mix(interrupts=0.05, busy=0.05, disconnects=0.05, subscribers=0.1))
+ANSWER = ["Every ", "turn ", "is ", "stored ", "before ", "it ", "is ", "answered, ", "every ", "event ", "kept."]
+SCRIPT = {"loop": True, "steps": [{"chunks": ANSWER, "chunk_delay": 0.02}]}
+PAGE = 50
+Check = tuple[bool, str]
 
 console = Console()
-
-
-@attrs.define
-class Score:
-    """What was seen so far."""
-
-    durations: list[float] = attrs.field(factory=list)
-    events: int = 0
-    busy: int = 0
-    interrupted: int = 0
-    replayed: int = 0
-    checks: list[tuple[bool, str]] = attrs.field(factory=list)
-
-    def check(self, passed: bool, what: str) -> None:  # noqa: FBT001 - it reads as a sentence
-        """Note a check."""
-        self.checks.append((passed, what))
-
-    def percentile(self, percent: float) -> float:
-        """Return a duration in milliseconds, by the nearest rank."""
-        ordered = sorted(self.durations)
-        return 1000 * ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else 0.0
-
-    def table(self) -> Table:
-        """Return the figures as they stand."""
-        table = Table(title=f"{SESSIONS} sessions x {TURNS} turns over WebSocket")
-        figures = {
-            "turns": f"{len(self.durations)}",
-            "events": f"{self.events}",
-            "p50 ms": f"{self.percentile(50):.0f}",
-            "p99 ms": f"{self.percentile(99):.0f}",
-            "busy refused": f"{self.busy}",
-            "interrupted": f"{self.interrupted}",
-            "events replayed": f"{self.replayed}",
-        }
-        for name in figures:
-            table.add_column(name, justify="right")
-        table.add_row(*figures.values())
-        return table
 
 
 @asynccontextmanager
 async def gateway(folder: Path) -> AsyncIterator[tuple[trio.Process, int]]:
     """Run `warren serve` as a process of its own; yields it and its port, ends it on leaving."""
     command = [sys.executable, "-m", "warren", "serve", "--port", "0", "--store", str(folder / "store")]
-    command += ["--model", f"scripted:{folder / 'fast.json'}"]
+    command += ["--model", f"scripted:{folder / 'script.json'}"]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -90,150 +53,72 @@ async def gateway(folder: Path) -> AsyncIterator[tuple[trio.Process, int]]:
             await process.wait()
 
 
-async def converse(port: int, score: Score, ids: list[str]) -> None:
-    """One client with one session: five turns, each reply after its last event."""
-    seen: list[dict[str, Any]] = []
-    async with connect(port, seen.append) as client:
-        session_id = (await client.call("session/create", prompt=None))["session_id"]
-        ids.append(session_id)
-        for turn in range(TURNS):
-            seen.clear()
-            began = time.perf_counter()
-            answer = await client.call("turn/start", session_id=session_id, prompt=f"question {turn}")
-            score.durations.append(time.perf_counter() - began)
-            score.events += len(seen)
-            streamed = "".join(event["event"].get("delta", "") for event in seen)
-            if streamed != answer["text"] or seen[-1]["event"]["type"] != "run_completed":
-                score.check(False, f"session {session_id}: the stream of turn {turn} is its answer")
+async def under_load(port: int, store: Path) -> list[Check]:
+    """Run all conversations, disturb some of them, and read every one back; return what was checked."""
+    async with remote_target(PLAN, address_of(f"ws://127.0.0.1:{port}"), store) as target, shown(sys.stdout) as watch:
+        result = await run_load(PLAN, target, watch)
+    figures = result.figures
+    names = ("turns", "turns/s", "events/s", "latency p50", "latency p99")
+    console.print(f"{PLAN.sessions} sessions: " + ", ".join(f"{name} {figures[name]:,.0f}" for name in names))
+    return [
+        (not result.errors, f"{figures['turns']:.0f} turns were answered, each after its last event"),
+        some(result, "busy", "second turns on a running session were refused as busy"),
+        some(result, "interrupted", "running turns were interrupted, and the session went on"),
+        some(result, "disconnects", "clients left in the middle of a turn and got the rest: no gap, no double"),
+        some(result, "followed", "sessions had a second client, who was told the same"),
+        (result.passed, f"{PLAN.sessions} sessions were read back: events, messages and rows are what was said"),
+        *((False, f"session {each.session_id}: {each.rule}: {each.detail}") for each in result.violations),
+    ]
 
 
-async def all_at_once(port: int, folder: Path, score: Score) -> list[str]:
-    """Run all conversations, and beside them a busy session and a client that goes away; show how they go."""
-    ids: list[str] = []
-    with Live(score.table(), console=console, refresh_per_second=8, transient=True) as live:
-        async with trio.open_nursery() as ticking:
-            ticking.start_soon(show, live, score)
-            async with trio.open_nursery() as nursery:
-                for _ in range(SESSIONS):
-                    nursery.start_soon(converse, port, score, ids)
-                nursery.start_soon(busy_and_interrupt, port, folder, score)
-                nursery.start_soon(reconnect, port, folder, score)
-            ticking.cancel_scope.cancel()
-    console.print(score.table())
-    score.check(len(score.durations) == SESSIONS * TURNS, f"{SESSIONS * TURNS} turns answered, each after its events")
-    return ids
+def some(result: Result, name: str, what: str) -> Check:
+    """Return a check that something has happened at all; whether it went well is in the violations."""
+    count = result.figures.get(name, 0)
+    return count > 0, f"{count:.0f} {what}"
 
 
-async def show(live: Live, score: Score) -> None:
-    """Keep the table up to date."""
+async def inventory(client: Client) -> dict[str, int]:
+    """Return how many messages each session has."""
+    found: dict[str, int] = {}
     while True:
-        live.update(score.table())
-        await trio.sleep(0.1)
+        page = (await client.call("session/list", offset=len(found), limit=PAGE))["sessions"]
+        found |= {row["session_id"]: row["message_count"] for row in page}
+        if len(page) < PAGE:
+            return found
 
 
-@attrs.define
-class Seen:
-    """The events that one client was sent."""
-
-    events: list[dict[str, Any]] = attrs.field(factory=list)
-    _news: trio.Event = attrs.field(factory=trio.Event)
-
-    def __call__(self, envelope: dict[str, Any]) -> None:
-        """Take one."""
-        self.events.append(envelope)
-        self._news.set()
-
-    async def wait_for(self, kind: str) -> None:
-        """Wait until an event of that kind has come."""
-        while not any(envelope["event"]["type"] == kind for envelope in self.events):
-            self._news = trio.Event()
-            await self._news.wait()
-
-
-async def busy_and_interrupt(port: int, folder: Path, score: Score) -> None:
-    """A second turn is refused while one runs; an interrupt ends it at once; the next turn works."""
-    seen = Seen()
-    async with connect(port, seen) as client, trio.open_nursery() as nursery:
-        slow = f"scripted:{folder / 'slow.json'}"
-        session_id = (await client.call("session/create", prompt=None))["session_id"]
-        errors: list[str] = []
-        nursery.start_soon(expect_error, client, errors, {"session_id": session_id, "prompt": "think", "model": slow})
-        await seen.wait_for("text_delta")
-        await expect_error(client, errors, {"session_id": session_id, "prompt": "me too"})
-        score.busy += errors.count("SESSION_BUSY")
-        score.check(errors == ["SESSION_BUSY"], "a second turn on a running session is refused as busy")
-        began = time.perf_counter()
-        await client.call("turn/interrupt", session_id=session_id)
-        took = time.perf_counter() - began
-        score.interrupted += 1
-        score.check(took < 1, f"a running turn was interrupted, within {1000 * took:.0f} ms")
-        answer = await client.call("turn/start", session_id=session_id, prompt="and now?")
-        score.check(answer["turns"] == 1, "the next turn works")
-    score.check(errors[1:] == ["AGENT_ERROR"], "the interrupted turn's caller was told")
-
-
-async def expect_error(client: Client, errors: list[str], params: dict[str, Any]) -> None:
-    """Start a turn that shall fail; note the error's code."""
-    try:
-        await client.call("turn/start", **params)
-    except GatewayError as exc:
-        errors.append(exc.code)
-
-
-async def reconnect(port: int, folder: Path, score: Score) -> None:
-    """A client goes away in the middle of a turn, comes back, and gets exactly what it has missed."""
-    first, second = Seen(), Seen()
-    async with connect(port, first) as client:
-        session_id = (await client.call("session/create", prompt=None))["session_id"]
-        model = f"scripted:{folder / 'short.json'}"
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(client.call, "turn/start", session_id=session_id, prompt="tell me", model=model))
-            await first.wait_for("text_delta")
-            nursery.cancel_scope.cancel()
-    cursor = first.events[-1]["seq"]
-    async with connect(port, second) as client:
-        await client.call("session/subscribe", session_id=session_id, after_seq=cursor)
-        with trio.fail_after(10):
-            await second.wait_for("run_completed")
-    score.replayed = len(second.events)
-    text = "".join(event["event"].get("delta", "") for event in first.events + second.events)
-    whole = next(event["event"]["content"] for event in second.events if event["event"]["type"] == "text_complete")
-    score.check(text == whole, f"a client that left after event {cursor} got the rest: no gap, no double")
-
-
-async def nothing_missing(port: int, ids: list[str], score: Score) -> None:
-    """After the kill: every finished turn is there, and a session goes on."""
+async def nothing_missing(port: int, before: dict[str, int]) -> list[Check]:
+    """After the kill: every message of a finished turn is there, and a session goes on."""
+    session_id = next(iter(before))
     async with connect(port) as client:
-        totals = [(await client.call("session/history", session_id=each, limit=1))["total"] for each in ids]
-        missing = sum(total != 2 * TURNS for total in totals)
-        score.check(missing == 0, f"after SIGKILL and a restart all {sum(totals)} messages are there")
-        answer = await client.call("turn/start", session_id=ids[0], prompt="where were we?")
-        view = await client.call("session/read", session_id=ids[0])
-        score.check(view["state"]["message_count"] == 2 * TURNS + 2, f"a session goes on: {answer['text']!r}")
+        kept = {each: (await client.call("session/history", session_id=each, limit=1))["total"] for each in before}
+        answer = await client.call("turn/start", session_id=session_id, prompt="where were we?")
+        view = await client.call("session/read", session_id=session_id)
+    return [
+        (kept == before, f"after SIGKILL and a restart all {sum(before.values())} messages are there"),
+        (view["state"]["message_count"] == before[session_id] + 2, f"a session goes on: {answer['text']!r}"),
+    ]
 
 
 async def main() -> int:
     """Run the demonstration; return the exit status."""
-    score = Score()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "fast.json").write_text(json.dumps(FAST))
-        (folder / "slow.json").write_text(json.dumps(SLOW))
-        (folder / "short.json").write_text(
-            json.dumps({"loop": True, "steps": [{"chunks": ["one ", "two ", "three ", "four "], "chunk_delay": 0.3}]})
-        )
+        (folder / "script.json").write_text(json.dumps(SCRIPT))
         async with gateway(folder) as (process, port):
             console.print(f"serving on http://127.0.0.1:{port}, store in {folder / 'store'}")
-            ids = await all_at_once(port, folder, score)
+            checks = await under_load(port, folder / "store")
+            async with connect(port) as client:
+                before = await inventory(client)
             process.send_signal(signal.SIGKILL)
             await process.wait()
         async with gateway(folder) as (_, port):
-            await nothing_missing(port, ids, score)
-            for passed, what in score.checks:
+            checks += await nothing_missing(port, before)
+            for passed, what in checks:
                 console.print(f"[green]ok[/] {what}" if passed else f"[red]FAILED[/] {what}", highlight=False)
-            failed = not all(passed for passed, _ in score.checks)
+            failed = not all(passed for passed, _ in checks)
             if sys.stdin.isatty() and sys.stdout.isatty() and not failed:
-                await keep_serving(port, ids[0])
+                await keep_serving(port, next(iter(before)))
     return int(failed)
 
 
