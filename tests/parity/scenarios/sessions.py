@@ -1,0 +1,167 @@
+"""What becomes of sessions besides turns: found or not, retired, removed, loaded, after a restart."""
+
+from typing import Final
+
+import trio
+
+from tests.parity.outcome import Outcome, check_numbers
+from tests.parity.stage import Stage, scenario
+from tests.parity.surface import REPLAY, TURN
+from tests.parity.world import Setting
+from warren.errors import ErrorCode
+
+UNKNOWN: Final = "0198a000-0000-7000-8000-00000000beef"
+ABOUT_ONE: Final = (
+    "session/read",
+    "session/history",
+    "session/archive",
+    "session/resume",
+    "session/delete",
+    "session/compact",
+    TURN,
+    "turn/interrupt",
+    REPLAY,
+)
+NEEDS_STORE: Final = ("session/resume", "session/delete")
+TWO: Final = Setting(({"text": "one"}, {"text": "two"}))
+
+
+async def _ask(stage: Stage, operation: str, session_id: str) -> Outcome:
+    more = {"prompt": "go"} if operation == TURN else {}
+    return await stage.one.call(operation, session_id=session_id, **more)
+
+
+def _expected(stage: Stage, operation: str) -> ErrorCode:
+    """Return what is said of a session that nobody knows. ACP shows a conversation by loading it."""
+    loads = operation in NEEDS_STORE or (operation == "session/history" and stage.surface.name == "acp")
+    if loads and not stage.on("store"):
+        return ErrorCode.SESSION_PERSISTENCE_DISABLED
+    if operation == "session/compact" and not stage.on("compaction"):
+        return ErrorCode.SESSION_COMPACTION_DISABLED
+    return ErrorCode.SESSION_NOT_FOUND
+
+
+@scenario(TURN, codes=[ErrorCode.SESSION_NOT_FOUND])
+async def unknown_session(stage: Stage) -> None:
+    """Every operation says that there is no such session, unless it could not be done to any."""
+    stage.well(await stage.one.first_turn("hi"))
+    for operation in ABOUT_ONE:
+        deletes_what_is_gone = operation == "session/delete" and stage.on("store")
+        swallowed = operation == "turn/interrupt" and (stage.surface.column == "acp" or stage.surface.per_process)
+        if not stage.has(operation) or deletes_what_is_gone or swallowed:
+            continue
+        code = _expected(stage, operation)
+        named = UNKNOWN if code is ErrorCode.SESSION_NOT_FOUND else None
+        stage.refused(await _ask(stage, operation, UNKNOWN), code, session_id=named)
+
+
+@scenario("session/archive", TURN, codes=[ErrorCode.SESSION_NOT_FOUND], setting=TWO)
+async def archived(stage: Stage) -> None:
+    """An archived session is hidden and cannot go on; with a store it stays readable. Archiving again is fine."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    stage.well(await _ask(stage, "session/archive", session_id), "session/archive", archived=True)
+    stage.well(await stage.one.call("session/list"), "session/list", ids=[])
+    stored = stage.on("store")
+    refused = await _ask(stage, TURN, session_id)
+    cause = "archived" if stored else None
+    stage.refused(refused, ErrorCode.SESSION_NOT_FOUND, cause=cause, session_id=session_id)
+    read = await _ask(stage, "session/read", session_id)
+    history = await _ask(stage, "session/history", session_id)
+    if stored:
+        stage.well(read, "session/read", lifecycle="archived", message_count=2, last_assistant_text="one")
+        stage.well(history, "session/history", said=[("user", "hi"), ("assistant", "one")])
+        everything = await stage.one.call("session/list", include_archived=True)
+        stage.well(everything, "session/list", ids=[session_id])
+        stage.well(await _ask(stage, "session/archive", session_id), "session/archive", archived=True)
+    else:
+        stage.refused(read, ErrorCode.SESSION_NOT_FOUND, session_id=session_id)
+        stage.refused(history, ErrorCode.SESSION_NOT_FOUND, session_id=session_id)
+
+
+@scenario("session/delete", TURN, needs=["store"], codes=[ErrorCode.SESSION_NOT_FOUND])
+async def deleted(stage: Stage) -> None:
+    """A deleted session is as one that never was."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    stage.well(await _ask(stage, "session/delete", session_id), "session/delete")
+    for operation in ("session/read", "session/history", TURN, "session/archive"):
+        if stage.has(operation):
+            stage.refused(await _ask(stage, operation, session_id), ErrorCode.SESSION_NOT_FOUND, session_id=session_id)
+    stage.well(await stage.one.call("session/list"), "session/list", ids=[])
+
+
+async def _retire(stage: Stage, operation: str, session_id: str, following: trio.Event) -> None:
+    await following.wait()
+    stage.well(await _ask(stage, operation, session_id), operation)
+
+
+@scenario(REPLAY, "session/archive", "session/delete", clients=2, where="inside")
+async def the_end_of_a_session_that_is_followed(stage: Stage) -> None:
+    """Whoever follows a session that another client retires gets all of it, and is told that there is no more."""
+    for operation in ("session/archive", "session/delete")[: 1 + stage.on("store")]:
+        first = stage.well(await stage.one.first_turn("hi"))
+        session_id, following = first.data["session_id"], trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_retire, stage, operation, session_id, following)
+            with trio.fail_after(10):
+                followed = await stage.other.to_the_end(session_id, 0, following)
+        assert list(followed.events) == list(first.events)
+        check_numbers(followed.seqs)
+
+
+@scenario("session/delete", lacks=["store"], codes=[ErrorCode.SESSION_PERSISTENCE_DISABLED], where="inside")
+async def nothing_stored_to_delete(stage: Stage) -> None:
+    """Without a store the operation is refused by its capability, and the session goes on."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    stage.refused(await _ask(stage, "session/delete", session_id), ErrorCode.SESSION_PERSISTENCE_DISABLED)
+    stage.well(await _ask(stage, TURN, session_id), text="hello there")
+
+
+@scenario("session/resume", setting=TWO, where="inside")
+async def resumed(stage: Stage) -> None:
+    """Loading runs no turn and shows what reading shows."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    resumed = stage.well(await _ask(stage, "session/resume", session_id))
+    if stage.has("session/read"):
+        view = await stage.world.service.read(session_id)
+        stage.same(resumed, "session/resume", view)
+        assert (await _ask(stage, "session/read", session_id)).data == resumed.data
+    stage.well(await _ask(stage, TURN, session_id), text="two")
+
+
+@scenario("session/history", TURN, needs=["store"], setting=TWO)
+async def restart(stage: Stage) -> None:
+    """After a restart the session goes on under its id, with all that was said."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    await stage.restart()
+    if stage.has("session/list"):
+        stage.well(await stage.one.call("session/list"), "session/list", ids=[session_id])
+    history = await _ask(stage, "session/history", session_id)
+    stage.well(history, "session/history", said=[("user", "hi"), ("assistant", "one")])
+    stage.well(await _ask(stage, TURN, session_id), text="two")
+    if stage.has(REPLAY):
+        log = await stage.world.log(session_id)
+        assert len((await stage.one.replay(session_id, 0, log[-1].seq)).events) == 12
+
+
+@scenario(TURN, lacks=["store"], codes=[ErrorCode.SESSION_NOT_FOUND], where="inside")
+async def restart_without_a_store(stage: Stage) -> None:
+    """After it nothing is known; what would need a store says so."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    await stage.restart()
+    for operation in ("session/read", "session/history", TURN, "session/resume", "session/delete", REPLAY):
+        if stage.has(operation):
+            stage.refused(await _ask(stage, operation, session_id), _expected(stage, operation))
+    if stage.has(REPLAY):
+        replayed = await stage.one.call(REPLAY, session_id=session_id, after_seq=0)
+        stage.refused(replayed, ErrorCode.SESSION_PERSISTENCE_DISABLED)
+
+
+@scenario(calls=False, lacks=["store"], codes=[ErrorCode.SESSION_PERSISTENCE_DISABLED], where="processes")
+async def processes_without_a_store(stage: Stage) -> None:
+    """Where each call is a process, all but a first turn needs a store and says so."""
+    stage.well(await stage.one.first_turn("hi"))
+    for operation in (TURN, "session/read", "session/history", "session/archive", "session/delete", "session/list"):
+        more = {} if operation == "session/list" else {"session_id": UNKNOWN}
+        more |= {"prompt": "go"} if operation == TURN else {}
+        refused = await stage.one.call(operation, **more)
+        stage.refused(refused, ErrorCode.SESSION_PERSISTENCE_DISABLED)

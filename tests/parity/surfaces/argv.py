@@ -1,0 +1,137 @@
+"""The operations of the contract as arguments of commands. No I/O."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from tests.parity.surface import CREATE, TURN, UnsayableError
+from tests.parity.world import SCRIPT, World
+from warren import codec
+
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    CREATE: ("run",),
+    TURN: ("resume",),
+    "session/read": ("sessions", "show"),
+    "session/history": ("sessions", "show"),
+    "session/list": ("sessions", "list"),
+    "session/archive": ("sessions", "archive"),
+    "session/delete": ("sessions", "delete"),
+    "session/compact": ("compact",),
+    "session/fork": ("sessions", "fork"),
+    "session/label": ("sessions", "label"),
+    "memory/search": ("memory", "search"),
+}
+NEEDED: Final[Mapping[str, set[str]]] = {
+    operation: {CREATE: {"prompt"}, "session/list": set(), "memory/search": {"query"}}.get(operation, {"session_id"})
+    for operation in COMMANDS
+} | {TURN: {"session_id", "prompt"}, "session/label": {"session_id", "labels"}}
+RUN_A_MODEL: Final = (CREATE, TURN, "session/compact")
+FLAGS: Final[Mapping[str, str]] = {
+    "model": "--model",
+    "provider": "--provider",
+    "system_prompt": "--system",
+    "max_tokens": "--max-tokens",
+    "max_steps": "--max-steps",
+    "max_tool_calls": "--max-tool-calls",
+    "max_seconds": "--max-duration",
+    "budget.max_tokens": "--max-total-tokens",
+    "auto_compact_threshold": "--compact-threshold",
+    "recent_turn_budget": "--compact-keep",
+    "max_summary_tokens": "--compact-summary-tokens",
+    "min_turns_between_compactions": "--compact-every",
+    "window": "--context-window",
+    "instructions": "--instructions",
+    "at": "--at",
+    "offset": "--offset",
+    "limit": "--limit",
+    "scope": "--scope",
+}
+IN_PLACE: Final = ("session_id", "prompt", "query")
+"""What is no option but an argument."""
+NO_OPTIONS: Final = {(TURN, "system_prompt"), ("session/history", "offset")}
+GROUPS: Final = re.compile(r"^\$\.(budget|compaction)\.")
+"""What is an object elsewhere is some options here."""
+RENAMED: Final = {"$.budget.max_tokens": "$.max_total_tokens", "$.budget.max_seconds": "$.max_duration"}
+
+
+def arguments(world: World, operation: str, params: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that say all this. Raises UnsayableError."""
+    given = {name: value for name, value in params.items() if value is not None}
+    if not NEEDED[operation] <= given.keys():
+        raise UnsayableError("what is missing would be another argument, or is read from stdin")
+    if operation == "memory/search" and "session_id" in given:
+        given["session"] = given.pop("session_id")
+    if any((operation, name) in NO_OPTIONS for name in given):
+        raise UnsayableError("the command has no such option")
+    placed = [given.pop(name) for name in IN_PLACE if name in given]
+    if operation == "session/label":
+        placed += _changes(given)
+    if not all(isinstance(text, str) for text in placed):
+        raise UnsayableError("an argument is text")
+    options = [*_usual(world, operation, given), *_options(given), "--output=json"]
+    if operation in (CREATE, TURN):
+        options.append("--verbose")
+    return [*options, "--", *placed]
+
+
+def _changes(given: dict[str, Any]) -> list[str]:
+    """Return labels as arguments; those to be taken away become options."""
+    labels = given.pop("labels")
+    if not isinstance(labels, dict):
+        raise UnsayableError("labels are arguments of their own")
+    given["remove"] = [key for key, value in labels.items() if value is None]
+    return [f"{key}={_text(value)}" for key, value in labels.items() if value is not None]
+
+
+def _options(given: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in given.items():
+        match name, value:
+            case "labels", dict():
+                yield from (f"--label={key}={_text(inner)}" for key, inner in value.items())
+            case "remove", list():
+                yield from (f"--remove={key}" for key in value)
+            case "budget", dict():
+                yield from _options({"budget.max_tokens" if key == "max_tokens" else key: value[key] for key in value})
+            case "compaction", dict():
+                yield from _options(value)
+            case "output_schema", dict():
+                yield f"--output-schema={codec.encode(value).decode()}"
+            case "include_archived", True:
+                yield "--all"
+            case "session", _:
+                yield f"--session={_text(value)}"
+            case _ if name in FLAGS:
+                yield f"{FLAGS[name]}={_text(value)}"
+            case _:
+                raise UnsayableError(f"there is no option for {name}")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return str(value)
+    raise UnsayableError(f"a command has no way to say {value!r}")
+
+
+def _usual(world: World, operation: str, given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the options that make a process of this build with this setting; what the call says itself is left out."""
+    yield "--ephemeral" if world.store is None else f"--store={world.store}"
+    if operation not in RUN_A_MODEL:
+        return
+    if operation != "session/compact" and "model" not in given:
+        yield f"--model=scripted:{SCRIPT}"
+    yield "--memory" if "memory" in world.build.on else "--no-memory"
+    if "compaction" not in world.build.on:
+        yield "--no-compaction"
+    elif "compaction" not in given:
+        yield from _options({"auto_compact_threshold": world.setting.threshold, "recent_turn_budget": 0})
+        yield "--compact-every=0"
+    if operation != "session/compact" and "budget" not in given:
+        limits = attrs.asdict(world.setting.budget)
+        yield from _options({"budget": {name: value for name, value in limits.items() if value is not None}})
+
+
+def option_of(path: str | None) -> str | None:
+    """Return the path that names the option for a field."""
+    return RENAMED.get(path or "", path and GROUPS.sub("$.", path))

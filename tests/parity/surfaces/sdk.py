@@ -1,0 +1,169 @@
+"""The service itself, as programs that embed it call it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, Final
+
+import attrs
+import trio
+
+from tests.parity.outcome import Outcome, fields, raised, told, went_well
+from tests.parity.surface import (
+    COMPACTION_OPTIONS,
+    CREATE,
+    MODES,
+    OPTIONS,
+    PEERS,
+    REPLAY,
+    SWITCHES,
+    TURN,
+    Client,
+    Surface,
+    UnsayableError,
+    until,
+)
+from tests.parity.world import World
+from tests.support.runtime import Recorder
+from warren import codec
+from warren.budget import Budget
+from warren.categories import Gates, Switches
+from warren.compaction import CompactionConfig
+from warren.errors import InvalidParamsError, WarrenError
+from warren.peers import Peer, PeerMessage
+from warren.service import SessionService
+from warren.transport.params import NoParams
+from warren.transport.results import (
+    Archived,
+    Decided,
+    Deleted,
+    Injected,
+    Inputs,
+    Interrupted,
+    MemoryHits,
+    Peers,
+    Sent,
+    Withdrawn,
+)
+
+METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[Any]]]]] = {
+    CREATE: lambda service: service.create_session,
+    TURN: lambda service: service.start_turn,
+    "turn/interrupt": lambda service: service.interrupt,
+    "session/read": lambda service: service.read,
+    "session/list": lambda service: service.list,
+    "session/history": lambda service: service.history,
+    "session/archive": lambda service: service.archive,
+    "session/delete": lambda service: service.delete,
+    "session/compact": lambda service: service.compact,
+    "session/fork": lambda service: service.fork,
+    "session/label": lambda service: service.label,
+    "session/resume": lambda service: service.resume,
+    "session/inject_context": lambda service: service.inject_context,
+    "session/inputs": lambda service: service.inputs,
+    "session/withdraw": lambda service: service.withdraw,
+    "tool/approve": lambda service: service.approve_tool,
+    "peer/send": lambda service: service.send_message,
+    "peer/list": lambda service: service.peers,
+    "memory/search": lambda service: service.search_memory,
+}
+NOTHING: Final[Mapping[str, Any]] = {
+    "turn/interrupt": Interrupted(interrupted=True),
+    "session/archive": Archived(archived=True),
+    "session/delete": Deleted(deleted=True),
+    "session/inject_context": Injected(injected=True),
+    "session/withdraw": Withdrawn(withdrawn=True),
+    "tool/approve": Decided(decided=True),
+}
+"""What stands for the result of a call that returns none."""
+WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "memory/search": MemoryHits,
+    "session/inputs": Inputs,
+    "peer/list": Peers,
+    "peer/send": Sent,
+}
+"""What a bare result is the field of elsewhere."""
+SETTINGS: Final[Mapping[str, type]] = {
+    "budget": Budget,
+    "compaction": CompactionConfig,
+    "overrides": Switches,
+    "approvals": Gates,
+    "peer": Peer,
+}
+
+
+class Sdk(Surface):
+    """SessionService."""
+
+    name: ClassVar[str] = "sdk"
+    column: ClassVar[str | None] = None
+    can: ClassVar[frozenset[str]] = frozenset({*METHODS, REPLAY, OPTIONS, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS})
+
+    @asynccontextmanager
+    async def connect(self, world: World, *, slow: bool = False) -> AsyncIterator[Client]:
+        """There is nothing between the two; `slow` makes no difference to a callback."""
+        del slow
+        yield _Program(world)
+
+
+@attrs.define(eq=False)
+class _Program(Client):
+    behind: World
+
+    @property
+    def world(self) -> World:
+        return self.behind
+
+    async def call(self, operation: str, /, **params: Any) -> Outcome:
+        if operation == REPLAY:
+            return await self._subscribe(**params)
+        recorder, arguments = Recorder(), _arguments(operation, params)
+        if operation in (CREATE, TURN):
+            arguments["on_event"] = recorder
+        try:
+            result = await _bound(METHODS[operation](self.world.service), arguments)
+        except WarrenError as exc:
+            return raised(exc, recorder.envelopes)
+        result = WRAPPED[operation](result) if operation in WRAPPED else result
+        return went_well(fields(NOTHING.get(operation, NoParams()) if result is None else result), recorder.envelopes)
+
+    async def replay(self, session_id: str, after_seq: int, last: int) -> Outcome:
+        async with self.world.service.subscribe(session_id, after_seq=after_seq) as envelopes:
+            return told(Outcome(), await until(envelopes, last))
+
+    async def to_the_end(self, session_id: str, after_seq: int, following: trio.Event) -> Outcome:
+        async with self.world.service.subscribe(session_id, after_seq=after_seq) as envelopes:
+            following.set()
+            return told(Outcome(), [envelope async for envelope in envelopes])
+
+    async def _subscribe(self, session_id: str, after_seq: int | None = None) -> Outcome:
+        try:
+            async with self.world.service.subscribe(session_id, after_seq=after_seq):
+                return Outcome()
+        except WarrenError as exc:
+            return raised(exc)
+
+
+def _arguments(operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with the objects that a program would have made; bad ones cannot be made at all."""
+    made = dict(params)
+    if operation == "tool/approve":
+        made["allow"] = made.pop("decision") == "allow"
+    if operation == "peer/send":
+        names = [name for name in ("kind", "body", "request_id", "status", "params") if name in made]
+        made["message"] = PeerMessage(**{"kind": "message", **{name: made.pop(name) for name in names}})
+    for name, kind in SETTINGS.items():
+        if isinstance(made.get(name), dict):
+            try:
+                made[name] = codec.from_data(kind, made[name])
+            except InvalidParamsError as exc:
+                raise UnsayableError(str(exc)) from exc
+    return made
+
+
+async def _bound(method: Callable[..., Awaitable[Any]], arguments: dict[str, Any]) -> Any:
+    """Call a method; what Python itself refuses is no business of ours."""
+    try:
+        call = method(**arguments)
+    except TypeError as exc:
+        raise UnsayableError(str(exc)) from exc
+    return await call

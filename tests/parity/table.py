@@ -1,0 +1,71 @@
+"""The table: every scenario on every surface in every build that it fits, and a choice of these for each day."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+from tests.parity.scenarios import (
+    approvals,
+    capabilities,
+    client_tools,
+    endings,
+    forks,
+    inbox,
+    peers,
+    sessions,
+    structured,
+    turns,
+)
+from tests.parity.stage import SCENARIOS, Scenario
+from tests.parity.surface import Surface
+from tests.parity.surfaces import SURFACES
+from tests.parity.world import BUILDS, Build
+
+MODULES: Final = (
+    approvals,
+    capabilities,
+    client_tools,
+    endings,
+    forks,
+    inbox,
+    peers,
+    sessions,
+    structured,
+    turns,
+)
+"""Importing them has filled the table."""
+Row = tuple[Scenario, Surface, Build]
+
+
+def everything() -> list[Row]:
+    """Return all rows."""
+    return [
+        (scenario, surface, build)
+        for scenario in SCENARIOS
+        for surface in SURFACES
+        for build in BUILDS
+        if scenario.fits(surface, build)
+    ]
+
+
+def pairs(row: Row) -> set[frozenset[str]]:
+    """Return which two things meet in a row."""
+    scenario, surface, build = row
+    names = (f"played {scenario.name}", f"on {surface.name}", f"in {build.name}")
+    return {frozenset(pair) for pair in combinations(names, 2)}
+
+
+def chosen(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield rows until every two things that can meet have met; the same ones each time."""
+    waiting = [(row, pairs(row)) for row in rows]
+    left = set[frozenset[str]]().union(*(met for _, met in waiting))
+    while left:
+        best, met = max(waiting, key=lambda each: len(each[1] & left))
+        left -= met
+        waiting = [each for each in waiting if each[1] & left]
+        yield best
+
+
+def name_of(row: Row) -> str:
+    """Return a row's name."""
+    return "-".join(part.name for part in row)

@@ -1,0 +1,58 @@
+"""The table itself: nothing falls out of it unseen."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+
+from tests.parity.bad_input import BAD
+from tests.parity.stage import SCENARIOS
+from tests.parity.surface import COMPACTION_OPTIONS, OPTIONS, Surface
+from tests.parity.surfaces import SURFACES
+from tests.parity.table import chosen, everything, pairs
+from tests.parity.world import BUILDS
+from warren.errors import ErrorCode
+
+NEVER: Final[Mapping[str, Mapping[ErrorCode, str]]] = {
+    "meerkat": {
+        ErrorCode.SESSION_PERSISTENCE_DISABLED: "no method of it needs a store",
+        ErrorCode.SESSION_COMPACTION_DISABLED: "no method of it compacts",
+        ErrorCode.SESSION_MEMORY_DISABLED: "it comes for an option of its own, in the tests of its client",
+    },
+    "mcp": {ErrorCode.SESSION_PERSISTENCE_DISABLED: "no tool of it needs a store"},
+    "cli": {
+        ErrorCode.SESSION_BUSY: "two processes compete for the lease before they could for the turn",
+        ErrorCode.SESSION_NOT_RUNNING: "Ctrl-C without a turn ends the command",
+        ErrorCode.CAPACITY_EXCEEDED: "a process runs one turn",
+        ErrorCode.SESSION_MEMORY_DISABLED: "it is about the extra, which is installed here",
+    },
+}
+"""Errors that cannot come on a surface, and why."""
+
+
+@pytest.mark.parametrize("surface", SURFACES, ids=lambda surface: surface.name)
+def test_every_error_is_met_on_every_surface(surface: Surface) -> None:
+    """The scenarios that fit a surface, and its bad input, come to every code but those that never come there."""
+    fitting = [row for row in SCENARIOS if any(row.fits(surface, build) for build in BUILDS)]
+    met = {ErrorCode.INVALID_PARAMS}.union(*(row.codes for row in fitting))
+    assert set(ErrorCode) - met == NEVER.get(surface.name, {}).keys()
+
+
+def test_every_operation_is_used() -> None:
+    """Each operation of the service is part of a scenario or of the bad input."""
+    used = frozenset[str]().union(*(row.uses for row in SCENARIOS)) | {bad.operation for bad in BAD}
+    assert SURFACES[1].can <= used | {OPTIONS, COMPACTION_OPTIONS, "config/get", "health"}
+
+
+def test_the_daily_choice_leaves_no_pair_out() -> None:
+    """Every scenario meets each surface and build that it can, every surface each build, and always in the same way."""
+    rows = everything()
+    today = list(chosen(rows))
+    assert set().union(*map(pairs, today)) == set().union(*map(pairs, rows))
+    assert len(today) < len(rows) / 3
+    assert today == list(chosen(rows))
+
+
+def test_there_are_bad_inputs_of_many_kinds() -> None:
+    """No two are the same."""
+    assert len({str(bad) for bad in BAD}) == len(BAD) >= 30

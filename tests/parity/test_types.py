@@ -1,0 +1,148 @@
+"""What a program passes that is of the wrong type: every argument of every method names itself."""
+
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.runtime import open_runtime
+from warren.budget import Budget
+from warren.compaction import CompactionConfig
+from warren.config import Config
+from warren.errors import InvalidParamsError
+from warren.peers import PeerMessage
+from warren.service import SessionService
+
+TEXT: Final = st.just("a text")
+NUMBER: Final = st.integers(1, 20)
+NEVER: Final = st.sampled_from((1.5, float("nan"), b"hi", object(), {1, 2}))
+"""What is of no argument's type."""
+ANYTHING: Final = {
+    "none": st.none(),
+    "flag": st.booleans(),
+    "number": NUMBER,
+    "text": TEXT,
+    "list": st.lists(NUMBER | st.lists(NUMBER, max_size=1), min_size=1, max_size=2),
+    "object": st.dictionaries(TEXT, NUMBER | st.none(), min_size=1),
+    "odd keys": st.dictionaries(NUMBER, TEXT, min_size=1),
+    "budget": st.just(Budget(max_steps=5)),
+    "compaction": st.just(CompactionConfig()),
+    "callable": st.sampled_from((print, int)),
+    "never": NEVER,
+}
+FITS: Final[Mapping[str, frozenset[str]]] = {
+    name: frozenset(kinds.split("/"))
+    for name, kinds in {
+        "session_id": "text",
+        "prompt": "text",
+        "query": "text",
+        "model": "text/none",
+        "provider": "text/none",
+        "system_prompt": "text/none",
+        "instructions": "text/none",
+        "max_tokens": "number/none",
+        "labels": "none",
+        "budget": "budget/none",
+        "compaction": "compaction/none",
+        "tools": "none",
+        "extra_tools": "",
+        "on_event": "callable/none",
+        "offset": "number",
+        "limit": "number",
+        "include_archived": "flag",
+        "after_seq": "number/none",
+        "at": "number/none",
+        "scope": "",
+        "overrides": "none",
+        "approvals": "none",
+        "output_schema": "object/odd keys/none",
+        "structured_output_retries": "number",
+        "peer": "none",
+        "mode": "",
+        "idempotency_key": "text/none",
+        "text": "text",
+        "source": "text/none",
+        "input_id": "text",
+        "to": "text",
+        "message": "",
+        "call_id": "text",
+        "allow": "flag",
+        "reason": "text/none",
+    }.items()
+}
+"""Of which kinds an argument may be; what is wrong inside of one is wrong too."""
+NULLABLE: Final = {
+    ("create_session", "prompt"),
+    ("search_memory", "session_id"),
+    ("start_turn", "structured_output_retries"),
+}
+GOOD: Final[Mapping[str, object]] = {
+    "prompt": "hi",
+    "query": "boat",
+    "text": "hi",
+    "input_id": "an-input",
+    "to": "somebody",
+    "message": PeerMessage("message", "hi"),
+    "call_id": "call-1",
+    "allow": True,
+    "labels": {"team": "red"},
+}
+METHODS: Final = [
+    name
+    for name in vars(SessionService)
+    if not name.startswith("_") and len(inspect.signature(getattr(SessionService, name)).parameters) > 1
+]
+ARGUMENTS: Final = [
+    (method, name)
+    for method in METHODS
+    for name in inspect.signature(getattr(SessionService, method)).parameters
+    if name != "self"
+]
+
+
+def wrong(method: str, name: str) -> st.SearchStrategy[object]:
+    """Return values that do not fit an argument."""
+    fits = FITS[name] | ({"none"} if (method, name) in NULLABLE else set())
+    fits |= {"object"} if method == "label" else set()  # None takes a label away
+    return st.one_of(*(values for kind, values in ANYTHING.items() if kind not in fits))
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[tuple[SessionService, str]]:
+    """Run a service with one session."""
+    async with open_runtime(config=Config(model="echo")) as service:
+        yield service, (await service.create_session("hi")).session_id
+
+
+async def call(service: SessionService, method: str, arguments: Mapping[str, Any]) -> None:
+    """Call a method; a subscription is entered and left."""
+    if method == "subscribe":
+        async with service.subscribe(**arguments):
+            return
+    await getattr(service, method)(**arguments)
+
+
+def needed(method: str, session_id: str) -> dict[str, Any]:
+    """Return good arguments for those that have no default."""
+    good = {**GOOD, "session_id": session_id}
+    parameters = inspect.signature(getattr(SessionService, method)).parameters.values()
+    wanted = {each.name for each in parameters if each.default is each.empty} | {"session_id"}
+    return {each.name: good[each.name] for each in parameters if each.name in wanted & good.keys()}
+
+
+@pytest.mark.parametrize(("method", "name"), ARGUMENTS, ids=map(".".join, ARGUMENTS))
+@settings(max_examples=5)
+@given(data=st.data())
+async def test_a_wrong_type_names_its_argument(method: str, name: str, data: st.DataObject) -> None:
+    """Whatever else it is, it is INVALID_PARAMS under the argument's name; nothing is made and nothing has changed."""
+    async with opened() as (service, session_id):
+        for value in data.draw(st.lists(wrong(method, name), min_size=10, max_size=10)):
+            with pytest.raises(InvalidParamsError) as caught:
+                await call(service, method, needed(method, session_id) | {name: value})
+            path = str(caught.value.body()["details"]["path"])
+            assert path.startswith(f"$.{name}"), (path, value)
+        assert [row.message_count for row in (await service.list()).sessions] == [2]
