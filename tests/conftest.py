@@ -23,9 +23,14 @@ TRIO: Final = Path(trio.__file__).parent
 # `python -m pytest` puts the repository root first on the path, where our mailbox/ hides the standard library's.
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
 
-hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, max_examples=50)
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, max_examples=30)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("suite")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run one more than there are processors: many tests wait for processes and sockets."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture

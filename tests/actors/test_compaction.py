@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 import trio.testing
 
@@ -25,7 +26,6 @@ from tests.support.runtime import Recorder, new_session, replay, transcript
 from warren.budget import Budget
 from warren.compaction import PROMPT, SUMMARY_PREFIX, CompactionConfig, estimate, size_of
 from warren.config import Config, Limits
-from warren.errors import CompactionDisabledError
 from warren.events import CompactionCompleted, CompactionStarted, Envelope, TurnStarted
 from warren.messages import SystemMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
@@ -304,19 +304,20 @@ async def test_a_session_has_its_own_way(store: Path | None) -> None:
             assert len(model.compactions) == 2
 
 
-async def test_without_the_capability_nothing_is_compacted(store: Path | None) -> None:
-    """The history grows, there is no event; asking for compaction is refused, before anything exists."""
-    model, recorder = Model(), Recorder()
-    async with compacting(model, store, config=Config()) as service:
-        assert not service.capabilities().session_compaction
+async def test_a_restart_under_another_system_prompt(tmp_path: Path) -> None:
+    """A session keeps the one it began with, and with it its summary and its history; new sessions have the new one."""
+    model, old = Model(), attrs.evolve(settings(), system_prompt="be brief")
+    async with compacting(model, tmp_path, config=old) as service:
         session_id = await new_session(service)
-        await talk(service, session_id, 5, on_event=recorder)
-        assert (len(model.contexts[-1]), about_compaction(recorder.events)) == (9, [])
-        with pytest.raises(CompactionDisabledError, match="disabled"):
-            await service.create_session("hello", compaction=CompactionConfig(500))
-        with pytest.raises(CompactionDisabledError, match="disabled"):
-            await service.compact(session_id)
-        assert len((await service.list()).sessions) == 1
+        await talk(service, session_id, 5)
+        context, history = [*model.contexts[-1]], await transcript(service, session_id)
+    async with compacting(model, tmp_path, config=attrs.evolve(old, system_prompt="be verbose")) as service:
+        await talk(service, session_id, 1)
+        assert list(model.contexts[-1]) == [*context, history[-1], UserMessage("question 0")]
+        assert (await transcript(service, session_id))[: len(history)] == history
+        await service.archive(session_id)
+        await talk(service, await new_session(service), 1)
+        assert model.contexts[-1][0] == SystemMessage("be verbose")
 
 
 async def test_a_compacted_session_goes_on_without_the_capability(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from warren.messages import Message, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.storage import Commit
 from warren.usage import Usage
+from warren.windows import Window
 
 pytestmark = pytest.mark.virtual_time
 
@@ -144,7 +145,7 @@ async def test_a_policy_with_a_bug(store: Path | None, how: str) -> None:
     """A host's compactor that breaks the rules or breaks is a failed compaction, not a failed turn."""
     model, recorder = Model(), Recorder()
 
-    def careless(config: CompactionConfig, window: int | None) -> DefaultCompactor:
+    def careless(config: CompactionConfig, window: Window | None) -> DefaultCompactor:
         return Careless(config, window, how=how)
 
     async with compacting(model, store) as service:

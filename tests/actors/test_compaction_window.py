@@ -1,5 +1,6 @@
 """A model's window: no request is above it by our estimate, and a session lives on though no summary can be had."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.support.compacting import (
     ANSWER,
     SUMMARY,
     FakeMemory,
+    HeadFaults,
     Model,
     assert_fits,
     assert_whole,
@@ -19,18 +21,21 @@ from tests.support.compacting import (
     summaries,
     summarise,
     talk,
+    wants_summary,
 )
 from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import Recorder, new_session, transcript
-from warren.compaction import room_of, size_of
+from warren import codec
+from warren.compaction import estimate, size_of
 from warren.compaction_layout import GAP
 from warren.config import Config
-from warren.errors import MemoryDisabledError, ProviderError
-from warren.events import CompactionCompleted, CompactionFailed
+from warren.errors import MemoryDisabledError, ProviderError, StoreError
+from warren.events import CompactionCompleted, CompactionFailed, TurnStarted
 from warren.messages import AssistantMessage, ToolUseBlock
 from warren.model import ModelReply, ModelRequest
-from warren.tools import tool
+from warren.tools import Tool, tool
 from warren.usage import Usage
+from warren.windows import Window
 
 pytestmark = pytest.mark.virtual_time
 WINDOW = 2_000
@@ -153,20 +158,62 @@ async def test_large_results_with_and_without_summaries(store: Path | None, summ
     assert_whole(recorder.envelopes)
 
 
-async def test_a_memory_that_refuses_does_not_keep_a_session_above_its_window(store: Path | None) -> None:
-    """What may not be discarded is left out of the request alone: the history is untouched, each step says so."""
-    model, recorder = Model(summary=overloaded), Recorder()
+@pytest.mark.parametrize("summary", [summarise, overloaded])
+async def test_a_memory_that_refuses_does_not_keep_a_session_above_its_window(
+    store: Path | None, summary: Answer
+) -> None:
+    """What may not be discarded is left out of the request alone: the history is untouched, each step says so once."""
+    model, recorder = Model(summary=summary), Recorder()
     memory = FakeMemory(refusal=MemoryDisabledError("the memory is ill"))
     async with compacting(model, store, config=small(), memory=memory) as service:
         session_id = await new_session(service)
         await talk(service, session_id, 12, on_event=recorder)
         assert (await service.read(session_id)).state.compactions == 0
-        assert recorder.only(CompactionFailed)[-1].reason == "session_memory_disabled"
+        failed = recorder.only(CompactionFailed)
+        assert failed[-1].reason == "session_memory_disabled"
+        assert sum(each.reason == "session_memory_disabled" for each in failed) <= 12
         assert_fits(model.asked, WINDOW)
         memory.refusal = None
         await talk(service, session_id, 1, on_event=recorder)
         assert (await service.read(session_id)).state.compactions == 1
     assert_whole(recorder.envelopes)
+
+
+@pytest.mark.parametrize("who", ["memory", "store"])
+@pytest.mark.parametrize("summary", [summarise, overloaded])
+async def test_a_refusal_arms_the_guard(tmp_path: Path, who: str, summary: Answer) -> None:
+    """Whoever refuses is asked again after the distance, not at every step; meanwhile every request fits by itself.
+
+    Once it takes what is to leave, nothing of it is missing.
+    """
+    model, recorder, memory, faults = Model(summary=summary), Recorder(), FakeMemory(), HeadFaults()
+    config = small(min_turns_between_compactions=5)
+    async with compacting(model, tmp_path, config=config, memory=memory, faults=faults) as service:
+        session_id = await new_session(service)
+        memory.refusal, faults.stuck = (StoreError("full"), False) if who == "memory" else (None, True)
+        await talk(service, session_id, 26, on_event=recorder)
+        steps = _steps_of(recorder, "session_store_error")
+        assert len(steps) >= 4
+        assert all(later - earlier >= 5 for earlier, later in pairwise(steps)), steps
+        assert_fits(model.asked, WINDOW)
+        memory.refusal, faults.stuck = None, False
+        await talk(service, session_id, 6, on_event=recorder)
+        page = await service.history(session_id, limit=1000)
+    head = page.compactions[-1].head
+    assert memory.rows == {entry.position: entry.message for entry in page.messages[:head]}
+    assert page.total == 64
+    assert_fits(model.asked, WINDOW)
+    assert_whole(recorder.envelopes)
+
+
+def _steps_of(recorder: Recorder, reason: str) -> list[int]:
+    """Return the step before which each compaction failed for that reason."""
+    found, step = [], 0
+    for event in recorder.events:
+        step += isinstance(event, TurnStarted)
+        if isinstance(event, CompactionFailed) and event.reason == reason:
+            found.append(step)
+    return found
 
 
 async def test_a_drop_resets_the_providers_figure(store: Path | None) -> None:
@@ -222,7 +269,43 @@ async def test_the_tools_and_the_answer_take_their_part(store: Path | None) -> N
     async with compacting(model, store, config=small(), tools=[verbose]) as service:
         session_id = await new_session(service, max_tokens=400)
         await talk(service, session_id, 15)
-    assert_fits(model.asked, room_of(WINDOW, 400) - 1_200 // 4)
+    assert_fits(model.asked, WINDOW)
+    assert_fits((each for each in model.asked if not wants_summary(each)), Window(WINDOW, 400, 300).room)
+
+
+@tool(description="d" * 2_000)
+def verbose() -> str:
+    """Do nothing, at length."""
+    return ""
+
+
+@pytest.mark.parametrize("max_tokens", [None, 300, 500, 1_900])
+@pytest.mark.parametrize("tools", [(), (verbose,)])
+async def test_a_summary_comes_before_anything_is_left_out(
+    store: Path | None, max_tokens: int | None, tools: tuple[Tool, ...]
+) -> None:
+    """However much of a small window the answer and the tools take: as long as summaries can be had, nothing else is.
+
+    The provider's figures count the tools, as a real one's do: that is no reason to compact at every chance.
+    """
+    model, recorder = Model(), Recorder()
+
+    async def counting(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        tokens = estimate(sum(map(size_of, request.messages)) + len(codec.encode(request.tools)))
+        return reply("word " * 100, usage=Usage(tokens, 130))
+
+    model.answer = counting
+    async with compacting(model, store, config=small(), tools=tools) as service:
+        session_id = await new_session(service, max_tokens=max_tokens)
+        await talk(service, session_id, 40, on_event=recorder)
+    told = recorder.only(CompactionCompleted)
+    assert {event.summary_tokens for event in told} == {SUMMARY.output_tokens}
+    assert recorder.only(CompactionFailed) == []
+    assert 3 <= len(told) < 14
+    assert_fits(model.asked, WINDOW)
+    assert GAP not in repr(model.contexts)
+    assert_whole(recorder.envelopes)
 
 
 async def test_the_window_comes_from_the_models_name(store: Path | None) -> None:

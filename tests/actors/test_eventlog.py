@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.checks import numbers
-from warren.actors.eventlog import EventLog, Subscription
+from warren.actors.eventlog import EventLog, LogPage, Subscription
 from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
 from warren.journal import envelopes
 from warren.records import EventRow
@@ -26,22 +26,25 @@ class Stream:
     Attributes:
         rows: what is stored.
         page: rows a read returns at most.
+        gone: up to where retention has removed the rows.
         published: every event, unmerged.
     """
 
     rows: list[EventRow] = attrs.field(factory=list)
     page: int = 3
+    gone: int = 0
     published: list[Envelope] = attrs.field(factory=list)
     log: EventLog = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.log = EventLog("s", self._read, 5)
 
-    async def _read(self, session_id: str, after_seq: int) -> list[Envelope]:
+    async def _read(self, session_id: str, after_seq: int) -> LogPage:
         await trio.lowlevel.checkpoint()
-        found = [row for row in self.rows if row.seq > after_seq][: self.page]
+        found = [row for row in self.rows if row.seq > max(after_seq, self.gone)][: self.page]
+        gone = self.gone
         await trio.lowlevel.checkpoint()
-        return list(envelopes(session_id, found, after_seq))
+        return LogPage(list(envelopes(session_id, found, after_seq)), gone)
 
     def say(self, *texts: str) -> None:
         """Publish one delta a text."""
@@ -235,6 +238,39 @@ async def test_without_a_store_the_newest_events_stay() -> None:
     found = await take(late)
     assert found[0].event == StreamTruncated(dropped=2, resume_after=0)
     assert numbers(found[1:]) == [3, 4]
+
+
+@pytest.mark.parametrize(("begin", "gone"), [(0, 5), (2, 10), (0, 10), (4, 5)])
+async def test_what_retention_removed_is_one_gap(begin: int, gone: int) -> None:
+    """A reader behind what is kept is told once what is missing, then gets the rest and follows."""
+    stream = Stream(page=1)
+    for _ in range(2):
+        stream.publish(stream.log.stamp(TurnStarted(0)))
+        stream.say("a", "b", "c")
+        stream.end()
+    stream.gone = gone
+    reader = stream.follow(begin)
+    found = await take(reader)
+    stream.say("d")
+    found += await take(reader)
+    assert (found[0].seq, found[0].event) == (begin, StreamTruncated(gone - begin, begin))
+    assert numbers(found[1:]) == list(range(gone + 1, 12))
+
+
+async def test_retention_beside_a_reader() -> None:
+    """What goes while a reader is on its way through the log is one gap in its middle; what is read already is none."""
+    stream = Stream(page=1)
+    for _ in range(4):
+        stream.publish(stream.log.stamp(TurnStarted(0)))
+        stream.end()
+    reader = stream.follow(0)
+    found = await take(reader, 2)
+    stream.gone = 2
+    found += await take(reader, 1)
+    stream.gone = 6
+    found += await take(reader)
+    assert [each.seq for each in found] == [1, 2, 3, 3, 7, 8]
+    assert found[3].event == StreamTruncated(3, 3)
 
 
 async def test_closing_ends_the_iteration_after_what_was_published() -> None:

@@ -1,7 +1,9 @@
 """What a compaction discards is remembered before it leaves the context: all of it, once, and nothing else."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import apsw
@@ -15,22 +17,25 @@ from tests.support.faulty_store import Faults
 from tests.support.memories import (
     MemoryFaults,
     memory_in,
+    moments,
     recall,
     recalling,
     recalling_model,
     remembered,
     results,
 )
-from tests.support.models import Emit, reply
+from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from warren.actors.memory import RETRY_AFTER
 from warren.actors.service import Service
 from warren.compaction import SUMMARY_PREFIX
 from warren.config import Config
 from warren.errors import AgentError, StoreError
 from warren.events import CompactionCompleted, CompactionFailed
-from warren.messages import AssistantMessage, ToolResultsMessage, UserMessage
+from warren.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.storage import Commit
+from warren.tools import Tool, tool
 
 pytestmark = pytest.mark.virtual_time
 
@@ -44,6 +49,7 @@ async def opened(
     model: Model | None = None,
     stored: Faults | None = None,
     config: Config | None = None,
+    tools: Iterable[Tool] = (),
 ) -> AsyncIterator[Service]:
     """Open a runtime that compacts at 1,000 tokens and remembers."""
     async with open_runtime(
@@ -51,6 +57,7 @@ async def opened(
         store=store,
         config=config or settings(),
         faults=stored,
+        tools=tools,
         memory=memory_in(memory, faults),
     ) as service:
         yield service
@@ -175,6 +182,120 @@ async def test_the_process_ends_between_memory_and_store(tmp_path: Path) -> None
     assert remembered(folder) == expected
     assert "lost" not in expected.values()
     assert sum(second.fresh) == len(expected) - len(early)
+
+
+def telling(name: str) -> Answer:
+    """Return what calls a tool six times, says something before each call, and then is done."""
+    steps = count()
+
+    async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        step = next(steps)
+        text = f"{name} step {step} " + "word " * 200
+        return reply(text, *([ToolUseBlock(f"{name}-{step}", "look", {})] if step < 6 else []))
+
+    return answer
+
+
+@tool(description="Look around.")
+def look() -> str:
+    """Return what there is."""
+    return "nothing " * 20
+
+
+async def lose_a_turn(service: Service, model: Model, stored: Faults) -> str:
+    """Run a turn of which a compaction indexes a part and the store takes nothing; return the session."""
+    session_id = await new_session(service)
+    stored.refuse = apsw.FullError("disk full")
+    model.answer = telling("lost")
+    with pytest.raises(StoreError):
+        await service.start_turn(session_id, "the lost question")
+    stored.refuse = None
+    assert await service.search_memory("lost", session_id=session_id)
+    return session_id
+
+
+async def test_what_a_lost_turn_left_gives_way(tmp_path: Path) -> None:
+    """Positions of messages that were remembered and never stored go to other messages: the memory has those."""
+    folder, stored, model = tmp_path / "memory", Faults(refuse_kinds=(Commit,)), Model()
+    config = settings(None, window=1_500)
+    async with opened(tmp_path, folder, model=model, stored=stored, config=config, tools=[look]) as service:
+        session_id = await lose_a_turn(service, model, stored)
+        model.answer = telling("kept")
+        await service.start_turn(session_id, "the question")
+        expected = await said_before_head(service, session_id)
+    assert any(text.startswith("kept step") for text in expected.values())
+    assert remembered(folder) == expected
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["next process", "same process"])
+async def test_what_was_never_stored_is_dropped(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    again: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A turn that was lost and never redone is found no more after a while; what was stored stays."""
+    folder, stored, model = tmp_path / "memory", Faults(refuse_kinds=(Commit,)), Model()
+    config = settings(None, window=1_500)
+    async with opened(tmp_path, folder, model=model, stored=stored, config=config, tools=[look]) as service:
+        session_id = await lose_a_turn(service, model, stored)
+        model.answer = telling("kept")
+        other = await new_session(service)
+        await service.start_turn(other, "the question")
+        expected = await said_before_head(service, other)
+        await trio.sleep(RETRY_AFTER * 3)
+        assert {key[0] for key in remembered(folder)} == {session_id, other}
+        monkeypatch.setattr("warren.actors.memory.SETTLE_AFTER", timedelta(0))
+        await trio.sleep(0 if again else RETRY_AFTER * 2)
+        if not again:
+            assert remembered(folder) == expected
+    async with opened(tmp_path, folder) as service:
+        await trio.sleep(1)
+        assert remembered(folder) == expected
+        assert await service.search_memory("lost", scope="project") == ()
+
+
+async def test_a_process_that_was_left_behind_overwrites_nothing(tmp_path: Path) -> None:
+    """Where the head has moved on in the store a memory is told by nobody what was said before it."""
+    folder = tmp_path / "memory"
+    async with opened(tmp_path, folder) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 6)
+        expected = await said_before_head(service, session_id)
+        memory = service._supervisor.shared.memory  # noqa: SLF001 - another process would do the same
+        assert memory is not None
+        with pytest.raises(StoreError, match="compacted the session further") as caught:
+            await memory.remember(session_id, 0, [UserMessage("something else")])
+        assert caught.value.cause == "conflict"
+    assert remembered(folder) == expected
+
+
+async def test_turn_and_time_are_the_messages_own(store: Path | None, tmp_path: Path) -> None:
+    """A hit names the turn in which it was said, however late it was remembered; stored messages keep their time."""
+    folder = tmp_path / "memory"
+    async with opened(store, folder) as service:
+        session_id = await new_session(service, system_prompt="Be brief.")
+        await talk(service, session_id, 12)
+        for number in (0, 3, 7):
+            (hit, *_) = await service.search_memory(f"question {number}", session_id=session_id, limit=1)
+            assert (hit.content, hit.turn) == (f"question {number}", number + 1)
+        page = await service.history(session_id, limit=1000)
+    times = {entry.position: entry.created_at for entry in page.messages}
+    if store is not None:
+        assert moments(folder).items() <= times.items()
+
+
+async def test_turns_of_a_session_that_the_memory_comes_late_to(tmp_path: Path) -> None:
+    """Where a session was compacted before there was a memory, the turns before count all the same."""
+    folder = tmp_path / "memory"
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings()) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 8)
+    async with opened(tmp_path, folder) as service:
+        for number in range(8, 14):
+            await service.start_turn(session_id, f"question {number}")
+        (hit, *_) = await service.search_memory("question 9", session_id=session_id, limit=1)
+        assert (hit.content, hit.turn) == ("question 9", 10)
 
 
 @pytest.mark.parametrize("crash", ["crash_before", "crash_after"])

@@ -20,9 +20,10 @@ from warren.actors.runtime import open_service
 from warren.actors.service import Service
 from warren.actors.supervision import ActorFailedError
 from warren.config import Config, Intensity, StoreConfig
-from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError, StoreError
+from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError, ProviderError, StoreError
+from warren.health import MemoryHealth
 from warren.memory import MAX_HITS, MemoryEntry
-from warren.storage import Store, inline_runner
+from warren.storage import Holder, Store, inline_runner
 
 pytestmark = pytest.mark.virtual_time
 
@@ -137,6 +138,20 @@ async def test_crashes_far_apart_are_survived(tmp_path: Path) -> None:
 # -- the index
 
 
+async def test_a_memory_that_refuses_says_so_in_its_health(tmp_path: Path) -> None:
+    """While what is to be remembered is refused the memory is degraded and says why; then it is well again."""
+    faults = MemoryFaults(refuse=ProviderError("the model is away", retryable=True))
+    async with open_runtime(memory=memory_in(tmp_path, faults)) as service:
+        memory = memory_of(service)
+        assert memory.health().status == "ok"
+        with pytest.raises(ProviderError):
+            await memory.add([entry(0)])
+        assert (memory.health().status, memory.health().last_error) == ("degraded", "the model is away")
+        faults.refuse = None
+        await memory.add([entry(0)])
+        assert memory.health() == MemoryHealth("ok", 0, None)
+
+
 @pytest.mark.parametrize(
     "error", [StoreError("locked"), OSError(28, "No space left on device"), RuntimeError("the graph is broken")]
 )
@@ -194,6 +209,43 @@ async def test_a_restarted_memory_goes_on_with_its_index(tmp_path: Path) -> None
         assert faults.caught_up == 1
 
 
+async def test_a_rebuild_holds_up_nobody(tmp_path: Path) -> None:
+    """While the index is made anew the memory takes in, forgets, answers, and the runtime ends; the next goes on."""
+    faults = MemoryFaults(catch_up_gate=trio.Event())
+    async with trio.open_nursery() as nursery:
+        async with open_runtime(memory=memory_in(tmp_path, faults)) as service:
+            memory = memory_of(service)
+            await memory.add([entry(at) for at in range(40)])
+            rebuild = ask(nursery, memory.rebuild)
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.fail_after(1):
+                assert await memory.add([entry(0, session_id="late"), entry(0, session_id="gone")]) == 2
+                await memory.forget("gone")
+                assert await service.search_memory("lynx", session_id="gone") == ()
+                assert len(await service.search_memory("lynx", session_id="late")) == 1
+        assert not rebuild.ended.is_set()
+        nursery.cancel_scope.cancel()
+    async with open_runtime(memory=memory_in(tmp_path)) as service:
+        await trio.testing.wait_all_tasks_blocked()
+        stats = await (await memory_of(service).reader()).stats()
+        assert (stats.entries, stats.indexed, stats.behind) == (41, 41, 0)
+
+
+async def test_a_cancelled_rebuild_is_finished_by_and_by(tmp_path: Path) -> None:
+    """What a cancelled rebuild has left is indexed without a further call."""
+    async with open_runtime(memory=memory_in(tmp_path)) as service:
+        memory = memory_of(service)
+        await memory.add([entry(at) for at in range(100)])
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.CancelScope() as scope:
+            await memory.rebuild(lambda *_: scope.cancel())
+        assert scope.cancelled_caught
+        store = await memory.reader()
+        assert (await store.stats()).behind > 0
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await store.stats()).behind == 0
+
+
 # -- the beginning and the end
 
 
@@ -202,9 +254,9 @@ class Telling(FaultyStore):
 
     told: list[str]
 
-    async def aclose(self, *, clean: bool = True) -> None:
+    async def aclose(self, *, leave: bool = True) -> None:
         self.told.append("storage closes")
-        await super().aclose(clean=clean)
+        await super().aclose(leave=leave)
 
 
 async def test_sessions_end_before_the_memory_and_the_memory_before_storage(tmp_path: Path) -> None:
@@ -212,7 +264,8 @@ async def test_sessions_end_before_the_memory_and_the_memory_before_storage(tmp_
     faults = MemoryFaults()
 
     async def open_store() -> Store:
-        store = await Telling.prepared(StoreConfig(tmp_path), Faults(), inline_runner)
+        config = StoreConfig(tmp_path)
+        store = await Telling.prepared(config, Faults(), inline_runner, Holder.of(config))
         store.told = faults.told
         return store
 

@@ -21,7 +21,7 @@ from warren.config import Config, Intensity, StoreConfig
 from warren.errors import SessionNotFoundError, StoreError
 from warren.mailbox import Mailbox
 from warren.records import SessionRecord
-from warren.storage import Archive, Commit, inline_runner
+from warren.storage import Archive, Commit, Holder, inline_runner
 from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
@@ -38,7 +38,7 @@ def storage(
 ) -> AbstractAsyncContextManager[StorageActor]:
     """Return the context of a storage actor over a real store."""
     config = StoreConfig(folder, synchronous="NORMAL")
-    opener = functools.partial(FaultyStore.prepared, config, faults, inline_runner)
+    opener = functools.partial(FaultyStore.prepared, config, faults, inline_runner, Holder.of(config))
     return StorageActor.running(opener, Restarts(intensity or Intensity()))
 
 
@@ -72,7 +72,7 @@ async def test_only_what_is_at_fault_fails(tmp_path: Path) -> None:
         await bad.failure(SessionNotFoundError)
         await good.ended.wait()
         assert good.error is None
-        assert actor.last_error is None
+        assert actor.health().last_error is None
 
 
 async def test_the_last_error_is_kept_while_writes_fail(tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ async def test_the_last_error_is_kept_while_writes_fail(tmp_path: Path) -> None:
     async with storage(tmp_path, faults) as actor:
         with pytest.raises(StoreError, match="full"):
             await actor.write(commit("s"))
-        assert "full" in str(actor.last_error)
+        assert "full" in str(actor.health().last_error)
         faults.refuse = None
         await actor.write(commit("s"))
-        assert actor.last_error is None
+        assert actor.health().last_error is None
 
 
 async def test_a_crash_restarts_it(tmp_path: Path) -> None:

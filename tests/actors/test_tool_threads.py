@@ -5,7 +5,9 @@ import threading
 
 import trio
 
+from warren.actors.approvals import Approvals
 from warren.actors.toolbox import ToolRun
+from warren.categories import Gates
 from warren.events import Event
 from warren.messages import ToolResult, ToolUseBlock
 from warren.tools import Tool, tool
@@ -16,7 +18,8 @@ WHO = contextvars.ContextVar("WHO", default="nobody")
 def new_run(*tools: Tool, timeout: float = 10, threads: int = 4) -> ToolRun:
     """Return what runs one step's tools."""
     events: list[Event] = []
-    return ToolRun({each.spec.name: each for each in tools}, events.append, timeout, trio.CapacityLimiter(threads))
+    approvals, known = Approvals(Gates(), 10, events.append), {each.spec.name: each for each in tools}
+    return ToolRun(known, events.append, timeout, trio.CapacityLimiter(threads), approvals)
 
 
 async def test_a_sync_tool_does_not_hold_up_the_loop() -> None:

@@ -9,7 +9,9 @@ import trio
 
 from tests.support.checks import name
 from warren import codec
+from warren.actors.approvals import Approvals
 from warren.actors.toolbox import ToolRun
+from warren.categories import Gates
 from warren.events import (
     Event,
     ToolExecutionCompleted,
@@ -70,7 +72,11 @@ async def use(*calls: ToolUseBlock, tools: tuple[Tool, ...] = (nap, fail, brief)
     began = trio.current_time()
     events: list[tuple[float, Event]] = []
     known: Mapping[str, Tool] = {each.spec.name: each for each in tools}
-    run = ToolRun(known, lambda event: events.append((trio.current_time() - began, event)), 10, trio.CapacityLimiter(4))
+
+    def emit(event: Event) -> None:
+        events.append((trio.current_time() - began, event))
+
+    run = ToolRun(known, emit, 10, trio.CapacityLimiter(4), Approvals(Gates(), 10, emit))
     await run.run(calls, allowed)
     return Done(run, events)
 
@@ -245,7 +251,8 @@ async def test_text_that_utf8_cannot_hold_is_made_to_fit(text: str) -> None:
 async def test_closing_completes_what_is_open() -> None:
     """After an interrupt every call has a result: finished ones their own, the others the reason."""
     events: list[Event] = []
-    run = ToolRun({"nap": nap}, events.append, 10, trio.CapacityLimiter(4))
+    approvals = Approvals(Gates(), 10, events.append)
+    run = ToolRun({"nap": nap}, events.append, 10, trio.CapacityLimiter(4), approvals)
     calls = call("a", "nap", seconds=1), call("b", "nap", seconds=5)
     with trio.move_on_after(2):
         await run.run(calls, 2)

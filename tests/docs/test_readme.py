@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.docs.snippets import commands, reading
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -24,6 +26,15 @@ def test_the_embedding_example_runs_as_printed(tmp_path: Path) -> None:
     assert lines[1].split() == ["1", "RunStarted"]
     assert "RunCompleted" in run.stdout
     assert (tmp_path / ".rkat" / "sessions.sqlite3").exists()
+
+
+def test_the_commands_work(tmp_path: Path) -> None:
+    """Those for the shell, one after the other in an empty folder, succeed."""
+    with reading(tmp_path) as reader:
+        for block in _blocks("console"):
+            for command in commands(block):
+                if command.line != "make run":  # it is below
+                    assert "Error" not in reader.enter(command)
 
 
 def test_the_demonstration_finds_nothing_missing() -> None:

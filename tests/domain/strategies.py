@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from warren import budget, codec, events, messages, records, usage, views
 from warren.compaction import CompactionConfig
 from warren.fields import LARGEST
+from warren.peers import NAME, Peer
 
 MODULES: Final = (messages, events, records, views, budget, usage)
 UNIONS: Final = (messages.Block, messages.Message, events.Event)
@@ -82,6 +83,7 @@ def _unknown(cls: type, known: Mapping[str, Any]) -> st.SearchStrategy[Any]:
 
 
 _limits: Final = st.none() | st.integers(1, LARGEST)
+_names: Final = st.from_regex(NAME, fullmatch=True)
 _budget: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "max_tokens": _limits,
     "max_seconds": st.none() | st.floats(0, 1e9, exclude_min=True),
@@ -93,5 +95,6 @@ SPECIAL: Final[Mapping[Any, st.SearchStrategy[Any]]] = {
     messages.UnknownBlock: _unknown(messages.UnknownBlock, codec.BLOCK_TYPES),
     events.UnknownEvent: _unknown(events.UnknownEvent, codec.EVENT_TYPES),
     budget.Budget: st.builds(budget.Budget, **_budget),
+    Peer: st.builds(Peer, _names, st.lists(_names, max_size=3).map(tuple), keep_alive=st.booleans()),
     CompactionConfig: st.builds(CompactionConfig, **dict.fromkeys(_compaction, st.integers(1, 10**9))),
 }

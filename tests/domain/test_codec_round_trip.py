@@ -73,6 +73,8 @@ def test_the_names_on_the_wire() -> None:
         *("tool_execution_started", "tool_execution_completed", "tool_execution_timed_out", "tool_result_received"),
         *("turn_completed", "retrying", "budget_warning", "run_completed", "run_failed", "stream_truncated"),
         *("compaction_started", "compaction_completed", "compaction_failed"),
+        *("extraction_completed", "extraction_failed", "input_taken"),
+        *("tool_approval_requested", "tool_approval_resolved"),
     }
     assert {UnknownEvent, *codec.EVENT_TYPES.values()} == set(get_args(Event))
 
@@ -147,6 +149,7 @@ def test_a_view_shows_all_its_figures() -> None:
             "labels": {},
             "model": "echo",
             "compactions": 0,
+            "title": None,
         },
         "billing": {"total_tokens": 0, "usage": NO_USAGE},
     }

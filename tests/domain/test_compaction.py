@@ -23,6 +23,7 @@ from warren.compaction import (
 from warren.errors import InvalidParamsError
 from warren.messages import Message
 from warren.transcript import Transcript
+from warren.windows import Window
 
 
 def context(**changes: Any) -> CompactionContext:
@@ -84,13 +85,35 @@ def test_attempts_keep_their_distance(last: int, since: int, distance: int) -> N
 )
 def test_the_threshold_leaves_room_in_the_window(configured: int | None, window: int | None, threshold: int) -> None:
     """The default is 100,000; with a known window no threshold is above four fifths of it."""
-    assert DefaultCompactor(CompactionConfig(configured), window).threshold == threshold
+    taken = None if window is None else Window(window)
+    compactor = DefaultCompactor(CompactionConfig(configured), taken)
+    assert compactor.threshold == compactor.history_threshold == threshold
+
+
+@pytest.mark.parametrize(
+    ("window", "threshold", "history"),
+    [
+        (Window(6_000, 600), 4_266, 4_266),
+        (Window(6_000, 100_000), 3_466, 3_466),
+        (Window(6_000, 600, 1_800), 4_266, 2_666),
+        (Window(6_000, 0, 5_400), 4_800, 4_800),
+        (Window(200_000, 32_000, 3_000), 100_000, 100_000),
+    ],
+)
+def test_answers_and_tools_take_their_part_of_the_window(window: Window, threshold: int, history: int) -> None:
+    """A compaction is due before they and the history fill it; the provider's count has the tools in it already."""
+    compactor = DefaultCompactor(window=window)
+    assert (compactor.threshold, compactor.history_threshold) == (threshold, history)
+    assert not compactor.should_compact(context(last_input_tokens=threshold - 1, estimated_history_tokens=history - 1))
+    assert compactor.should_compact(context(estimated_history_tokens=history))
+    assert compactor.should_compact(context(last_input_tokens=threshold))
 
 
 @pytest.mark.parametrize(("window", "cap"), [(None, 4096), (200_000, 4096), (6_000, 1_500), (1, 1)])
 def test_a_summary_is_at_most_a_quarter_of_the_window(window: int | None, cap: int) -> None:
     """A small model is not asked for a summary that would fill it."""
-    assert DefaultCompactor(window=window).max_summary_tokens() == cap
+    taken = None if window is None else Window(window)
+    assert DefaultCompactor(window=taken).max_summary_tokens() == cap
 
 
 @pytest.mark.parametrize(

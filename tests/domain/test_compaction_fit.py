@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+import attrs
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -30,7 +31,6 @@ from warren.compaction import (
     estimate,
     is_summary,
     mechanical,
-    room_of,
     summary_message,
     summary_request,
 )
@@ -47,7 +47,9 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from warren.windows import Window
 
+SMALL: Final = Window(6_000, 1_500)
 rooms: Final = st.integers(300, 20_000)
 
 
@@ -214,7 +216,7 @@ def test_a_shortened_text_keeps_to_its_cap(text: str, cap: int) -> None:
 @given(contexts(), st.none() | st.integers(1_000, 20_000), st.integers(1, 4_096))
 def test_a_request_for_a_summary_fits(messages: list[Message], window: int | None, cap: int) -> None:
     """The history as text and the prompt, within a known window, without anything that only tools would explain."""
-    request = summary_request(messages, PROMPT, window, cap)
+    request = summary_request(messages, PROMPT, None if window is None else Window(window, cap).request)
     assert request[-1] == UserMessage(PROMPT)
     assert not any(isinstance(message, ToolResultsMessage) for message in request)
     answers = [message for message in request if isinstance(message, AssistantMessage)]
@@ -226,7 +228,7 @@ def test_a_request_for_a_summary_fits(messages: list[Message], window: int | Non
 @given(contexts())
 def test_a_request_for_a_summary_is_complete_where_it_fits(messages: list[Message]) -> None:
     """Every text, call and result is told, in its order, and the system messages are verbatim."""
-    request = summary_request(messages, PROMPT, None, 100)
+    request = summary_request(messages, PROMPT, None)
     assert system_of(request) == system_of(messages)
     told = "\n".join(_text(message) for message in request)
     at = 0
@@ -265,7 +267,7 @@ def test_tools_are_told_as_text() -> None:
         ToolResultsMessage((ToolResult("1", "text"), ToolResult("2", "no such folder", is_error=True))),
         AssistantMessage((ReasoningBlock("secret"),)),
     ]
-    assert summary_request(messages, "sum up", None, 100) == [
+    assert summary_request(messages, "sum up", None) == [
         SystemMessage("be kind"),
         UserMessage("look"),
         AssistantMessage((TextBlock('I look.\n\n[called read with {"path":"a"}]\n\n[called list with {oops]'),)),
@@ -280,7 +282,7 @@ def test_a_history_larger_than_the_window_can_be_summarised() -> None:
     messages = conversation(
         [Exchange("old business", (), "done"), Exchange("the task", steps, None)], system=["be kind"], summary="so far"
     )
-    request = summary_request(messages, PROMPT, 6_000, 1_500)
+    request = summary_request(messages, PROMPT, SMALL.request)
     assert request[:3] == [SystemMessage("be kind"), summary_message("so far"), UserMessage("the task")]
     kept = len(request) - 5
     assert request[3] == UserMessage(f"[messages left out here: {len(messages) - 3 - kept}]")
@@ -291,7 +293,7 @@ def test_a_history_larger_than_the_window_can_be_summarised() -> None:
 def test_a_huge_system_prompt_can_be_summarised_under() -> None:
     """In the request for a summary alone, system messages too may be shortened."""
     messages = conversation([Exchange("hello", (), "hi")], system=["Begin " + "s" * 100_000 + " end"])
-    request = summary_request(messages, PROMPT, 6_000, 1_500)
+    request = summary_request(messages, PROMPT, SMALL.request)
     assert estimate(size(request)) + 1_500 <= 6_000
     assert isinstance(request[0], SystemMessage)
     assert (request[0].content[:6], request[0].content[-4:]) == ("Begin ", " end")
@@ -301,7 +303,7 @@ def test_a_huge_system_prompt_can_be_summarised_under() -> None:
 def test_huge_results_of_one_step_share_the_space() -> None:
     """Each of several results is told in part, none is lost to the others."""
     step = Step("", tuple((f"start {i} " + "x" * 50_000 + f" end {i}", False) for i in range(3)), reasoning=False)
-    request = summary_request(conversation([Exchange("go", (step,), None)]), PROMPT, 6_000, 1_500)
+    request = summary_request(conversation([Exchange("go", (step,), None)]), PROMPT, SMALL.request)
     told = "".join(map(_text, request))
     assert all(text in told for i in range(3) for text in (f"[tool_{i} returned] start {i} xxx", f"xxx end {i}"))
 
@@ -309,30 +311,26 @@ def test_huge_results_of_one_step_share_the_space() -> None:
 def test_a_window_without_room_for_the_prompt_is_refused() -> None:
     """A window of a few tokens cannot summarise anything."""
     with pytest.raises(CompactionError) as caught:
-        summary_request(questions(3), PROMPT, 100, 10)
+        summary_request(questions(3), PROMPT, Window(100, 10).request)
     assert caught.value.reason == "too_large"
-
-
-@pytest.mark.parametrize(("window", "answer", "room"), [(1000, 0, 900), (1000, 100, 800), (1000, 32_000, 650)])
-def test_the_room_leaves_space_for_the_answer(window: int, answer: int, room: int) -> None:
-    """A tenth is for the estimate's error; an answer's cap counts up to a quarter of the window."""
-    assert room_of(window, answer) == room
 
 
 @given(st.integers(6, 40), st.integers(20, 400))
 def test_a_long_life_in_a_small_window(every: int, length: int) -> None:
-    """Turn after turn, compacted when due, fitted when needed: no request ever exceeds the window."""
-    window, compactor = 2_000, DefaultCompactor(window=2_000)
+    """Turn after turn, compacted when due, fitted when needed: no request ever exceeds its part of the window."""
+    window = Window(2_000, 100)
+    compactor = DefaultCompactor(window=window)
     context: list[Message] = [SystemMessage("be kind")]
     for turn in range(120):
         result = "r" * (length * 40 if turn % every == 0 else length)
         step = Step("look", ((result, False),), reasoning=False)
         context += rows_of(conversation([Exchange(f"question {turn}", (step,), None)]))
         if estimate(size(context)) >= compactor.threshold:
-            assert estimate(size(summary_request(context, PROMPT, window, compactor.max_summary_tokens()))) <= window
+            room = attrs.evolve(window, answer=compactor.max_summary_tokens()).request
+            assert estimate(size(summary_request(context, PROMPT, room))) <= room
             with suppress(CompactionError):  # one step with a huge result is all there is to a first turn
                 context = list(compactor.rebuild_history(context, "summary " * 20).messages)
-        fit = mechanical(context, room_of(window, 100))
-        assert estimate(size(fit.request)) <= window
+        fit = mechanical(context, window.room)
+        assert estimate(size(fit.request)) <= window.room
         context = [*fit.result.messages, AssistantMessage((TextBlock(f"answer {turn}"),))]
         assert sum(map(is_summary, context)) <= 1

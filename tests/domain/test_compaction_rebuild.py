@@ -36,6 +36,7 @@ from warren.compaction import (
 from warren.compaction_layout import split_request, with_request
 from warren.messages import AssistantMessage, Message, TextBlock, ToolResultsMessage, UserMessage
 from warren.transcript import Transcript
+from warren.windows import Window
 
 compactors: Final = st.builds(
     DefaultCompactor,
@@ -44,7 +45,7 @@ compactors: Final = st.builds(
         auto_compact_threshold=st.none() | st.integers(1, 300_000),
         recent_turn_budget=st.integers(0, 5),
     ),
-    st.none() | st.integers(50, 20_000),
+    st.none() | st.builds(Window, st.integers(50, 20_000), st.integers(0, 10_000), st.integers(0, 10_000)),
 )
 
 
@@ -227,8 +228,8 @@ def test_fewer_exchanges_than_the_budget_are_halved_all_the_same() -> None:
 def test_exchanges_too_large_for_the_window_are_fewer() -> None:
     """With a window that four exchanges would fill, as many stay as leave room to work."""
     messages = chat(9, length=1500)
-    roomy = DefaultCompactor(window=200_000).rebuild_history(messages, "short")
-    tight = DefaultCompactor(window=6_000).rebuild_history(messages, "short")
+    roomy = DefaultCompactor(window=Window(200_000)).rebuild_history(messages, "short")
+    tight = DefaultCompactor(window=Window(6_000)).rebuild_history(messages, "short")
     assert len(roomy.retained) == 9
     assert 1 < len(tight.retained) < 9
     assert size(tight.messages) // 4 < 6_000 / 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warren.windows import WINDOWS, window_of
+from warren.windows import WINDOWS, Window, window_of
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,15 @@ def test_a_host_knows_better() -> None:
 def test_every_window_is_positive() -> None:
     """The table holds tokens."""
     assert min(WINDOWS.values()) >= 8_192
+
+
+@pytest.mark.parametrize(("window", "answer", "room"), [(1000, 0, 900), (1000, 100, 800), (1000, 32_000, 650)])
+def test_the_room_leaves_space_for_the_answer(window: int, answer: int, room: int) -> None:
+    """A tenth is for the estimate's error; an answer's cap counts up to a quarter of the window."""
+    assert Window(window, answer).request == Window(window, answer).room == room
+
+
+def test_tools_take_their_part_of_the_room() -> None:
+    """Tools are a part of the request, so only its messages have less room."""
+    window = Window(1_000, 100, 300)
+    assert (window.request, window.room) == (800, 500)

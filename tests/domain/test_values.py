@@ -156,12 +156,17 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "tool_threads", [1], [0]),
     (Limits, "subscription", [1], [0]),
     (Limits, "event_log", [1], [0]),
+    (Limits, "max_live", [1], [0]),
+    (Limits, "idle_after", [0], [-1]),
     (Limits, "interrupt_grace", [0], [-1]),
     (Limits, "drain", [0], [-1]),
     (Intensity, "restarts", [0], [-1]),
     (Intensity, "seconds", [0.5], [0]),
     (StoreConfig, "busy_timeout", [0], [-1]),
     (StoreConfig, "readers", [1], [0]),
+    (Limits, "inbox", [1], [0]),
+    (Limits, "approval_timeout", [0.1], [0]),
+    (StoreConfig, "lease", [0.5], [0]),
 ]
 
 

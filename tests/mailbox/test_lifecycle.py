@@ -19,13 +19,13 @@ from warren.mailbox.lifecycle import TURN_RUNS
 
 # Where a signal leads, or in lower case why it is refused.
 TABLE: Final = """
-state         START    INTERRUPT     TURN_ENDED  RETIRE    RETIRED     RETIRE_FAILED
-IDLE          RUNNING  not_running   impossible  RETIRING  impossible  impossible
-RUNNING       busy     INTERRUPTING  IDLE        DRAINING  impossible  impossible
-INTERRUPTING  busy     INTERRUPTING  IDLE        DRAINING  impossible  impossible
-DRAINING      retired  DRAINING      RETIRING    DRAINING  impossible  impossible
-RETIRING      retired  not_running   impossible  RETIRING  CLOSED      IDLE
-CLOSED        retired  retired       impossible  retired   impossible  impossible
+state         START    INTERRUPT     TURN_ENDED  RETIRE    RETIRED     RETIRE_FAILED  PASSIVATE
+IDLE          RUNNING  not_running   impossible  RETIRING  impossible  impossible     CLOSED
+RUNNING       busy     INTERRUPTING  IDLE        DRAINING  impossible  impossible     impossible
+INTERRUPTING  busy     INTERRUPTING  IDLE        DRAINING  impossible  impossible     impossible
+DRAINING      retired  DRAINING      RETIRING    DRAINING  impossible  impossible     impossible
+RETIRING      retired  not_running   impossible  RETIRING  CLOSED      IDLE           impossible
+CLOSED        retired  retired       impossible  retired   impossible  impossible     impossible
 """
 REFUSALS: Final[dict[str, tuple[type[WarrenError], str | None]]] = {
     "busy": (SessionBusyError, None),

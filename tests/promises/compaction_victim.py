@@ -20,7 +20,6 @@ from warren.errors import WarrenError
 from warren.events import CompactionCompleted, CompactionStarted, Envelope
 from warren.messages import Message
 from warren.model import ModelReply, ModelRequest
-from warren.records import SessionRecord
 from warren.storage import Commit, Operation, Store
 from warren.transport.providers import open_providers
 from warren.usage import Usage
@@ -69,7 +68,7 @@ class Stops:
         await self.at("summary")
         return await summarise(request, emit)
 
-    async def index(self, _session: str, _record: SessionRecord, _position: int, _messages: Sequence[Message]) -> None:
+    async def index(self, _session: str, _position: int, _messages: Sequence[Message]) -> None:
         """Take the messages into a memory that forgets."""
         await self.at("index")
 

@@ -17,12 +17,14 @@ from tests.support.compacting import (
     FakeMemory,
     assert_whole,
     compacting,
+    everything,
     settings,
     summaries,
     wants_summary,
+    whole_log,
 )
 from tests.support.models import Emit, reply
-from tests.support.runtime import new_session, replay
+from tests.support.runtime import new_session
 from warren import codec
 from warren.compaction import estimate, size_of
 from warren.errors import ProviderError
@@ -124,24 +126,6 @@ async def talk(service: SessionService, session_id: str, numbers: range) -> None
         await service.start_turn(session_id, f"question {number}")
 
 
-async def everything(service: SessionService, session_id: str) -> list[HistoryEntry]:
-    """Return the whole history, page by page."""
-    found: list[HistoryEntry] = []
-    while True:
-        page = await service.history(session_id, offset=len(found), limit=500)
-        found += page.messages
-        if len(found) == page.total:
-            return found
-
-
-async def whole_log(service: SessionService, session_id: str) -> list[Envelope]:
-    """Return the whole log."""
-    log: list[Envelope] = []
-    while page := await replay(service, session_id, log[-1].seq if log else 0):
-        log += page
-    return log
-
-
 @pytest.mark.parametrize("turns", LENGTHS)
 @pytest.mark.parametrize("fails", [0, 3, 1])
 async def test_a_long_conversation(tmp_path: Path, turns: int, fails: int) -> None:
@@ -159,7 +143,7 @@ async def test_a_long_conversation(tmp_path: Path, turns: int, fails: int) -> No
     assert model.most_summaries == 1
     assert late <= 1.25 * early
     async with compacting(model, tmp_path, config=settings(None, window=WINDOW)) as service:
-        history, log = await everything(service, session_id), await whole_log(service, session_id)
+        (history, _), log = await everything(service, session_id), await whole_log(service, session_id)
         compactions = (await service.read(session_id)).state.compactions
     check_history(history, turns, memory)
     check_log(log, turns, compactions, fails)

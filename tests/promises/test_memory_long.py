@@ -9,12 +9,13 @@ from typing import Final
 import pytest
 import trio
 
-from tests.support.compacting import Model, assert_fits, settings, summaries
+from tests.support.compacting import Model, assert_fits, everything, settings, summaries
 from tests.support.memories import hits, memory_in, recalling, remembered
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session, open_runtime
+from warren.actors.memory import indexable
 from warren.actors.service import Service
-from warren.messages import AssistantMessage, UserMessage
+from warren.messages import UserMessage
 from warren.model import ModelReply, ModelRequest, TextPiece
 
 WINDOW: Final = 6_000
@@ -88,17 +89,10 @@ async def outgrow(folder: Path, turns: int) -> list[float]:
 
 async def assert_remembered(service: Service, session_id: str, memory: Path) -> None:
     """Fail unless what was said in front of the head is remembered, each message once, in its place."""
-    expected, offset, head = {}, 0, 0
-    while (page := await service.history(session_id, offset=offset, limit=1_000)).messages:
-        head = max([head, *(entry.head for entry in page.compactions)])
-        for entry in page.messages:
-            said = entry.message
-            if isinstance(said, UserMessage):
-                expected[session_id, entry.position] = said.content
-            elif isinstance(said, AssistantMessage) and said.text:
-                expected[session_id, entry.position] = said.text
-        offset += len(page.messages)
-    assert remembered(memory) == {key: text for key, text in expected.items() if key[1] < head}
+    entries, moves = await everything(service, session_id)
+    head = max(move.head for move in moves)
+    said = {(session_id, entry.position): indexable(entry.message) for entry in entries if entry.position < head}
+    assert remembered(memory) == {key: text for key, text in said.items() if text}
 
 
 @pytest.mark.virtual_time

@@ -46,14 +46,14 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(logging.NOTSET)
 
 
-@settings(max_examples=max(150, SOAK))
+@settings(max_examples=max(60, SOAK))
 @given(script=scripts(TURNS | MOVES | WAITS | CALLS | CRASHES))
 async def test_scripts_without_a_store(script: list[Step]) -> None:
     """Every ask ends, every turn has one terminal event, streams are whole, nothing is left running."""
     await World(None).run(script)
 
 
-@settings(max_examples=max(250, SOAK), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=max(60, SOAK), suppress_health_check=[HealthCheck.too_slow])
 @given(script=scripts(TURNS | TURNS | MOVES | WAITS | CALLS | CRASHES | STORE))
 @example([Step("start", 0, "quick"), Step("crash storage after"), Step("refuse")])
 async def test_scripts_with_a_store(script: list[Step]) -> None:

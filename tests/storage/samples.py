@@ -13,7 +13,7 @@ from warren.config import StoreConfig
 from warren.errors import WarrenError
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.records import EventRow, MessageRow, SessionRecord
-from warren.storage import Commit, Operation, Runner, Store, inline_runner
+from warren.storage import Commit, Holder, Operation, Runner, Store, inline_runner
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 EVENTS: Final = 3
@@ -53,14 +53,15 @@ async def opened(
     path: Path,
     *,
     runner: Runner = inline_runner,
+    holder: Holder | None = None,
     **config: Any,
 ) -> AsyncIterator[Store]:
-    """Open the store in a folder `store` below `path`, and close it in the end."""
-    store = await Store.open(StoreConfig(path / "store", **config), runner=runner)
+    """Open the store in a folder `store` below `path`, and close it in the end; a `holder` goes on after that."""
+    store = await Store.open(StoreConfig(path / "store", **config), runner=runner, holder=holder)
     try:
         yield store
     finally:
-        await store.aclose()
+        await store.aclose(leave=holder is None)
 
 
 async def written(store: Store, *operations: Operation[Any]) -> list[Any]:

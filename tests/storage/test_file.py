@@ -38,8 +38,10 @@ async def test_only_the_owner_can_read_what_is_created(tmp_path: Path) -> None:
             folder = tmp_path / "deep" / "store"
             assert mode(folder) == 0o700
             files = sorted(folder.iterdir())
-            assert [path.name for path in files] == [FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal"]
-            assert [mode(path) for path in files] == [0o600] * 3
+            names = ["holders", FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal"]
+            assert [path.name for path in files] == names
+            assert [mode(path) for path in files] == [0o700, 0o600, 0o600, 0o600]
+            assert [mode(path) for path in (folder / "holders").iterdir()] == [0o600]
     finally:
         os.umask(before)
 
@@ -67,10 +69,11 @@ async def test_reading_alone_never_waits_for_a_lock(tmp_path: Path) -> None:
 
 
 async def test_closing_leaves_one_file(tmp_path: Path) -> None:
-    """After a close everything is in the one file, which can be copied away."""
+    """After a close everything is in the one file, which can be copied away; nobody holds anything."""
     async with opened(tmp_path) as store:
         await written(store, turn("a"))
-    assert [path.name for path in (tmp_path / "store").iterdir()] == [FILE_NAME]
+    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == ["holders", FILE_NAME]
+    assert list((tmp_path / "store" / "holders").iterdir()) == []
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").rename(tmp_path / "store")
     async with opened(tmp_path) as store:

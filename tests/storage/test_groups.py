@@ -12,7 +12,7 @@ from tests.faults import faulty_disk
 from tests.storage.samples import causes, opened, turn, updated, written
 from warren.errors import SessionNotFoundError, StoreError
 from warren.records import EventRow
-from warren.storage import Archive, Commit, Delete, Runner, Store, inline_runner, thread_runner
+from warren.storage import Archive, Commit, Delete, Holder, Runner, Store, inline_runner, thread_runner
 from warren.storage.file import FILE_NAME
 
 RUNNERS = [inline_runner, thread_runner]
@@ -148,8 +148,8 @@ async def test_after_closing_every_call_says_so(tmp_path: Path) -> None:
 
 @attrs.frozen
 class _Interrupted(Archive):
-    def apply(self, db: apsw.Connection, generation: int) -> None:  # type: ignore[override]
-        turn("half").apply(db, generation)
+    def apply(self, db: apsw.Connection, holder: Holder) -> None:
+        turn("half").apply(db, holder)
         raise KeyboardInterrupt
 
 

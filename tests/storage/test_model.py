@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.storage.samples import NOW, opened, turn, updated
 from warren.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.records import EventRow, MessageRow, SessionRecord
-from warren.storage import Archive, Commit, Delete, Operation, Store
+from warren.storage import Archive, Commit, Delete, Holder, Label, Operation, Store
 
 SESSIONS = ("a", "b", "c")
 LABELS: tuple[dict[str, str], ...] = ({}, {"team": "red"}, {"team": "blue", "app": "x"})
@@ -42,7 +42,17 @@ class _Model:
             return "not found" if known and session is None else self._commit(operation, session)
         if session is None:
             return "not found"
+        if isinstance(operation, Label):
+            return self._label(operation, session)
         session.record = attrs.evolve(session.record, archived=True)
+        return "ok"
+
+    def _label(self, label: Label, session: _Session) -> str:
+        if session.record.archived:
+            return "not found"
+        found = {**session.record.labels, **label.changes}
+        labels = {name: value for name, value in found.items() if value is not None}
+        session.record = attrs.evolve(session.record, labels=labels)
         return "ok"
 
     def _commit(self, commit: Commit, session: _Session | None) -> str:
@@ -52,7 +62,8 @@ class _Model:
         if messages.keys() & old.messages.keys() or events.keys() & old.events.keys():
             return "conflict"
         archived = old.record.archived or commit.record.archived
-        record = attrs.evolve(commit.record, archived=archived, created_at=old.record.created_at)
+        created_at, labels = old.record.created_at, old.record.labels
+        record = attrs.evolve(commit.record, archived=archived, created_at=created_at, labels=labels)
         self.sessions[commit.session_id] = _Session(record, old.messages | messages, old.events | events)
         return "ok"
 
@@ -76,8 +87,13 @@ def _commits() -> st.SearchStrategy[Commit]:
     )
 
 
+CHANGES: tuple[dict[str, str | None], ...] = ({}, {"team": "red", "app": None}, {"team": None, "app": "x"})
 operations = st.one_of(
-    _commits(), _commits(), st.builds(Archive, st.sampled_from(SESSIONS)), st.builds(Delete, st.sampled_from(SESSIONS))
+    _commits(),
+    _commits(),
+    st.builds(Label, st.sampled_from(SESSIONS), st.sampled_from(CHANGES)),
+    st.builds(Archive, st.sampled_from(SESSIONS)),
+    st.builds(Delete, st.sampled_from(SESSIONS)),
 )
 
 
@@ -86,12 +102,14 @@ async def test_any_sequence_of_groups(groups: list[list[Operation[object]] | Non
     """Outcomes and contents are those of the model; None closes the file and opens it again."""
     model = _Model()
     with TemporaryDirectory() as folder:
+        holder = Holder(Path(folder) / "store" / "holders", "the one process", 1000.0)
         for era in _eras(groups):
-            async with opened(Path(folder)) as store:
+            async with opened(Path(folder), holder=holder) as store:
                 for group in era:
                     outcomes = [_called(outcome) for outcome in await store.write(group)]
                     assert outcomes == [model.apply(operation) for operation in group]
                     await _compare(store, model)
+        holder.die()
 
 
 def _eras(groups: list[list[Operation[object]] | None]) -> list[list[list[Operation[object]]]]:

@@ -10,7 +10,7 @@ from tests.storage.samples import NOW, causes, opened, turn, updated, written
 from warren.budget import Budget, Spent
 from warren.errors import SessionNotFoundError
 from warren.records import SessionRecord
-from warren.storage import Archive, Commit, Delete
+from warren.storage import Archive, Commit, Delete, Label
 from warren.storage.rows import record_to_row, row_to_record
 from warren.usage import Usage
 
@@ -71,10 +71,10 @@ async def test_archive_hides_and_keeps(tmp_path: Path) -> None:
     """An archived session is readable, out of the list, and archiving again changes nothing."""
     async with opened(tmp_path) as store:
         await written(store, turn(SID))
+        record = attrs.evolve(turn(SID).record, archived=True)
         for _ in range(2):
-            (record,) = await written(store, Archive(SID))
-            assert record == attrs.evolve(turn(SID).record, archived=True)
-        assert await store.record(SID) == record
+            await written(store, Archive(SID))
+            assert await store.record(SID) == record
         assert (await store.messages(SID))[1] == 2
         assert await store.list() == []
         assert await store.list(include_archived=True) == [record]
@@ -116,10 +116,10 @@ async def test_unknown_sessions_are_not_found(tmp_path: Path) -> None:
 
 
 async def test_changed_labels_are_found(tmp_path: Path) -> None:
-    """A commit with other labels is listed under these and no longer under the old ones."""
+    """A session with other labels is listed under these and no longer under the old ones."""
     async with opened(tmp_path) as store:
         await written(store, turn(SID, 0, labels={"team": "red", "old": "1"}))
-        await written(store, turn(SID, 1, labels={"team": "blue"}))
+        await written(store, turn(SID, 1), Label(SID, {"team": "blue", "old": None}))
         assert await store.list(labels={"team": "red"}) == []
         assert await store.list(labels={"old": "1"}) == []
         assert await store.list(labels={"team": "blue"}) == [turn(SID, 1, labels={"team": "blue"}).record]

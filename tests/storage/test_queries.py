@@ -15,7 +15,7 @@ from warren.errors import StoreError
 from warren.events import TextDelta
 from warren.journal import envelopes
 from warren.records import EventRow, SessionRecord
-from warren.storage import Archive, Commit, queries, thread_runner
+from warren.storage import Archive, Commit, Holder, queries, thread_runner
 from warren.storage.file import FILE_NAME
 
 
@@ -160,11 +160,10 @@ class _Slow(Archive):
     token: trio.lowlevel.TrioToken
     release: trio.Event
 
-    def apply(self, db: apsw.Connection, generation: int) -> SessionRecord:
-        result = super().apply(db, generation)
+    def apply(self, db: apsw.Connection, holder: Holder) -> None:
+        super().apply(db, holder)
         trio.from_thread.run_sync(self.begun.set, trio_token=self.token)
         trio.from_thread.run(self.release.wait, trio_token=self.token)
-        return result
 
 
 async def test_reads_do_not_wait_for_a_long_group(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import apsw
 import attrs
 import trio
 
 from tests.support.checks import assert_valid_stream, assert_valid_transcript
-from tests.support.faulty_store import Faults
+from tests.support.faulty_store import Faults, HalfDone
 from tests.support.models import Answer, Emit, reply
-from tests.support.runtime import open_runtime
+from tests.support.runtime import open_runtime, replay
 from warren.actors.memory import MemoryActor
 from warren.actors.service import Service
 from warren.compaction import PROMPT, SUMMARY_PREFIX, CompactionConfig, estimate, size_of
@@ -30,9 +31,11 @@ from warren.events import (
 )
 from warren.messages import Message, UserMessage
 from warren.model import ModelReply, ModelRequest, Provider, TextPiece
-from warren.records import SessionRecord
+from warren.records import CompactionEntry
+from warren.storage import Commit, Operation
 from warren.tools import Tool
 from warren.usage import Usage
+from warren.views import HistoryEntry
 
 ANSWER: Final = Usage(20, 10)
 SUMMARY: Final = Usage(200, 30)
@@ -112,7 +115,7 @@ class FakeMemory:
     entered: int = 0
     gate: trio.Event | None = None
 
-    async def index(self, _session: str, _record: SessionRecord, position: int, messages: Sequence[Message]) -> None:
+    async def index(self, _session: str, position: int, messages: Sequence[Message]) -> None:
         """Take messages, as `MemoryActor.remember` says."""
         self.entered += 1
         await trio.lowlevel.checkpoint()
@@ -124,10 +127,26 @@ class FakeMemory:
             assert self.rows.setdefault(at, message) == message
 
 
+@attrs.define(eq=False)
+class HeadFaults(Faults):
+    """A store whose disk is full whenever a head would move, and takes all else.
+
+    Attributes:
+        stuck: whether it is so.
+    """
+
+    stuck: bool = False
+
+    def spoil(self, operations: Sequence[Operation[Any]]) -> list[Operation[Any]]:
+        refusal = apsw.FullError("no space left")
+        moves = (self.stuck and isinstance(each, Commit) and each.compaction is not None for each in operations)
+        return [HalfDone(each, refusal) if move else each for each, move in zip(operations, moves, strict=True)]
+
+
 class Indexes(Protocol):
     """What a test's memory does."""
 
-    async def index(self, _session: str, _record: SessionRecord, position: int, messages: Sequence[Message], /) -> None:
+    async def index(self, _session: str, position: int, messages: Sequence[Message], /) -> None:
         """Take messages."""
         ...
 
@@ -139,8 +158,8 @@ class Wired(MemoryActor):
         """Own nothing."""
         self.memory = memory
 
-    async def remember(self, session_id: str, record: SessionRecord, first: int, messages: Sequence[Message]) -> None:
-        await self.memory.index(session_id, record, first, messages)
+    async def remember(self, session_id: str, first: int, messages: Sequence[Message]) -> None:
+        await self.memory.index(session_id, first, messages)
 
 
 def wire(service: Service, memory: Indexes) -> None:
@@ -179,6 +198,25 @@ async def talk(service: Service, session_id: str, turns: int, **options: Any) ->
         if number == turns:
             return
         await service.start_turn(session_id, f"question {number}", **options)
+
+
+async def everything(service: Service, session_id: str) -> tuple[list[HistoryEntry], list[CompactionEntry]]:
+    """Return the whole history and every move of its head, page by page."""
+    found, moves = list[HistoryEntry](), list[CompactionEntry]()
+    while True:
+        page = await service.history(session_id, offset=len(found), limit=500)
+        found += page.messages
+        moves += page.compactions
+        if len(found) == page.total:
+            return found, moves
+
+
+async def whole_log(service: Service, session_id: str) -> list[Envelope]:
+    """Return the whole log, page by page."""
+    log: list[Envelope] = []
+    while page := await replay(service, session_id, log[-1].seq if log else 0):
+        log += page
+    return log
 
 
 def assert_fits(requests: Iterable[ModelRequest], window: int) -> None:

@@ -10,7 +10,8 @@ import trio
 from warren.config import StoreConfig
 from warren.errors import WarrenError
 from warren.records import SessionRecord
-from warren.storage import Operation, Runner, Store, StoredSession
+from warren.storage import Holder, Operation, Runner, Store, StoredSession
+from warren.storage.queries import Context
 
 
 class CrashError(Exception):
@@ -80,8 +81,8 @@ class HalfDone(Operation[None]):
     def session_id(self) -> str:
         return self.operation.session_id
 
-    def apply(self, db: apsw.Connection, generation: int) -> None:
-        self.operation.apply(db, generation)
+    def apply(self, db: apsw.Connection, holder: Holder) -> None:
+        self.operation.apply(db, holder)
         raise self.error
 
 
@@ -91,11 +92,11 @@ class FaultyStore(Store):
     faults: Faults
 
     @classmethod
-    async def prepared(cls, config: StoreConfig, faults: Faults, runner: Runner) -> Self:
+    async def prepared(cls, config: StoreConfig, faults: Faults, runner: Runner, holder: Holder) -> Self:
         """Open the store."""
         if faults.take("crash_open"):
             raise CrashError("while opening")
-        store = await cls.open(config, runner=runner)
+        store = await cls.open(config, holder=holder, runner=runner)
         store.faults = faults
         faults.opened += 1
         return store
@@ -113,10 +114,17 @@ class FaultyStore(Store):
         return outcomes
 
     async def load(self, session_id: str) -> StoredSession | None:
+        await self._loading()
+        return await super().load(session_id)
+
+    async def context(self, session_id: str, head: int, count: int) -> Context:
+        await self._loading()
+        return await super().context(session_id, head, count)
+
+    async def _loading(self) -> None:
         await self._wait(self.faults.read_delay, None)
         if self.faults.take("crash_load"):
             raise CrashError("while loading")
-        return await super().load(session_id)
 
     async def record(self, session_id: str) -> SessionRecord | None:
         await self._wait(self.faults.read_delay, None)

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,11 +17,12 @@ from warren import codec
 from warren.actors.memory import SEARCH, OpenMemory
 from warren.actors.service import Service
 from warren.errors import WarrenError
-from warren.memory import MemoryConfig, MemoryEntry, MemoryHit, Progress
+from warren.memory import MemoryConfig, MemoryEntry, MemoryHit, Progress, Tail
 from warren.messages import Message, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.storage import Runner, inline_runner
 from warren.storage.memory import MemoryStore
+from warren.storage.rows import moment
 
 RECALL: Final = "recall "
 
@@ -90,7 +92,7 @@ class FaultyMemory(MemoryStore):
     def is_behind(self) -> bool:
         return self.faults.behind or super().is_behind
 
-    async def index(self, entries: Sequence[MemoryEntry]) -> int:
+    async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
         faults = self.faults
         faults.given.append(tuple(entries))
         if faults.gate is not None:
@@ -99,7 +101,7 @@ class FaultyMemory(MemoryStore):
             raise CrashError("before it was stored")
         if faults.refuse is not None:
             raise faults.refuse.again()
-        fresh = await super().index(entries)
+        fresh = await super().index(entries, tail)
         faults.fresh.append(fresh)
         if faults.take("crash_after"):
             raise CrashError("after it was stored")
@@ -138,6 +140,14 @@ def remembered(folder: Path) -> dict[tuple[str, int], str]:
     db.close()
     assert len(dict(found)) == len(found), "a message is remembered twice"
     return dict(found)
+
+
+def moments(folder: Path) -> dict[int, datetime]:
+    """Return when each text in the file of a memory was said, by its position."""
+    with apsw.Connection(str(folder / "memory.sqlite3"), flags=apsw.SQLITE_OPEN_READONLY) as db:
+        found = {row[0]: moment(row[1]) for row in db.execute("SELECT position, created_at FROM entries")}
+    db.close()
+    return found
 
 
 async def recalling(request: ModelRequest, emit: Emit) -> ModelReply:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import attrs
 import trio
@@ -18,7 +18,7 @@ from warren.events import Envelope, Event
 from warren.messages import Message
 from warren.model import Provider
 from warren.service import SessionService
-from warren.storage import Runner, inline_runner
+from warren.storage import Holder, Runner, inline_runner
 from warren.tools import Tool
 from warren.transport.providers import open_providers
 
@@ -36,6 +36,7 @@ async def open_runtime(
     models: Mapping[str, Provider] | None = None,
     runner: Runner = inline_runner,
     memory: OpenMemory | None = None,
+    synchronous: Literal["FULL", "NORMAL"] = "NORMAL",
 ) -> AsyncIterator[Service]:
     """Run the actors; `model` is what sessions that name none are answered by (else echo).
 
@@ -47,8 +48,8 @@ async def open_runtime(
     extra = {**(models or {}), **({"test": model} if model is not None else {})}
     opener = None
     if store is not None:
-        where = StoreConfig(store, synchronous="NORMAL")
-        opener = functools.partial(FaultyStore.prepared, where, faults or Faults(), runner)
+        where = StoreConfig(store, synchronous=synchronous)
+        opener = functools.partial(FaultyStore.prepared, where, faults or Faults(), runner, Holder.of(where))
     async with (
         open_providers({}, extra=extra) as providers,
         open_service(settings, providers, tools, open_store=opener, open_memory=memory) as service,

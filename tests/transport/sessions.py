@@ -1,6 +1,6 @@
 """What the tests of the gateway use in place of a runtime, and a model in a test's hand."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -10,9 +10,11 @@ import trio
 
 from warren.errors import MemoryDisabledError, SessionNotFoundError
 from warren.events import Envelope, Event, RunCompleted, RunStarted, TextDelta
+from warren.inputs import Input
 from warren.memory import MemoryHit
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.peers import PeerInfo, PeerMessage
 from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent, SessionService
 from warren.usage import Usage
@@ -75,6 +77,7 @@ class FakeService(SessionService):
         on_subscribe: awaited by a subscription before it begins.
         withhold: whether subscriptions bring nothing.
         hits: what a search of the memory finds; None is a runtime without one.
+        view: what is shown of any session; None knows of none.
     """
 
     behaviour: Behaviour = echo
@@ -82,6 +85,7 @@ class FakeService(SessionService):
     on_subscribe: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
     withhold: bool = False
     hits: Sequence[MemoryHit] | None = None
+    view: SessionView | None = None
     calls: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)
     logs: dict[str, list[Envelope]] = attrs.field(factory=dict)
     watchers: dict[str, list[trio.MemorySendChannel[Envelope | Exception]]] = attrs.field(factory=dict)
@@ -106,6 +110,39 @@ class FakeService(SessionService):
         self.calls.append(("compact", {"session_id": session_id, "instructions": instructions}))
         return ENTRY
 
+    async def inject_context(self, session_id: str, text: str, **options: Any) -> None:
+        self.calls.append(("inject_context", {"session_id": session_id, "text": text, **options}))
+
+    async def inputs(self, session_id: str) -> tuple[Input, ...]:
+        self.calls.append(("inputs", {"session_id": session_id}))
+        return ()
+
+    async def withdraw(self, session_id: str, input_id: str) -> None:
+        self.calls.append(("withdraw", {"session_id": session_id, "input_id": input_id}))
+
+    async def send_message(self, session_id: str, to: str, message: PeerMessage) -> str:
+        self.calls.append(("send_message", {"session_id": session_id, "to": to, "message": message}))
+        return "m1"
+
+    async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
+        self.calls.append(("peers", {"session_id": session_id}))
+        return ()
+
+    async def approve_tool(self, session_id: str, call_id: str, *, allow: bool, reason: str | None = None) -> None:
+        self.calls.append(
+            ("approve_tool", {"session_id": session_id, "call_id": call_id, "allow": allow, "reason": reason})
+        )
+
+    async def fork(
+        self, session_id: str, *, at: int | None = None, labels: Mapping[str, str] | None = None
+    ) -> SessionView:
+        self.calls.append(("fork", {"session_id": session_id, "at": at, "labels": labels}))
+        return self._shown(session_id)
+
+    async def label(self, session_id: str, labels: Mapping[str, str | None]) -> SessionView:
+        self.calls.append(("label", {"session_id": session_id, "labels": labels}))
+        return self._shown(session_id)
+
     async def interrupt(self, session_id: str) -> None:
         self.calls.append(("interrupt", {"session_id": session_id}))
 
@@ -115,13 +152,18 @@ class FakeService(SessionService):
     async def delete(self, session_id: str) -> None:
         self.calls.append(("delete", {"session_id": session_id}))
 
+    async def drain(self) -> None:
+        self.calls.append(("drain", {}))
+
     async def resume(self, session_id: str) -> SessionView:
         self.calls.append(("resume", {"session_id": session_id}))
-        raise SessionNotFoundError("no such session", session_id=session_id)
+        return self._shown(session_id)
 
     async def read(self, session_id: str) -> SessionView:
         self.calls.append(("read", {"session_id": session_id}))
-        raise self.on_read or SessionNotFoundError("no such session", session_id=session_id)
+        if self.on_read is not None:
+            raise self.on_read
+        return self._shown(session_id)
 
     async def list(self, **options: Any) -> SessionPage:
         self.calls.append(("list", options))
@@ -159,6 +201,11 @@ class FakeService(SessionService):
 
     def health(self) -> Health:
         return Health("ok", len(self.logs), 0, 10)
+
+    def _shown(self, session_id: str) -> SessionView:
+        if self.view is None:
+            raise SessionNotFoundError("no such session", session_id=session_id)
+        return self.view
 
     async def _follow(self, receive: trio.MemoryReceiveChannel[Envelope | Exception]) -> AsyncIterator[Envelope]:
         if self.withhold:

@@ -1,6 +1,6 @@
 """What one client is told of each session."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.transport.sessions import FakeService, FakeTurn, envelope
 from warren.errors import CapacityExceededError, SessionBusyError
-from warren.events import Envelope, StreamTruncated
+from warren.events import Envelope, RunStarted, StreamTruncated
 from warren.transport.feeds import PATIENCE, Feeds
 from warren.views import TurnResult
 
@@ -20,11 +20,13 @@ Out = list[Envelope]
 
 
 @asynccontextmanager
-async def feeds(service: FakeService, limit: int = 10) -> AsyncIterator[tuple[Feeds, Out]]:
+async def feeds(
+    service: FakeService, limit: int = 10, over: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[tuple[Feeds, Out]]:
     """A client's feeds and what was sent to it, for a body."""
     out: Out = []
     async with trio.open_nursery() as tasks:
-        yield Feeds(service, out.append, tasks, limit), out
+        yield Feeds(service, out.append, tasks, limit, over), out
         tasks.cancel_scope.cancel()
 
 
@@ -133,8 +135,8 @@ async def test_a_turn_that_starts_while_a_subscription_begins_is_heard_whole(ent
         assert numbers(out) == [1, 2, 3, 4, 5]
 
 
-async def test_a_subscription_waits_for_the_first_event_of_an_own_turn() -> None:
-    """A client that starts a turn and subscribes at once misses nothing of it."""
+async def test_a_subscription_does_not_wait_for_an_own_turn_that_waits() -> None:
+    """A client whose turn has not begun follows the session at once, and misses nothing of that turn later."""
     service = FakeService()
 
     async def start(client: Feeds) -> None:
@@ -148,9 +150,76 @@ async def test_a_subscription_waits_for_the_first_event_of_an_own_turn() -> None
         nursery.start_soon(start, client)
         await wait_all_tasks_blocked()
         await client.subscribe("s1", None)
-        assert trio.current_time() > 4
-        await trio.sleep(1)
-        assert numbers(out) == [1, 2, 3, 4]
+        await service.start_turn("s1", "x")
+        await wait_all_tasks_blocked()
+        assert (trio.current_time(), numbers(out)) == (0, [1, 2, 3])
+        await trio.sleep(6)
+        assert numbers(out) == [1, 2, 3, 4, 5, 6, 7]
+
+
+async def test_a_subscription_begins_with_the_next_event_after_an_own_turn() -> None:
+    """What others said between an own turn that has ended and one that waits is not brought again."""
+    service, turn = FakeService(), trio.Event()
+
+    async def start(client: Feeds) -> None:
+        async def late(on_event: Callable[[Envelope], None]) -> TurnResult:
+            await turn.wait()
+            return await service.start_turn("s1", "b", on_event=on_event)
+
+        await client.stream("s1", late)
+
+    async with feeds(service) as (client, out), trio.open_nursery() as nursery:
+        nursery.start_soon(start, client)
+        await wait_all_tasks_blocked()
+        await run(client, service, prompt="a")
+        await service.start_turn("s1", "of others")
+        await client.subscribe("s1", None)
+        turn.set()
+        await wait_all_tasks_blocked()
+        assert numbers(out) == [1, 2, 3, 8, 9, 10]
+
+
+@pytest.mark.parametrize("subscribed", [False, True])
+async def test_a_turn_that_a_client_steers_itself_is_heard_once(*, subscribed: bool) -> None:
+    """Where a turn tells its events to two calls of one client, each event goes out once, before both replies."""
+    service, out_at_reply = FakeService(), list[list[int]]()
+
+    async def slow(turn: FakeTurn) -> None:
+        first = turn.on_event
+        for word in "abc":
+            await trio.sleep(1)
+            turn.on_event = first if word == "a" else both
+            turn.say(word)
+
+    def both(event: Envelope) -> None:
+        for listener in listeners:
+            listener(event)
+
+    service.behaviour, listeners, done = slow, list[Callable[[Envelope], None]](), trio.Event()
+    async with feeds(service) as (client, out):
+
+        async def start(on_event: Callable[[Envelope], None]) -> TurnResult:
+            listeners.append(on_event)
+            result = await service.start_turn("s1", "x", on_event=on_event)
+            done.set()
+            return result
+
+        async def steer(on_event: Callable[[Envelope], None]) -> TurnResult:
+            listeners.append(on_event)
+            await done.wait()
+            return TurnResult("s1")
+
+        async def call(run: Callable[[Callable[[Envelope], None]], Awaitable[TurnResult]]) -> None:
+            await client.stream("s1", run)
+            out_at_reply.append(numbers(out))
+
+        if subscribed:
+            await client.subscribe("s1", None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, start)
+            await trio.sleep(0.5)
+            nursery.start_soon(call, steer)
+        assert out_at_reply == [[1, 2, 3, 4, 5]] * 2
 
 
 async def test_a_subscription_does_not_wait_for_a_turn_that_is_refused() -> None:
@@ -305,6 +374,28 @@ async def test_a_subscription_that_breaks_tells_the_client_to_come_again() -> No
         await wait_all_tasks_blocked()
         assert [item.session_id for item in out] == ["s1"] * 4 + ["s2"] * 3
         assert client.unsubscribe("s1") is False
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_the_end_of_a_subscription_is_told_once(*, failing: bool) -> None:
+    """One that ends by itself or breaks is told of behind all else; one that was left or replaced is not."""
+    service, told = FakeService(), list[tuple[str, int]]()
+    async with feeds(service, over=lambda session_id: told.append((session_id, len(out)))) as (client, out):
+        for session_id in ("s1", "s2"):
+            await client.subscribe(session_id, None)
+            await service.start_turn(session_id, "a")
+        await client.subscribe("s1", 1)
+        client.unsubscribe("s2")
+        await wait_all_tasks_blocked()
+        assert told == []
+        (watcher,) = service.watchers["s1"]
+        watcher.send_nowait(RuntimeError("boom") if failing else envelope(4, RunStarted("s1", "b")))
+        watcher.close()
+        await wait_all_tasks_blocked()
+        assert told == [("s1", len(out))]
+        assert out[-1].event == (StreamTruncated(1, 3) if failing else RunStarted("s1", "b"))
+        await client.subscribe("s1", None)
+        assert len(service.watchers["s1"]) == 1
 
 
 async def test_what_is_over_is_forgotten() -> None:

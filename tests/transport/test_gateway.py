@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from tests.transport.clients import Client, connect, gateway, seqs, text
 from tests.transport.sessions import Flood, Puppet
 from warren.config import Config, StoreConfig
 from warren.service import SessionService
 from warren.transport.embed import open_supervisor
+from warren.transport.gateway import GatewayConfig, serve_gateway
 from warren.transport.methods import METHODS
 
 
@@ -244,10 +246,8 @@ BAD: list[tuple[str, int, str]] = [
     ('{"jsonrpc": "2.0", "id": true, "method": "health"}', -32600, "$.id"),
     ('{"jsonrpc": "2.0", "id": 1}', -32600, "$.method"),
     ('{"jsonrpc": "2.0", "id": 1, "method": 7}', -32600, "$.method"),
-    ('{"jsonrpc": "2.0", "id": 1, "result": {}}', -32600, "$.method"),
     ('{"jsonrpc": "2.0", "id": 1, "method": "health", "x": 1}', -32600, "$.x"),
     ('{"jsonrpc": "2.0", "id": 1, "method": "no/such"}', -32601, "$.method"),
-    ('{"jsonrpc": "2.0", "id": 1, "method": "session/fork", "params": {}}', -32601, "$.method"),
     ('{"jsonrpc": "2.0", "id": 1, "method": "health", "params": []}', -32602, "$"),
     ('{"jsonrpc": "2.0", "id": 1, "method": "health", "params": null}', -32602, "$"),
     ('{"jsonrpc": "2.0", "id": 1, "method": "health", "params": {"x": 1}}', -32602, "$.x"),
@@ -302,3 +302,15 @@ async def test_bad_notifications_are_not_answered() -> None:
         await client.until("run_completed")
         assert (await client.call("health"))["live_sessions"] == 1
         assert [message for message in client.seen if "error" in message] == []
+
+
+@pytest.mark.time_limit(20)
+async def test_a_start_that_is_cut_short_ends() -> None:
+    """Told to end at any moment of its start, the gateway ends."""
+    async with runtime() as service:
+        for steps in range(40):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(serve_gateway, service, GatewayConfig(port=0, close_timeout=0.1))
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()

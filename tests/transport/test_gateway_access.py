@@ -1,5 +1,6 @@
 """Who gets in at the gateway, and what the others are told."""
 
+import json
 import logging
 
 import pytest
@@ -11,7 +12,7 @@ from warren.errors import InvalidParamsError
 from warren.transport.gateway import GatewayConfig, serve_gateway
 
 TOKEN = "s3cret-t0ken"  # noqa: S105 - not one of ours
-GET = "GET {} HTTP/1.1\nHost: x\n\n"
+GET = "GET {} HTTP/1.1\nHost: localhost\nConnection: close\n\n"
 
 
 def bearer(token: str) -> list[tuple[bytes, bytes]]:
@@ -76,7 +77,7 @@ async def test_plain_http_gets_an_answer_at_once() -> None:
                 assert (await http(port, GET.format("/")))[0] == 404
             status, headers, body = await http(port, GET.format("/ws"))
             assert (status, headers["upgrade"], headers["connection"]) == (426, "websocket", "close")
-            assert body.endswith("\n")
+            assert json.loads(body)["code"] == "INVALID_PARAMS"
             assert len(body) == int(headers["content-length"])
             assert (await http(port, "POST /ws HTTP/1.1\nHost: x\nContent-Length: 3\n\nabc"))[0] == 426
             assert (await http(port, "nonsense\n\n"))[0] == 400

@@ -1,10 +1,12 @@
 """The opening handshake, without a network."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.transport.handshake import MAX_HEAD, Gate, Head, HeadReader, RefusedError, plain_upgrade
+from warren.transport.handshake import MAX_HEAD, Gate, Head, HeadReader, RefusedError, plain_request, plain_upgrade
 
 UPGRADE = {
     "Host": "h",
@@ -20,7 +22,7 @@ def request(line: str = "GET /ws HTTP/1.1", **headers: str | None) -> bytes:
     """Make an upgrade request; a header given as None is left out, `_` stands for `-`."""
     fields = UPGRADE | {name.replace("_", "-"): value for name, value in headers.items()}
     lines = [f"{name}: {value}" for name, value in fields.items() if value is not None]
-    return "\r\n".join([line, *lines, "", ""]).encode()
+    return "\r\n".join([line, *lines, "", ""]).encode("latin-1")
 
 
 def read(data: bytes) -> Head:
@@ -49,6 +51,7 @@ def test_a_head_may_come_in_pieces(sizes: list[int]) -> None:
     assert head is not None
     assert (head.method, head.path, head.values("connection")) == ("GET", "/ws", ["keep-alive", "Upgrade"])
     assert head.rest + data == TAIL
+    assert head.raw + data == request() + TAIL
 
 
 def test_what_follows_the_head_is_kept() -> None:
@@ -69,6 +72,26 @@ def test_what_is_not_http_is_refused(data: bytes) -> None:
     assert caught.value.status == 400
 
 
+def test_another_version_of_http_is_refused() -> None:
+    """It would go on in frames that mean nothing here."""
+    with pytest.raises(RefusedError) as caught:
+        HeadReader().feed(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert caught.value.status == 505
+
+
+def test_a_wish_for_another_protocol_is_left_out() -> None:
+    """What is handed on is the request alone; without such a wish it is what came, byte for byte."""
+    wish = {"Upgrade": "h2c", "Connection": "Upgrade, HTTP2-Settings"}
+    data = request("POST /sessions?x=1 HTTP/1.1", **wish, HTTP2_Settings="AA", Cookie="c\xe9") + b"body"
+    again = read(plain_request(read(data)))
+    assert (again.method, again.path, again.rest) == ("POST", "/sessions", b"body")
+    assert not again.whole("upgrade")
+    assert not again.whole("http2-settings")
+    assert (again.whole("connection"), again.whole("cookie")) == (["close"], ["c\xe9"])
+    plain = request(Upgrade=None) + b"body"
+    assert plain_request(read(plain)) == plain
+
+
 def test_a_head_without_end_is_refused() -> None:
     """A client cannot make us keep an endless head."""
     with pytest.raises(RefusedError) as caught:
@@ -79,10 +102,6 @@ def test_a_head_without_end_is_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (request("GET / HTTP/1.1"), 404),
-        (request("GET /wss HTTP/1.1"), 404),
-        (request("GET /ws/ HTTP/1.1"), 404),
-        (request("POST /sessions HTTP/1.1"), 404),
         (request("POST /ws HTTP/1.1"), 426),
         (request(Upgrade=None), 426),
         (request(Upgrade="h2c"), 426),
@@ -93,6 +112,7 @@ def test_a_head_without_end_is_refused() -> None:
         (request(Sec_WebSocket_Key=None), 400),
         (request(Sec_WebSocket_Key="c2hvcnQ="), 400),
         (request(Sec_WebSocket_Key="not base64 at all!"), 400),
+        (request(Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZQ\xe9="), 400),
         (request(Origin="http://evil.example"), 403),
         (request(Origin="null"), 403),
     ],
@@ -102,6 +122,7 @@ def test_what_is_no_upgrade_gets_an_answer(data: bytes, status: int) -> None:
     refused = refusal(data)
     assert refused.status == status
     assert refused.answer().startswith(f"HTTP/1.1 {status} ".encode())
+    assert json.loads(refused.answer().partition(b"\r\n\r\n")[2])["message"] == str(refused)
 
 
 def test_a_refusal_says_what_would_be_right() -> None:
@@ -112,16 +133,28 @@ def test_a_refusal_says_what_would_be_right() -> None:
 
 
 def test_an_answer_is_whole() -> None:
-    """The answer has its length, its end, and closes."""
-    head, _, body = RefusedError(404, "nothing here", ("X", "y")).answer().partition(b"\r\n\r\n")
+    """The answer has its length, its end, and closes; its body is an error as every surface shows it."""
+    head, _, body = RefusedError(404, "nothing here", ("X", "y"), field="$.path").answer().partition(b"\r\n\r\n")
     assert head.split(b"\r\n") == [
         b"HTTP/1.1 404 Not Found",
-        b"Content-Type: text/plain; charset=utf-8",
-        b"Content-Length: 13",
+        b"Content-Type: application/json",
+        f"Content-Length: {len(body)}".encode(),
         b"X: y",
         b"Connection: close",
     ]
-    assert body == b"nothing here\n"
+    shown = {"code": "INVALID_PARAMS", "message": "nothing here", "retryable": False, "details": {"path": "$.path"}}
+    assert json.loads(body) == shown
+
+
+def test_a_server_that_is_full_says_so() -> None:
+    """With 503 it is not the client who is at fault, and it may ask again."""
+    error = RefusedError(503, "full").error
+    assert (error.code, error.retryable) == ("CAPACITY_EXCEEDED", True)
+
+
+def test_what_was_read_can_be_handed_on_whole() -> None:
+    """Somebody else can read the request again, from its first byte to the last that has come."""
+    assert read(request() + TAIL).raw == request() + TAIL
 
 
 @pytest.mark.parametrize(

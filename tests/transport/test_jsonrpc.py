@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.transport.sessions import delta
 from warren.errors import AgentError, SessionBusyError
 from warren.transport import jsonrpc
-from warren.transport.jsonrpc import Notification, Refusal, Request
+from warren.transport.jsonrpc import Notification, Refusal, Request, Response
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "health"}
 
@@ -64,7 +64,7 @@ NO_REQUEST: list[tuple[Any, Any, str]] = [
     (CALL | {"method": 1}, 1, "$.method"),
     (CALL | {"method": None}, 1, "$.method"),
     (CALL | {"parms": {}}, 1, "$.parms"),
-    ({"jsonrpc": "2.0", "id": 1, "result": {}}, 1, "$.method"),
+    ({"jsonrpc": "2.0", "id": 1, "resutl": {}}, 1, "$.method"),
     ({"jsonrpc": "2.0", "params": {}}, None, "$.method"),
 ]
 
@@ -78,6 +78,24 @@ def test_json_that_is_no_request_names_the_bad_member(message: Any, request_id: 
     assert read.error.message.startswith(path)
 
 
+@pytest.mark.parametrize(
+    ("message", "read"),
+    [
+        ({"jsonrpc": "2.0", "id": "t1", "result": {"a": 1}}, Response("t1", {"a": 1}, None)),
+        ({"jsonrpc": "2.0", "id": 1, "error": {"code": 1}}, Response(1, None, {"code": 1})),
+        ({"id": [1], "result": 3, "error": None, "more": 1}, Response(None, 3, None)),
+    ],
+)
+def test_a_response_is_never_refused(message: Any, read: Response) -> None:
+    """What answers a request of ours is taken as it is, however odd: a refusal would be a reply to a reply."""
+    assert jsonrpc.read(json.dumps(message)) == read
+
+
+def test_a_request_of_ours_can_be_read_as_one() -> None:
+    """What is asked of the client is a request like those that it makes."""
+    assert jsonrpc.read(jsonrpc.request("t1", "tool/execute", {"a": 1})) == Request("t1", "tool/execute", {"a": 1})
+
+
 def test_a_batch_is_told_what_to_do() -> None:
     """Batches are refused in words that help."""
     read = jsonrpc.read(json.dumps([CALL, CALL]))
@@ -88,7 +106,7 @@ def test_a_batch_is_told_what_to_do() -> None:
 @given(st.text() | st.binary())
 def test_reading_never_raises(raw: str | bytes) -> None:
     """Whatever arrives, reading it gives an answer."""
-    assert isinstance(jsonrpc.read(raw), Request | Notification | Refusal)
+    assert isinstance(jsonrpc.read(raw), Request | Notification | Response | Refusal)
 
 
 JSON = st.recursive(

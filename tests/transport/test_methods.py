@@ -7,25 +7,38 @@ import attrs
 import pytest
 import trio
 
-from tests.transport.sessions import ENTRY, FakeService
+from tests.transport.sessions import ENTRY, NOW, FakeService
 from warren.budget import Budget
 from warren.compaction_config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import InvalidParamsError, MemoryDisabledError
 from warren.memory import MemoryHit
+from warren.peers import PeerMessage
 from warren.service import OnEvent
+from warren.tools import Tool, tool
 from warren.transport.gateway_config import GatewayConfig
-from warren.transport.methods import METHODS, Host
-from warren.views import TurnResult
+from warren.transport.methods import METHODS, Caller, Host
+from warren.transport.settings import Settings
+from warren.usage import Usage
+from warren.views import Billing, SessionState, SessionView, TurnResult
 
+VIEW = SessionView(SessionState("s1", NOW, NOW, 0, False, None, "live", {}, "m"), Billing(0, Usage()))
 SECRET = "t0ken"  # noqa: S105 - not one of ours
 
 
 @attrs.define
-class FakeCaller:
-    """Notes what it is asked; its events go nowhere."""
+class FakeCaller(Caller):
+    """Notes what it is asked; its events go nowhere.
+
+    Attributes:
+        brought: the tools that it runs itself.
+    """
 
     calls: list[tuple[Any, ...]] = attrs.field(factory=list)
+    brought: tuple[Tool, ...] = ()
+
+    def tools(self) -> tuple[Tool, ...]:
+        return self.brought
 
     async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
         self.calls.append(("stream", session_id))
@@ -45,7 +58,7 @@ async def call(
 ) -> object:
     """Call a method as a surface does."""
     method = METHODS[name]
-    host = Host(service or FakeService(), {"gateway": {"max_in_flight": 3}})
+    host = Host(service or FakeService(), Settings(gateway={"max_in_flight": 3}))
     return await method.call(host, caller or FakeCaller(), method.decode(params))
 
 
@@ -62,10 +75,19 @@ def test_the_table_has_the_contracts_methods() -> None:
         "session/archive",
         "session/delete",
         "session/compact",
+        "session/fork",
+        "session/label",
+        "session/inject_context",
+        "session/inputs",
+        "session/withdraw",
         "session/subscribe",
         "session/unsubscribe",
         "turn/start",
         "turn/interrupt",
+        "tool/approve",
+        "peer/send",
+        "peer/list",
+        "tools/register",
         "memory/search",
         "capabilities/get",
         "config/get",
@@ -76,6 +98,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         assert method.doc.endswith(".")
 
 
+TOOL = {"name": "a", "description": "", "input_schema": {}}
 BAD_PARAMS: list[tuple[str, Any, str]] = [
     ("health", [], "$"),
     ("health", None, "$"),
@@ -126,6 +149,22 @@ BAD_PARAMS: list[tuple[str, Any, str]] = [
     ("turn/start", {"session_id": "s1", "prompt": None}, "$.prompt"),
     ("turn/start", {"session_id": "s1", "prompt": "hi", "system_prompt": "x"}, "$.system_prompt"),
     ("turn/interrupt", {"session": "s1"}, "$.session_id"),
+    ("turn/start", {"session_id": "s1", "prompt": "hi", "mode": "later"}, "$.mode"),
+    ("turn/start", {"session_id": "s1", "prompt": "hi", "idempotency_key": "k" * 201}, "$.idempotency_key"),
+    ("session/create", {"prompt": "hi", "peer": {"name": "a b"}}, "$.peer.name"),
+    ("session/inject_context", {"session_id": "s1", "text": " "}, "$.text"),
+    ("session/withdraw", {"session_id": "s1"}, "$.input_id"),
+    ("peer/send", {"session_id": "s1", "body": "hi"}, "$.to"),
+    ("peer/send", {"session_id": "s1", "to": "b", "body": "hi", "kind": "response", "status": "ok"}, "$.request_id"),
+    ("peer/send", {"session_id": "s1", "to": "b", "body": "hi", "kind": "request", "status": "ok"}, "$.status"),
+    ("tool/approve", {"session_id": "s1", "call_id": "c", "decision": "yes"}, "$.decision"),
+    ("tools/register", {}, "$.tools"),
+    ("tools/register", {"tools": [{"name": "a", "description": ""}]}, "$.tools[0].input_schema"),
+    ("tools/register", {"tools": [TOOL, {**TOOL, "input_schema": []}]}, "$.tools[1].input_schema"),
+    ("tools/register", {"tools": [{**TOOL, "name": "a b"}]}, "$.tools[0].name"),
+    ("tools/register", {"tools": [{**TOOL, "name": "x" * 65}]}, "$.tools[0].name"),
+    ("tools/register", {"tools": [TOOL, TOOL]}, "$.tools[1].name"),
+    ("tools/register", {"tools": [{**TOOL, "name": f"t{n}"} for n in range(129)]}, "$.tools"),
     ("memory/search", {}, "$.query"),
     ("memory/search", {"query": ["x"]}, "$.query"),
     ("memory/search", {"query": "x", "scope": "world"}, "$.scope"),
@@ -151,7 +190,7 @@ async def test_initialize_says_who_answers() -> None:
     assert answer["server_info"]["name"] == "warren"
     assert answer["server_info"]["version"]
     assert answer["protocol"] == "2.0"
-    assert answer["methods"] == list(METHODS)
+    assert list(answer["methods"]) == list(METHODS)
     assert answer["capabilities"] == {"session_store": False, "session_compaction": False, "memory_store": False}
     assert await call("initialize") == answer
 
@@ -167,9 +206,15 @@ async def test_create_passes_every_option_on() -> None:
         "max_tokens": 5,
         "labels": {"a": "b"},
         "tools": ["t"],
+        "output_schema": {"type": "object"},
+        "structured_output_retries": 0,
+        "overrides": None,
+        "approvals": None,
+        "peer": None,
     }
     answer = await call("session/create", service, caller, **given, budget={"max_steps": 2}, compaction={"window": 9})
-    made = {**given, "tools": ("t",), "budget": Budget(max_steps=2), "compaction": CompactionConfig(window=9)}
+    options = {"tools": ("t",), "budget": Budget(max_steps=2), "compaction": CompactionConfig(window=9)}
+    made = {**given, **options, "extra_tools": ()}
     assert service.calls == [("create_session", made)]
     assert caller.calls == [("stream", None)]
     assert isinstance(answer, dict)
@@ -180,17 +225,99 @@ async def test_start_passes_every_option_on() -> None:
     """A turn's options reach the service, and its events the caller."""
     service, caller = FakeService(), FakeCaller()
     given = {"session_id": "s1", "prompt": "hi", "model": "m", "provider": "p", "max_tokens": 5, "budget": None}
+    given |= {"output_schema": {"type": "object"}, "structured_output_retries": 1}
+    given |= {"overrides": None, "approvals": None, "mode": "queue", "idempotency_key": "k"}
     answer = await call("turn/start", service, caller, **given)
-    assert service.calls == [("start_turn", given)]
+    assert service.calls == [("start_turn", {**given, "extra_tools": ()})]
     assert caller.calls == [("stream", "s1")]
     assert isinstance(answer, dict)
     assert (answer["text"], answer["stop_reason"]) == ("hi", "end_turn")
+
+
+async def test_tools_of_the_caller_go_with_its_turns() -> None:
+    """What the caller runs itself is offered in the turns that it starts, and is no name that it would have to say."""
+
+    @tool
+    def lookup() -> str:
+        """Look it up."""
+        return "found"
+
+    service, caller = FakeService(), FakeCaller(brought=(lookup,))
+    await call("session/create", service, caller, prompt="x")
+    await call("turn/start", service, caller, session_id="s1", prompt="x")
+    assert [options["extra_tools"] for _, options in service.calls] == [(lookup,), (lookup,)]
+    assert service.calls[0][1]["tools"] is None
+
+
+async def test_a_caller_that_runs_no_tools_says_so() -> None:
+    """Where nobody can be asked, tools are refused by the name of the field; none at all are fine."""
+    assert await call("tools/register", tools=[]) == {"registered": 0}
+    with pytest.raises(InvalidParamsError) as caught:
+        await call("tools/register", tools=[TOOL])
+    assert caught.value.path == "$.tools"
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
+    """What a method returns has the fields that its documentation and its schema are made of."""
+    given: dict[str, Any] = {
+        "session/create": {"prompt": "x"},
+        "turn/start": {"session_id": "s1", "prompt": "x"},
+        "session/label": {"session_id": "s1", "labels": {}},
+        "session/inject_context": {"session_id": "s1", "text": "x"},
+        "session/withdraw": {"session_id": "s1", "input_id": "i"},
+        "tool/approve": {"session_id": "s1", "call_id": "c", "decision": "deny"},
+        "peer/send": {"session_id": "s1", "to": "b", "body": "x"},
+        "tools/register": {"tools": []},
+        "memory/search": {"query": "x", "scope": "project"},
+    }
+    method = METHODS[name]
+    takes = {field.name for field in attrs.fields(method.params)}
+    params = method.decode(given.get(name, {"session_id": "s1"} if "session_id" in takes else {}))
+    host = Host(FakeService(hits=[], view=VIEW))
+    assert type(await method.handler(host, FakeCaller(), params)) is method.result
+
+
+def test_what_needs_a_capability_says_so() -> None:
+    """The table knows which methods depend on what a build may lack."""
+    assert {name: method.capability for name, method in METHODS.items() if method.capability} == {
+        "session/resume": "session-store",
+        "session/delete": "session-store",
+        "session/compact": "session-compaction",
+        "memory/search": "memory-store",
+    }
 
 
 CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
     ("session/archive", {"session_id": "s1"}, ("archive", {"session_id": "s1"}), {"archived": True}),
     ("session/delete", {"session_id": "s1"}, ("delete", {"session_id": "s1"}), {"deleted": True}),
     ("turn/interrupt", {"session_id": "s1"}, ("interrupt", {"session_id": "s1"}), {"interrupted": True}),
+    (
+        "session/inject_context",
+        {"session_id": "s1", "text": "x", "source": "y"},
+        ("inject_context", {"session_id": "s1", "text": "x", "source": "y", "idempotency_key": None}),
+        {"injected": True},
+    ),
+    ("session/inputs", {"session_id": "s1"}, ("inputs", {"session_id": "s1"}), {"inputs": []}),
+    (
+        "session/withdraw",
+        {"session_id": "s1", "input_id": "i"},
+        ("withdraw", {"session_id": "s1", "input_id": "i"}),
+        {"withdrawn": True},
+    ),
+    (
+        "tool/approve",
+        {"session_id": "s1", "call_id": "c", "decision": "deny", "reason": "no"},
+        ("approve_tool", {"session_id": "s1", "call_id": "c", "allow": False, "reason": "no"}),
+        {"decided": True},
+    ),
+    (
+        "peer/send",
+        {"session_id": "s1", "to": "b", "kind": "request", "body": "count", "params": {"to": 3}},
+        ("send_message", {"session_id": "s1", "to": "b", "message": PeerMessage("request", "count", params={"to": 3})}),
+        {"message_id": "m1"},
+    ),
+    ("peer/list", {"session_id": "s1"}, ("peers", {"session_id": "s1"}), {"peers": []}),
     (
         "session/list",
         {"limit": 3, "labels": {"a": "b"}},
@@ -201,7 +328,7 @@ CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
         "session/history",
         {"session_id": "s1", "offset": 4},
         ("history", {"session_id": "s1", "offset": 4, "limit": 100}),
-        {"session_id": "s1", "messages": [], "offset": 4, "total": 0, "compactions": []},
+        {"session_id": "s1", "messages": [], "offset": 4, "total": 0, "compactions": [], "kept_from": 0},
     ),
     (
         "session/compact",
@@ -275,17 +402,18 @@ def test_public_settings_have_no_secrets(tmp_path: Any) -> None:
     """What `config/get` shows has the limits, and neither token nor prompt nor path."""
     runtime = Config(store=StoreConfig(tmp_path), system_prompt="be secret", model="m")
     shown = GatewayConfig(token=SECRET, runtime=runtime).public()
-    assert (shown["model"], shown["stored"]) == ("m", True)
-    assert shown["limits"]["max_sessions"] == 10_000
-    assert shown["gateway"]["max_in_flight"] == 256
-    assert shown["compaction"] is None
+    assert (shown.model, shown.stored, shown.compaction) == ("m", True, None)
+    assert shown.limits is not None
+    assert shown.limits["max_sessions"] == 10_000
+    assert shown.gateway is not None
+    assert shown.gateway["max_in_flight"] == 256
     assert not any(secret in repr(shown) for secret in (SECRET, "be secret", str(tmp_path)))
 
 
 def test_public_settings_tell_how_contexts_are_compacted() -> None:
     """What `config/get` shows has every setting of compaction, where it is on."""
     shown = GatewayConfig(runtime=Config(compaction=CompactionConfig(window=9))).public()
-    assert shown["compaction"] == {
+    assert shown.compaction == {
         "auto_compact_threshold": None,
         "recent_turn_budget": 4,
         "max_summary_tokens": 4096,

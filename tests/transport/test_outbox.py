@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.transport.sessions import NOW, delta, envelope, texts
 from warren.events import Envelope, ReasoningDelta, RunStarted, StreamTruncated, TextDelta, TurnStarted
-from warren.transport.outbox import MERGED_TEXT, PRESSURE, Outbox
+from warren.transport.outbox import MERGED_TEXT, PRESSURE, Item, Outbox, Over
 
 
 def filled(*items: Envelope | bytes, capacity: int = 100) -> Outbox:
@@ -87,7 +87,7 @@ def test_what_lies_between_keeps_deltas_apart() -> None:
 def test_a_full_outbox_merges_before_it_drops() -> None:
     """A burst of deltas far over the capacity arrives whole."""
     items = [delta(seq, f"{seq} ") for seq in range(1, 1001)]
-    taken = [item for item in filled(*items, capacity=10).take() if not isinstance(item, bytes)]
+    taken = [item for item in filled(*items, capacity=10).take() if isinstance(item, Envelope)]
     assert texts(taken) == texts(items)
     assert not any(isinstance(item.event, StreamTruncated) for item in taken)
 
@@ -97,7 +97,7 @@ def test_merged_text_is_bounded() -> None:
     piece = "x" * 1000
     taken = filled(*[delta(seq, piece) for seq in range(1, 101)]).take()
     sizes = [
-        len(item.event.delta) for item in taken if not isinstance(item, bytes) and isinstance(item.event, TextDelta)
+        len(item.event.delta) for item in taken if isinstance(item, Envelope) and isinstance(item.event, TextDelta)
     ]
     assert sum(sizes) == 100_000
     assert max(sizes) <= MERGED_TEXT + len(piece)
@@ -166,10 +166,13 @@ class Reader:
     missing: int = 0
     text: str = ""
     replies: int = 0
+    ends: list[tuple[str, int]] = attrs.field(factory=list)
 
-    def read(self, items: list[Envelope | bytes]) -> None:
+    def read(self, items: list[Item]) -> None:
         for item in items:
-            if isinstance(item, bytes):
+            if isinstance(item, Over):
+                self.ends.append((item.session_id, self.at[item.session_id]))
+            elif isinstance(item, bytes):
                 self.replies += 1
             elif isinstance(item.event, StreamTruncated):
                 assert item.event.resume_after == self.at[item.session_id]
@@ -181,13 +184,14 @@ class Reader:
                 self.text += item.event.delta if isinstance(item.event, TextDelta) else ""
 
 
-SCRIPTS = st.lists(st.sampled_from(["a delta", "b delta", "a step", "b step", "reply", "take"]), max_size=80)
+SCRIPTS = st.lists(st.sampled_from(["a delta", "b delta", "a step", "b step", "reply", "a over", "take"]), max_size=80)
 
 
 @given(SCRIPTS, st.integers(1, 8))
 def test_nothing_is_lost_untold(script: list[str], capacity: int) -> None:
-    """Whatever the mix: per session the numbers have no hole that no marker names, and no reply is lost."""
+    """Whatever the mix: per session the numbers have no hole that no marker names, no reply is lost, an end is last."""
     outbox, reader = Outbox(capacity), Reader()
+    ends: list[tuple[str, int]] = []
     sent: dict[str, int] = defaultdict(int)
     for word in script:
         session_id, _, kind = word.partition(" ")
@@ -195,6 +199,9 @@ def test_nothing_is_lost_untold(script: list[str], capacity: int) -> None:
             reader.read(outbox.take())
         elif word == "reply":
             outbox.reply(b"reply")
+        elif kind == "over":
+            outbox.reply(Over(session_id))
+            ends.append((session_id, sent.get(session_id, 0)))
         else:
             sent[session_id] += 1
             seq = sent[session_id]
@@ -204,6 +211,8 @@ def test_nothing_is_lost_untold(script: list[str], capacity: int) -> None:
     reader.read(outbox.take())
     assert {key: value for key, value in reader.at.items() if value} == dict(sent)
     assert reader.replies == script.count("reply")
+    assert [session_id for session_id, _ in reader.ends] == [session_id for session_id, _ in ends]
+    assert all(heard >= said for (_, heard), (_, said) in zip(reader.ends, ends, strict=True))
     if not reader.missing:
         assert len(reader.text) == script.count("a delta") + script.count("b delta")
 

@@ -86,9 +86,10 @@ class SubjectEmbedder:
         if self.fails:
             raise ProviderError("the model is away", retryable=True)
         self.asked += texts
-        return [self._vector(text) for text in texts]
+        return [self.vector(text) for text in texts]
 
-    def _vector(self, text: str) -> list[float]:
+    def vector(self, text: str) -> list[float]:
+        """Return a text's vector."""
         words = text.lower().split()
         counts = [float(sum(word in subject for word in words)) for subject in SUBJECTS]
         return [*counts, self.base, *[0.0] * (self.dimensions - 4)]

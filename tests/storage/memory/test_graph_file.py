@@ -185,6 +185,19 @@ async def test_rebuild(tmp_path: Path) -> None:
         assert await found(memory)
 
 
+async def test_saving_and_loading_let_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """USearch holds the interpreter's lock while it saves and loads: now and then it is given away."""
+    pauses: list[None] = []
+    monkeypatch.setattr("warren.storage.memory.graph.step_aside", lambda: pauses.append(None))
+    async with opened(tmp_path) as memory:
+        await memory.index(numbered(1_000))
+        await memory.catch_up()
+        assert len(pauses) >= 2
+    pauses.clear()
+    async with opened(tmp_path):
+        assert len(pauses) >= 2
+
+
 async def test_a_long_catch_up_is_saved_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies while it catches up has not done everything in vain."""
     monkeypatch.setattr("warren.storage.memory.store.SAVE_AFTER", 16)

@@ -11,23 +11,101 @@ import apsw
 import pytest
 
 from tests.storage.memory.samples import NOW, SubjectEmbedder, contents, entries, entry, numbered, opened
+from tests.support.memories import remembered
 from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
 from warren.fields import FieldValueError
-from warren.memory import MemoryConfig, MemoryEntry
+from warren.memory import CONVERSATION_END, Embedder, MemoryConfig, MemoryEntry, Tail
 from warren.storage.memory import MemoryStore
 from warren.storage.memory.file import FILE_NAME
 
 
 async def test_indexing_twice_stores_once(tmp_path: Path) -> None:
-    """An entry is told by its session and position: a second one there is not stored, whatever its text."""
+    """An entry is told by its session and position: the same text there again is not stored."""
     async with opened(tmp_path) as memory:
         assert await memory.index(numbered(3)) == 3
         assert await memory.index(numbered(4)) == 1
-        assert await memory.index([entry("something else altogether", position=2)]) == 0
         assert (await memory.stats()).entries == 4
-        assert await memory.search("something else altogether") == []
     async with opened(tmp_path) as memory:
         assert await memory.index(numbered(4)) == 0
+
+
+@pytest.mark.parametrize("embedder", [None, SubjectEmbedder(base=0)], ids=["words", "meaning"])
+async def test_another_text_takes_the_place(tmp_path: Path, embedder: Embedder | None) -> None:
+    """What is said anew at a position replaces what was there: in both scopes, in every table and in the graph."""
+    async with opened(tmp_path, embedder) as memory:
+        await memory.index(entries(["my cat sleeps", "an old engine", "flour"]))
+        assert await memory.index([entry("my cat sleeps"), entry("some bread instead", position=1)]) == 1
+        for session_id in (None, "a"):
+            assert await memory.search("engine", session_id=session_id) == []
+            assert (await memory.search("bread", session_id=session_id))[0].content == "some bread instead"
+        stats = await memory.stats()
+        assert (stats.entries, stats.sessions, stats.indexed, stats.behind) == (3, 1, 3, 0)
+    assert rows_of(tmp_path / FILE_NAME) == {"entries": 3, "words": 3, "vectors": 3 if embedder else 0}
+    assert totals_of(tmp_path / FILE_NAME) == (3, 3, 7)
+
+
+async def test_a_tail_is_all_there_is_of_it(tmp_path: Path) -> None:
+    """Entries given as a tail drop what else was there from its position on, and nothing before it or added by hand."""
+    by_hand = entry("by hand", position=CONVERSATION_END + 5)
+    async with opened(tmp_path) as memory:
+        await memory.index([*entries(["one", "two", "three", "four", "five"]), by_hand])
+        assert await memory.index(entries(["two", "other"], first=1), Tail("a", 1)) == 1
+        assert remembered(tmp_path) == {
+            ("a", 0): "one",
+            ("a", 1): "two",
+            ("a", 2): "other",
+            ("a", by_hand.position): "by hand",
+        }
+        assert await memory.index([], Tail("a", 1)) == 0
+        assert contents(await memory.search("one two three other by hand")) == ["by hand", "one"]
+        stats = await memory.stats()
+        assert (stats.entries, stats.indexed, stats.behind) == (2, 2, 0)
+
+
+async def test_settling_drops_what_no_store_has(tmp_path: Path) -> None:
+    """Of an unsettled session goes what lies beyond the messages that were stored, and it is settled then."""
+    async with opened(tmp_path) as memory:
+        await memory.index(entries(["one", "two", "three"]), Tail("a", 0))
+        await memory.index(entries(["other"], session="b"))
+        (mark,) = await memory.unsettled()
+        assert mark.session_id == "a"
+        await memory.index(entries(["one", "two", "four"]), Tail("a", 0))
+        assert await memory.settle(mark, 0) == 0
+        assert len(remembered(tmp_path)) == 4
+        (mark,) = await memory.unsettled()
+        assert await memory.settle(mark, 2) == 1
+        assert await memory.unsettled() == []
+        assert contents(await memory.search("four two")) == ["two"]
+        assert (await memory.stats()).indexed == 3
+
+
+async def test_a_memory_of_the_first_version_is_brought_up(tmp_path: Path) -> None:
+    """A file that an earlier version made keeps what it has and can do what this one can."""
+    async with opened(tmp_path) as memory:
+        await memory.index(numbered(3))
+    with sqlite3.connect(tmp_path / FILE_NAME) as db:
+        db.execute("DROP TABLE unsettled")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    async with opened(tmp_path) as memory:
+        assert await memory.index(numbered(4), Tail("a", 0)) == 1
+        assert [mark.session_id for mark in await memory.unsettled()] == ["a"]
+
+
+def rows_of(path: Path) -> dict[str, int]:
+    """Return how many rows each table of texts has."""
+    db = apsw.Connection(str(path))
+    counts = {name: db.execute(f"SELECT count(*) FROM {name}").get for name in ("entries", "words", "vectors")}  # noqa: S608
+    db.close()
+    return counts
+
+
+def totals_of(path: Path) -> tuple[int, int, int]:
+    """Return what is counted beside the texts: of a session, of all, and all of their terms."""
+    db = apsw.Connection(str(path))
+    totals: tuple[int, int, int] = db.execute("SELECT sessions.entries, totals.* FROM sessions, totals").get
+    db.close()
+    return totals
 
 
 async def test_one_position_twice_in_a_call() -> None:
@@ -104,10 +182,7 @@ async def test_nothing_of_a_forgotten_session_is_left_in_the_file(tmp_path: Path
     async with opened(tmp_path, SubjectEmbedder()) as memory:
         await memory.index(numbered(3))
         await memory.forget("a")
-    db = apsw.Connection(str(tmp_path / FILE_NAME))
-    counts = [db.execute(f"SELECT count(*) FROM {table}").get for table in ("entries", "vectors", "words")]  # noqa: S608
-    db.close()
-    assert counts == [0, 0, 0]
+    assert rows_of(tmp_path / FILE_NAME) == {"entries": 0, "words": 0, "vectors": 0}
 
 
 async def test_ids_are_never_given_out_twice(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from tests.storage.memory.samples import SubjectEmbedder, contents, entry, numbered, opened, text, word
-from warren.errors import SessionNotFoundError
+from warren.errors import SessionNotFoundError, StoreError
 from warren.memory import MemoryConfig
 from warren.storage import thread_runner
 from warren.storage.memory import MemoryStore
@@ -27,7 +27,7 @@ async def main():
     await memory.index(numbered(20))
     await memory.catch_up()
     if sys.argv[2] == "while it saves":
-        graph._append_note = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        graph._write_with_note = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     await memory.index(numbered(40))
     if sys.argv[2] == "while it catches up":
         await memory.catch_up(lambda *_: os.kill(os.getpid(), signal.SIGKILL))
@@ -125,6 +125,33 @@ async def test_a_slow_model_holds_up_nobody() -> None:
         assert contents(await memory.search("car")) == ["an engine"]
         assert await memory.forget("b") == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_closing_amid_a_rebuild(tmp_path: Path) -> None:
+    """Closing does not wait for a rebuild, which ends with an error; what it has done is kept."""
+    memory = await MemoryStore.open(MemoryConfig(tmp_path))
+    await memory.index(numbered(2_000))
+    steps: list[int] = []
+    begun = trio.Event()
+
+    def progress(done: int, _total: int) -> None:
+        steps.append(done)
+        begun.set()
+
+    async def rebuild() -> None:
+        with pytest.raises(StoreError) as raised:
+            await memory.rebuild(progress)
+        assert raised.value.cause == "closed"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rebuild)
+        await begun.wait()
+        await memory.aclose()
+    assert steps[-1] < 2_000
+    async with opened(tmp_path) as memory:
+        assert (await memory.stats()).indexed >= steps[-1]
+        await memory.catch_up()
+        assert (await memory.stats()).indexed == 2_000
 
 
 async def test_cancelled_catching_up_goes_on_later(tmp_path: Path) -> None:

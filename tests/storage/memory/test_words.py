@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.storage.memory.weights import LENGTH, PAIRS, SATURATION, STOP_WORDS, Corpus, Question
+from warren.storage.memory.weights import EARLY, LENGTH, PAIRS, SATURATION, SOON, STOP_WORDS, Corpus, Question
 from warren.storage.memory.words import PIECE, Analyzer, Terms, pieces
 
 ANALYZER = Analyzer()
@@ -89,9 +89,11 @@ def reference(asked: list[int], text: list[int], containing: Counter[int], corpu
     words = sum(saturated(text.count(term)) * rarity(term) for term in asked if term in text)
     pairs = {pair for pair in itertools.pairwise(asked) if pair[0] != pair[1]}
     beside = Counter(itertools.pairwise(text))
-    return words + PAIRS * sum(
+    side_by_side = sum(
         saturated(beside[pair]) * (rarity(pair[0]) + rarity(pair[1])) / 2 for pair in pairs if beside[pair]
     )
+    first = min((text.index(term) for term in asked if term in text), default=math.inf)
+    return (1 + EARLY / (1 + first / SOON)) * (words + PAIRS * side_by_side)
 
 
 numbers = st.lists(st.integers(1, 6), max_size=12)
@@ -106,6 +108,14 @@ def test_scores_are_those_of_the_formula(asked: list[int], texts: list[list[int]
     expected = [reference(asked, text, containing, corpus) for text in texts]
     assert question.scores([terms(text) for text in texts]).tolist() == pytest.approx(expected)
     assert question.own == pytest.approx(reference(asked, asked, containing, corpus))
+
+
+def test_what_comes_to_the_point_wins() -> None:
+    """Of two texts with the same words the one that has the query's at its beginning scores higher."""
+    corpus = Corpus(10, 20.0)
+    early, late = terms([1, *range(2, 42)]), terms([*range(2, 42), 1])
+    scores = Question.of(terms([1]), {1: 2}, corpus).scores([early, late])
+    assert scores[0] > scores[1] > 0
 
 
 def test_stop_words_help_but_do_not_find() -> None:

@@ -1,7 +1,7 @@
 """What the tests of the command line use in place of a runtime and a terminal."""
 
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,9 @@ import trio
 
 from warren.errors import AgentError, SessionNotRunningError, WarrenError
 from warren.events import Envelope, Event, RunStarted
+from warren.inputs import Input
 from warren.memory import MemoryHit
+from warren.peers import PeerInfo, PeerMessage
 from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent
 from warren.views import HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
@@ -85,6 +87,9 @@ class FakeService:
             raise self.compaction
         return self.compaction
 
+    async def approve_tool(self, session_id: str, call_id: str, *, allow: bool, reason: str | None = None) -> None:
+        self.calls.append(("approve_tool", (session_id, call_id, allow, reason)))
+
     async def interrupt(self, session_id: str) -> None:
         self.calls.append(("interrupt", session_id))
         self._interrupted.set()
@@ -139,11 +144,35 @@ class FakeService:
     async def search_memory(self, query: str, **options: Any) -> tuple[MemoryHit, ...]:
         raise NotImplementedError(query, options)
 
+    async def fork(self, session_id: str, **options: Any) -> SessionView:
+        raise NotImplementedError(session_id, options)
+
+    async def label(self, session_id: str, labels: Mapping[str, str | None]) -> SessionView:
+        raise NotImplementedError(session_id, labels)
+
+    async def inject_context(self, session_id: str, text: str, **options: Any) -> None:
+        raise NotImplementedError(session_id, text, options)
+
+    async def inputs(self, session_id: str) -> tuple[Input, ...]:
+        raise NotImplementedError(session_id)
+
+    async def withdraw(self, session_id: str, input_id: str) -> None:
+        raise NotImplementedError(session_id, input_id)
+
+    async def send_message(self, session_id: str, to: str, message: PeerMessage) -> str:
+        raise NotImplementedError(session_id, to, message)
+
+    async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
+        raise NotImplementedError(session_id)
+
     async def archive(self, session_id: str) -> None:
         raise NotImplementedError(session_id)
 
     async def delete(self, session_id: str) -> None:
         raise NotImplementedError(session_id)
+
+    async def drain(self) -> None:
+        raise NotImplementedError
 
     def health(self) -> Health:
         raise NotImplementedError

@@ -1,11 +1,13 @@
 """`python -m warren` as a process, in a folder of its own and without the settings of whoever runs the tests."""
 
+import contextlib
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,14 +15,22 @@ from typing import IO, Any, Final
 
 import attrs
 
+from tests.transport.cli.forked import FORKING
+
 Stream = int | IO[bytes]
 LIMIT: Final = 30.0
+MODULE: Final = ("-m", "warren")
 FOOTER: Final = r"session [0-9a-f-]{36} · \d+ steps? · tokens \d+ in/\d+ out( · not stored)?"
 SLOW: Final = {"chunks": ["half ", "an ", "answer"], "chunk_delay": 30}
 WITHOUT: Final = (
     "import sys; sys.modules[sys.argv.pop(1)] = None; from warren.transport.cli import main; sys.exit(main())"
 )
-SETTINGS: Final = ("WARREN_", "OPENAI_", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR", "TERM", "PYTHON", "LC_", "LANG")
+OF_PYTHON: Final = ("PYTHON", "LC_", "LANG")
+"""What the interpreter reads when it starts."""
+SETTINGS: Final = (
+    *("WARREN_", "OPENAI_", "ANTHROPIC_", *OF_PYTHON),
+    *("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "LINES"),
+)
 
 
 @attrs.frozen
@@ -57,7 +67,7 @@ class Cli:
     def start(
         self,
         *args: str | bytes,
-        python: Sequence[str] = ("-m", "warren"),
+        python: Sequence[str] = MODULE,
         env: Mapping[str, str] | None = None,
         stdin: Stream = subprocess.PIPE,
         stdout: Stream = subprocess.PIPE,
@@ -80,13 +90,25 @@ class Cli:
     def run(
         self,
         *args: str | bytes,
-        python: Sequence[str] = ("-m", "warren"),
+        python: Sequence[str] = MODULE,
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         stdout: Stream = subprocess.PIPE,
     ) -> Ended:
-        """Run a command to its end; `stdin` is what the pipe brings."""
-        return self.start(*args, python=python, env=env, stdout=stdout).end(stdin)
+        """Run a command to its end; `stdin` is what the pipe brings.
+
+        It is forked from a process that has the modules, unless Python itself is told how to run.
+        """
+        if python != MODULE or any(name.startswith(OF_PYTHON) for name in env or {}):
+            return self.start(*args, python=python, env=env, stdout=stdout).end(stdin)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            reader, writer = os.pipe()
+            streams = (reader, (out if isinstance(stdout, int) else stdout).fileno(), err.fileno())
+            forked = FORKING.start(args, self.folder, clean_environ() | dict(env or {}), streams)
+            os.close(reader)
+            _pour(writer, stdin)
+            code = forked.code(LIMIT)
+            return Ended(code, _content(out), _content(err))
 
     def script(self, *steps: dict[str, Any], name: str = "script.json") -> str:
         """Write a script for the model; return the model's name."""
@@ -127,6 +149,19 @@ class Running:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self.process.send_signal(number)
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+def _pour(pipe: int, data: bytes) -> None:
+    """Write all of it into a pipe and close it; a reader that leaves before has had enough."""
+    with contextlib.suppress(BrokenPipeError):
+        while data:
+            data = data[os.write(pipe, data) :]
+    os.close(pipe)
 
 
 def one_line(ended: Ended, code: int) -> str:

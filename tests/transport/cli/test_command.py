@@ -187,8 +187,7 @@ CALLS_A_TOOL = {"tool_calls": [{"name": "nothing"}]}
 def test_exit_codes(cli: Cli, args: list[str | bytes], step: dict[str, Any], code: int, name: str) -> None:
     """Every failure has its code from the table, as text and as JSON, and never a traceback."""
     cli.script(step)
-    both = cli.start(*args), cli.start(*args, "--output", "json")
-    text, json_ = (running.end(b"") for running in both)
+    text, json_ = cli.run(*args), cli.run(*args, "--output", "json")
     assert (text.code, json_.code, json_.error["code"]) == (code, code, name)
     assert "Error: " in text.err
     assert "Traceback" not in text.err + json_.err

@@ -102,7 +102,7 @@ def test_bad_usage() -> None:
         "code": "INVALID_PARAMS",
         "message": "Invalid value for '--model': no",
         "retryable": False,
-        "details": {"path": "model"},
+        "details": {"path": "$.model"},
     }
 
 

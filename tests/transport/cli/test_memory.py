@@ -11,6 +11,7 @@ import attrs
 import pytest
 import trio
 
+from tests.storage.memory.samples import SubjectEmbedder
 from tests.transport.cli.process import WITHOUT, Cli, one_line
 from tests.transport.cli.test_compaction import LONG, OFTEN, shown
 from tests.transport.cli.test_serve import connected, serve
@@ -255,8 +256,13 @@ def test_a_rebuild_shows_how_far_it_is(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("args", [["search", "x"], ["search", "--batch"], ["stats"], ["rebuild"]])
 def test_where_nothing_is_remembered(cli: Cli, args: list[str]) -> None:
-    """Looking makes no memory, and says where there is none."""
-    assert "there is no memory at .rkat/memory" in one_line(cli.run("memory", *args), 1)
+    """Looking makes no memory: the capability is off for this store, and below its line it says what turns it on."""
+    text, json_ = cli.run("memory", *args), cli.run("memory", *args, "--output", "json")
+    assert (text.code, json_.code, text.out, json_.out) == (1, 1, "", "")
+    line, hint = text.err.splitlines(keepends=True)
+    assert line == DISABLED
+    assert hint.startswith("there is no memory at .rkat/memory: --memory, or memory = true ")
+    assert (json_.error["code"], json_.error["message"]) == ("SESSION_MEMORY_DISABLED", DISABLED.strip())
     assert list(cli.folder.iterdir()) == []
 
 
@@ -307,6 +313,42 @@ async def test_an_embedder_over_http(cli: Cli) -> None:
     assert (stats["embedder"], stats["dimensions"], stats["indexed"]) == ("openai:mini", 3, 1)
     assert [DOORS] in [request.body["input"] for request in server.seen]
     assert found(cli, "blue doors")[0]["content"] == DOORS
+
+
+def subjects(texts: list[str]) -> dict[str, Any]:
+    """Return what a server of a model says that knows three subjects."""
+    model = SubjectEmbedder(base=0)
+    return {"data": [{"index": at, "embedding": model.vector(text)} for at, text in enumerate(texts)]}
+
+
+async def test_meaning_over_http(cli: Cli) -> None:
+    """A text is found by what it means, through a server of vectors, in every command that searches."""
+    async with serve_http(Server(answer=subjects).handle) as url:
+        run = partial(cli.run, env={"OPENAI_BASE_URL": url, "WARREN_EMBEDDER": "openai:mini"})
+        texts = lines({"content": "my cat sleeps"}, {"content": "an engine hums"}, {"content": DOORS})
+        await trio.to_thread.run_sync(partial(run, "memory", "add", stdin=texts))
+        asked = partial(run, "memory", "search", "pet", "--output", "json")
+        hits = (await trio.to_thread.run_sync(asked)).data["hits"]
+        assert [hit["content"] for hit in hits] == ["my cat sleeps"]
+        batch = partial(run, "memory", "search", "--batch", stdin=lines({"query": "vehicle"}))
+        found_by_batch = json.loads((await trio.to_thread.run_sync(batch)).out)
+        assert [hit["content"] for hit in found_by_batch] == ["an engine hums"]
+
+
+async def test_a_gateway_whose_embedder_is_away(cli: Cli) -> None:
+    """A gateway over a memory with vectors starts without their server, says so, and searches by words."""
+    async with serve_http(Server().handle) as url:
+        run = partial(cli.run, env={"OPENAI_BASE_URL": url, "WARREN_EMBEDDER": "openai:mini"})
+        await trio.to_thread.run_sync(partial(run, "memory", "add", stdin=lines({"content": DOORS})))
+    env = {"OPENAI_BASE_URL": url, "WARREN_EMBEDDER": "openai:mini"}
+    running, url = await trio.to_thread.run_sync(partial(serve, cli, "--memory", env=env))
+    async with connected(url) as client:
+        hits = (await client.call("memory/search", query="blue doors", scope="project"))["hits"]
+        assert [hit["content"] for hit in hits] == [DOORS]
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert ended.code == 0
+    assert "until it answers nothing is remembered, and searches go by words" in ended.err
 
 
 async def test_a_gateway_searches(cli: Cli) -> None:

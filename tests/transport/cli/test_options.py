@@ -13,22 +13,8 @@ from hypothesis import strategies as st
 from warren.budget import Budget
 from warren.compaction_config import CompactionConfig
 from warren.transport.cli.app import cli
-from warren.transport.cli.options import (
-    Mode,
-    Options,
-    budget_options,
-    compaction_options,
-    duration_of,
-    gather,
-    label_of,
-    label_option,
-    model_options,
-    output_options,
-    seconds_of,
-    store_options,
-    stream_option,
-    text_of,
-)
+from warren.transport.cli.options import Mode, Options, gather, label_option, turn_options
+from warren.transport.cli.values import duration_of, label_of, seconds_of, text_of
 
 
 def parse(*argv: str, **environ: str) -> Options:
@@ -37,18 +23,13 @@ def parse(*argv: str, **environ: str) -> Options:
 
     @click.command()
     @label_option
-    @model_options
-    @budget_options("this turn")
-    @compaction_options
-    @stream_option
-    @store_options
-    @output_options
+    @turn_options("this turn")
     def command(**given: Any) -> None:
         seen.append(gather(given))
 
     runner = CliRunner(env={**dict.fromkeys(_variables()), **environ})
     with runner.isolation(env=runner.env):
-        command.main(list(argv), standalone_mode=False)
+        command.main(list(argv), prog_name="warren", standalone_mode=False)
     return seen[0]
 
 

@@ -25,8 +25,9 @@ from warren.events import (
     TurnStarted,
 )
 from warren.transport.cli.options import Mode, Options
-from warren.transport.cli.screen import Answer, Screen, footer, remark_of, trace
+from warren.transport.cli.screen import Answer, Screen, footer, trace
 from warren.transport.cli.streams import Streams
+from warren.transport.remarks import remark_of
 from warren.usage import Usage
 from warren.views import TurnResult
 

@@ -1,19 +1,22 @@
 """`warren serve` as a process, with clients over real sockets."""
 
+import contextlib
 import json
 import signal
 import socket
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
+import httpx
 import pytest
 import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, wrap_client_stream
 
 from tests.transport.cli.process import SLOW, WITHOUT, Cli, Running, one_line
+from tests.transport.rest.clients import Events, client, create, events, problem, seqs
 
 LISTENING = "listening on http://127.0.0.1:"
 
@@ -55,9 +58,9 @@ class Client:
             await self.receive()
 
 
-def serve(cli: Cli, *args: str) -> tuple[Running, str]:
+def serve(cli: Cli, *args: str, env: Mapping[str, str] | None = None) -> tuple[Running, str]:
     """Start a server on a port of its choice; return it and where it listens."""
-    running = cli.start("serve", "--port", "0", *args)
+    running = cli.start("serve", "--port", "0", "--drain", "100ms", *args, env=env)
     first = running.read_until("\n")
     assert first.startswith(LISTENING)
     return running, first.removeprefix("listening on ").strip().replace("http", "ws") + "/ws"
@@ -104,6 +107,26 @@ async def test_a_running_turn_is_interrupted_and_stored(cli: Cli) -> None:
     assert "\nassistant (cancelled):\nhalf \n" in last_said(cli)
 
 
+async def test_a_running_turn_may_finish(cli: Cli) -> None:
+    """After SIGTERM a turn has its time: its caller gets the answer, new ones are refused, the server ends with 0."""
+    script = cli.script({"chunks": ["a ", "whole ", "answer"], "chunk_delay": 0.3})
+    running, url = serve(cli, "-m", script, "--drain", "20s")
+    async with connected(url) as client, connected(url) as other:
+        session = (await client.call("session/create", prompt=None))["session_id"]
+        turn = await client.send("turn/start", session_id=session, prompt="go")
+        await client.event("text_delta")
+        running.signal(signal.SIGTERM)
+        while (await other.call("health"))["status"] != "degraded":
+            pass
+        refused = await other.refused("session/create", prompt="me too")
+        assert refused["data"]["details"]["cause"] == "shutting_down"
+        while (message := await client.receive()).get("id") != turn:
+            pass
+        assert message["result"]["text"] == "a whole answer"
+        assert (await trio.to_thread.run_sync(running.end)).code == 0
+    assert "\nassistant:\na whole answer\n" in last_said(cli)
+
+
 async def test_a_killed_server_loses_the_turn_in_flight_alone(cli: Cli) -> None:
     """After SIGKILL in mid-turn, the command line goes on with the session from its last finished turn."""
     running, url = serve(cli, "-m", cli.script({"text": "done"}, SLOW))
@@ -133,6 +156,59 @@ async def test_a_second_signal_ends_it_at_once(cli: Cli) -> None:
         running.signal(signal.SIGTERM)
         assert running.process.wait(2) == -signal.SIGTERM
         lock.close()
+
+
+def port_of(url: str) -> int:
+    """Return the port of a WebSocket's address."""
+    port = httpx.URL(url).port
+    assert port is not None
+    return port
+
+
+async def ask(http: httpx.AsyncClient, session: str, answers: list[httpx.Response]) -> None:
+    """Run a turn; note what came of it, where anything came."""
+    with contextlib.suppress(httpx.TransportError):
+        answers.append(await http.post(f"/sessions/{session}/messages", json={"prompt": "two"}))
+
+
+async def test_a_killed_server_goes_on_with_its_sessions(cli: Cli) -> None:
+    """After SIGKILL in mid-turn, another server goes on with the session over HTTP, from its last finished turn."""
+    running, url = serve(cli, "-m", cli.script({"text": "done"}, SLOW))
+    async with client(port_of(url)) as http, trio.open_nursery() as nursery:
+        session = await create(http, prompt="one")
+        async with events(port_of(url), session) as followed:
+            nursery.start_soon(ask, http, session, [])
+            await followed.until("text_delta")
+            running.process.kill()
+            running.end()
+    _, url = serve(cli)
+    async with client(port_of(url)) as http:
+        assert (await http.get(f"/sessions/{session}")).json()["state"]["last_assistant_text"] == "done"
+        again = {"prompt": "three", "model": "echo"}
+        assert (await http.post(f"/sessions/{session}/messages", json=again)).json()["session_id"] == session
+        async with events(port_of(url), session, "?after_seq=0") as followed:
+            told = await followed.until("run_completed") + await followed.until("run_completed")
+        assert told[-1].data["event"]["result"] == "three"
+        assert seqs(told) == sorted(set(seqs(told)))
+
+
+async def test_a_signal_ends_streams_and_answers_callers(cli: Cli) -> None:
+    """SIGTERM ends a stream whole, tells who waits for a turn, stores the turn, and the server ends with 0."""
+    running, url = serve(cli, "-m", cli.script(SLOW))
+    answers: list[httpx.Response] = []
+    async with client(port_of(url)) as http, trio.open_nursery() as nursery:
+        session = await create(http)
+        async with await trio.open_tcp_stream("127.0.0.1", port_of(url)) as stream:
+            followed = await Events(stream).open(f"/sessions/{session}/events")
+            nursery.start_soon(ask, http, session, answers)
+            await followed.until("text_delta")
+            running.signal(signal.SIGTERM)
+            await followed.rest()
+        ended = await trio.to_thread.run_sync(running.end)
+        assert (ended.code, ended.out, ended.err) == (0, "", "")
+    assert problem(answers[0])[:2] == (500, "AGENT_ERROR")
+    assert answers[0].json()["details"]["cause"] == "shutting_down"
+    assert "\nassistant (cancelled):\nhalf \n" in last_said(cli)
 
 
 async def test_the_defaults_of_its_sessions(cli: Cli) -> None:
@@ -196,7 +272,8 @@ def test_a_port_in_use(cli: Cli) -> None:
     assert line == f"Error: cannot listen on http://127.0.0.1:{port}: Address already in use\n"
 
 
-def test_without_the_extra_of_the_gateway(cli: Cli) -> None:
+@pytest.mark.parametrize("missing", ["trio_websocket", "hypercorn", "starlette"])
+def test_without_the_extra_of_the_gateway(cli: Cli, missing: str) -> None:
     """The command says how to install what it needs."""
-    line = one_line(cli.run("serve", python=("-c", WITHOUT, "trio_websocket")), 1)
+    line = one_line(cli.run("serve", python=("-c", WITHOUT, missing)), 1)
     assert "pip install 'warren[gateway]'" in line

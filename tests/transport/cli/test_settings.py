@@ -3,16 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 import pytest
 
+from tests.transport.cli.process import Cli
 from tests.transport.cli.test_options import parse
 from warren.budget import Budget
 from warren.compaction_config import CompactionConfig
+from warren.config import Limits, RetryPolicy
 from warren.errors import CompactionDisabledError, InvalidParamsError
+from warren.transport.cli.config_tables import TURN, LimitsTable, RetryTable, flattened
 from warren.transport.cli.options import COMPACTION_FIELDS
+from warren.transport.cli.runtime import config_of
 
-README = Path(__file__).resolve().parents[3] / "README.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "cli.md"
 EVERYTHING = """
 store = "elsewhere"
 model = "gpt-x"
@@ -31,6 +36,33 @@ recent_turn_budget = 0
 max_summary_tokens = 6
 min_turns_between_compactions = 0
 window = 7
+"""
+RUNTIME = """
+[limits]
+max_sessions = 1
+mailbox = 2
+tool_timeout = "3s"
+tool_threads = 4
+subscription = 5
+event_log = 6
+max_live = 7
+idle_after = "0"
+interrupt_grace = "1m30s"
+drain = "250ms"
+
+[limits.turn]
+max_total_tokens = 8
+max_duration = "9"
+max_tool_calls = 10
+max_steps = 11
+
+[retry]
+max_attempts = 12
+initial_delay = "13"
+factor = 1.5
+jitter = 0
+max_delay = "14s"
+max_retry_after = "15m"
 """
 OFF = "[compaction]\nenabled = false\nwindow = 7\n"
 
@@ -181,6 +213,19 @@ def test_a_file_is_named(folder: Path) -> None:
         ("[compaction]\nwindow = 1.5", "$.config.compaction.window", "must be an integer"),
         ("[compaction]\nmax_summary_tokens = 0", "$.config.compaction.max_summary_tokens", "must be above 0"),
         ("[compaction]\nenabled = 0", "$.config.compaction.enabled", "must be true or false"),
+        ("limits = 1", "$.config.limits", "must be an object"),
+        ("[limits]\nmax_sessions = 0", "$.config.limits.max_sessions", "must be above 0"),
+        ("[limits]\nmax_sessions = '5'", "$.config.limits.max_sessions", "must be an integer"),
+        ("[limits]\nmax_sesions = 5", "$.config.limits.max_sesions", "is not a known field"),
+        ("[limits]\nmailbox = 9223372036854775808", "$.config.limits.mailbox", "must be at most"),
+        ("[limits]\ntool_timeout = '0'", "$.config.limits.tool_timeout", "must be a duration above 0"),
+        ("[limits]\nidle_after = 60", "$.config.limits.idle_after", "must be a string"),
+        ("[limits]\ndrain = 'soon'", "$.config.limits.drain", "must be a duration"),
+        ("[limits.turn]\nmax_steps = 0", "$.config.limits.turn.max_steps", "must be above 0"),
+        ("[retry]\nfactor = nan", "$.config.retry.factor", "must be above 0"),
+        ("[retry]\njitter = -0.1", "$.config.retry.jitter", "must be 0 or above"),
+        ("[retry]\njitter = inf", "$.config.retry.jitter", "must be at most"),
+        ("[retry]\nmax_attempts = true", "$.config.retry.max_attempts", "must be an integer"),
         ("[compaction", "$.config", "Expected"),
         (f"x = {'[' * 5000}", "$.config", ""),
     ],
@@ -196,12 +241,52 @@ def test_a_bad_file_is_refused_by_its_field(folder: Path, text: str, path: str, 
     assert "config.toml" in caught.value.message
 
 
-def test_the_file_of_the_readme(folder: Path) -> None:
-    """The example in the README is a good file, and its table names every setting of compaction."""
-    readme = README.read_text(encoding="utf-8")
-    by_default(folder, readme.partition("```toml\n")[2].partition("```")[0])
+def test_a_file_sets_the_bounds_of_the_runtime(folder: Path) -> None:
+    """Every setting of the tables reaches the runtime, times in seconds; what is not set is as without a file."""
+    by_default(folder, RUNTIME)
+    config = config_of(parse(), None)
+    turn = Budget(max_tokens=8, max_seconds=9, max_tool_calls=10, max_steps=11)
+    assert config.limits == Limits(
+        1, 2, turn=turn, tool_timeout=3.0, tool_threads=4, subscription=5, event_log=6, max_live=7, idle_after=0,
+        interrupt_grace=90.0, drain=0.25,
+    )  # fmt: skip
+    assert config.retry == RetryPolicy(12, 13.0, 1.5, 0, 14.0, 900.0)
+    (folder / "some.toml").write_text("[limits.turn]\nmax_duration = '9'\n[retry]\nmax_attempts = 1\n")
+    config = config_of(parse("--config", "some.toml"), None)
+    assert config.limits == Limits(turn=Budget(max_seconds=9, max_steps=Limits().turn.max_steps))
+    assert config.retry == RetryPolicy(max_attempts=1)
+
+
+def test_the_tables_have_every_setting_of_the_runtime() -> None:
+    """None can be set in a program that cannot be set in a file."""
+    for table, cls in ((LimitsTable, Limits), (RetryTable, RetryPolicy)):
+        assert {field.name for field in attrs.fields(table)} >= {field.name for field in attrs.fields(cls)}
+    assert set(TURN.values()) == {field.name for field in attrs.fields(Budget)}
+
+
+def test_the_bounds_of_a_file_hold(cli: Cli) -> None:
+    """A turn ends at the file's number of steps, and a call that fails is not tried again where the file says so."""
+    model = cli.script({"tool_calls": [{"name": "nothing"}]})
+    by_default(cli.folder, "[limits.turn]\nmax_steps = 2\n")
+    ended = cli.run("run", "x", "-v", "-m", model)
+    assert (ended.code, ended.err.count(" turn_started ")) == (2, 2)
+    assert ended.err.endswith("[BUDGET_EXHAUSTED]\n")
+    down = cli.script({"error": {"message": "down", "retryable": True}}, name="down.json")
+    (cli.folder / "retry.toml").write_text("[retry]\nmax_attempts = 3\ninitial_delay = '1ms'\n")
+    ended = cli.run("run", "x", "-v", "-m", down, "--config", "retry.toml")
+    assert (ended.code, ended.err.count(" retrying ")) == (1, 2)
+    (cli.folder / "retry.toml").write_text("[retry]\nmax_attempts = 1\n")
+    ended = cli.run("run", "x", "-v", "-m", down, "--config", "retry.toml")
+    assert (ended.code, ended.err.count(" retrying ")) == (1, 0)
+
+
+def test_the_file_of_the_page(folder: Path) -> None:
+    """The example in the documentation is a good file, and its table names every setting of compaction."""
+    page = PAGE.read_text(encoding="utf-8")
+    by_default(folder, page.partition("```toml\n")[2].partition("```")[0])
     assert parse().compaction == CompactionConfig(60_000)
-    assert all(f"| `{name}` |" in readme for name in COMPACTION_FIELDS)
+    assert all(f"| `{name}` |" in page for name in COMPACTION_FIELDS)
+    assert all(f"`{name}`" in page for name in flattened(Limits(), RetryPolicy()))
 
 
 def not_there(_folder: Path) -> None:

@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.transport.cli.fakes import ID, FakeService, FakeTerminal
 from warren.budget import Budget
+from warren.categories import Gates, Switches
 from warren.errors import AgentError, ProviderError
 from warren.events import TextDelta
 from warren.transport.cli.options import Options
@@ -119,10 +120,20 @@ async def test_a_reader_that_stands_still_does_not_stop_the_turn() -> None:
 
 async def test_the_options_reach_the_service() -> None:
     """A new session gets all options; a further turn those that can differ from turn to turn."""
-    options = Options(model="m", provider="p", system="s", max_tokens=5, max_steps=2, label=(("a", "b"),))
+    options = Options(
+        model="m",
+        provider="p",
+        system="s",
+        max_tokens=5,
+        max_steps=2,
+        label=(("a", "b"),),
+        overrides=Switches(memory="disable"),
+        gates=Gates(mcp="ask"),
+    )
     service = FakeService()
     screen, _, _ = a_screen()
-    shared = {"model": "m", "provider": "p", "max_tokens": 5, "budget": Budget(max_steps=2)}
+    shared = {"model": "m", "provider": "p", "max_tokens": 5, "budget": Budget(max_steps=2), "output_schema": None}
+    shared |= {"overrides": options.overrides, "approvals": options.gates}
     await take_turn(service, first_turn(service, options, "hi"), screen)
     await take_turn(service, next_turn(service, options, ID, "ho"), screen)
     assert service.called("create_session") == ["hi"]

@@ -132,6 +132,30 @@ async def test_a_server_that_is_not_there() -> None:
     assert (caught.value.cause, caught.value.retryable) == ("connection", True)
 
 
+async def test_a_server_that_is_away_at_first() -> None:
+    """Where the length of the vectors is known the embedder is there all the same, and works once the server does."""
+    server = Server(faults=[BUSY] * QUICK.max_attempts)
+    async with (
+        serve(server.handle) as url,
+        open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK, known=lambda: 3) as embedder,
+    ):
+        assert embedder.dimensions == 3
+        server.faults = [BUSY] * QUICK.max_attempts
+        with pytest.raises(ProviderError):
+            await embedder.embed(["a"])
+        assert await embedder.embed(["a"]) == [vector("a")]
+
+
+async def test_a_server_that_refuses_the_key_at_first() -> None:
+    """What no waiting helps is told at once, whatever is known."""
+    server = Server(faults=[status(401, {"error": {"message": "who are you?"}})])
+    async with serve(server.handle) as url:
+        with pytest.raises(ProviderError) as caught:
+            async with open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK, known=lambda: 3):
+                pass
+    assert caught.value.cause == "unauthorized"
+
+
 @pytest.mark.parametrize(
     ("environ", "problem"),
     [({}, "OPENAI_API_KEY is not set"), ({"OPENAI_BASE_URL": "nowhere"}, "OPENAI_BASE_URL is not")],

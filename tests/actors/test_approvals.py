@@ -1,0 +1,212 @@
+"""Tool calls that wait for somebody's word, and kinds of tools that are switched on and off."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from tests.support.checks import assert_valid_transcript, names
+from tests.support.models import FunctionModel, reply, says
+from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from warren.categories import Gates, Switches
+from warren.config import Config, Limits
+from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError, SessionNotRunningError
+from warren.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
+from warren.messages import ToolResultsMessage, ToolUseBlock
+from warren.model import ModelReply, ModelRequest
+from warren.service import SessionService
+from warren.tools import Tool, tool
+
+pytestmark = pytest.mark.virtual_time
+ASK = Config(approvals=Gates(shell="ask"), switches=Switches(shell="enable"))
+USED: list[str] = []
+
+
+@tool(category="shell")
+async def shell(command: str) -> str:
+    """Run a command."""
+    USED.append(command)
+    return f"ran {command}"
+
+
+@tool
+async def plain() -> str:
+    """Do nothing."""
+    return "nothing done"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_used() -> None:
+    USED.clear()
+
+
+def calls(*commands: str) -> ModelReply:
+    """Return an answer that asks for commands, `call-1` first, and for the plain tool."""
+    asked = [ToolUseBlock(f"call-{index + 1}", "shell", {"command": each}) for index, each in enumerate(commands)]
+    return reply("", *asked, ToolUseBlock("other", "plain", {}))
+
+
+@attrs.define
+class Asked(Recorder):
+    """A callback that lets a test wait for the first request for approval."""
+
+    seen: trio.Event = attrs.field(factory=trio.Event)
+
+    def __call__(self, envelope: Envelope) -> None:
+        super().__call__(envelope)
+        if isinstance(envelope.event, ToolApprovalRequested):
+            self.seen.set()
+
+
+async def results(service: SessionService, session_id: str) -> dict[str, tuple[str, bool]]:
+    """Return what the model was told of each call, and whether as an error."""
+    messages = await transcript(service, session_id)
+    assert_valid_transcript(messages)
+    found = [result for message in messages if isinstance(message, ToolResultsMessage) for result in message.results]
+    return {result.tool_use_id: (result.content, result.is_error) for result in found}
+
+
+async def test_a_call_waits_for_its_approval_while_others_run() -> None:
+    """The call of a kind that asks runs once somebody allows it; nothing else waits for that."""
+    recorder = Asked()
+    async with (
+        open_runtime(says(calls("ls"), reply("done")), tools=(shell, plain), config=ASK) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        nursery.start_soon(lambda: service.start_turn(session_id, "go", on_event=recorder))
+        await recorder.seen.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert USED == []
+        assert "tool_result_received" in names(recorder.envelopes)  # of the other one
+        await service.approve_tool(session_id, "call-1", allow=True, reason="fine")
+    assert USED == ["ls"]
+    (asked,) = recorder.only(ToolApprovalRequested)
+    assert (asked.name, dict(asked.args), asked.category, asked.timeout_ms) == (
+        "shell",
+        {"command": "ls"},
+        "shell",
+        300_000,
+    )
+    assert recorder.only(ToolApprovalResolved) == [ToolApprovalResolved("call-1", "shell", "allow", "fine")]
+
+
+async def test_a_refusal_is_told_to_the_model() -> None:
+    """A call that somebody refuses is not run, and the model hears why; the turn goes on."""
+    recorder = Asked()
+    async with (
+        open_runtime(says(calls("rm -r /"), reply("as you like")), tools=(shell, plain), config=ASK) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        nursery.start_soon(lambda: service.start_turn(session_id, "go", on_event=recorder))
+        await recorder.seen.wait()
+        await service.approve_tool(session_id, "call-1", allow=False, reason="too bold")
+        with pytest.raises(InvalidParamsError) as again:
+            await service.approve_tool(session_id, "call-1", allow=True)
+        assert again.value.path == "$.call_id"
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await results(service, session_id))["call-1"] == ("not run: it was refused: too bold", True)
+    assert USED == []
+
+
+async def test_nobody_answers() -> None:
+    """A call that nobody speaks of is refused after the time that the runtime gives it."""
+    config = attrs.evolve(ASK, limits=Limits(approval_timeout=20))
+    recorder, began = Recorder(), trio.current_time()
+    async with open_runtime(says(calls("ls"), reply("ok")), tools=(shell, plain), config=config) as service:
+        done = await service.create_session("go", on_event=recorder)
+        assert trio.current_time() - began == pytest.approx(20, abs=1)
+        assert (await results(service, done.session_id))["call-1"] == ("not run: nobody approved it in time", True)
+    assert [event.decision for event in recorder.only(ToolApprovalResolved)] == ["timeout"]
+
+
+async def test_an_interrupt_ends_the_waiting(tmp_path: Path) -> None:
+    """While a call waits the turn can be interrupted: the call has an error result, and the next turn runs."""
+    recorder = Asked()
+    async with open_runtime(
+        says(calls("ls"), reply("next")), tools=(shell, plain), config=ASK, store=tmp_path
+    ) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def turn() -> None:
+                with pytest.raises(AgentError) as caught:
+                    await service.start_turn(session_id, "go", on_event=recorder)
+                assert caught.value.cause == "cancelled"
+
+            await recorder.seen.wait()
+            await service.interrupt(session_id)
+        with pytest.raises(SessionNotRunningError):
+            await service.approve_tool(session_id, "call-1", allow=True)
+        assert (await results(service, session_id))["call-1"][1]
+        assert (await service.start_turn(session_id, "again")).text == "next"
+    assert USED == []
+
+
+@pytest.mark.parametrize("path", ["config", "session", "turn"])
+async def test_denied_kinds(path: str) -> None:
+    """A kind that is denied anywhere above or in the turn is never run, whatever else is said."""
+    deny = Gates(shell="deny")
+    config = attrs.evolve(ASK, approvals=deny) if path == "config" else ASK
+    async with open_runtime(says(calls("ls"), reply("ok")), tools=(shell, plain), config=config) as service:
+        session_id = await new_session(service, approvals=deny if path == "session" else Gates(shell="auto"))
+        await service.start_turn(session_id, "go", approvals=deny if path == "turn" else None)
+        assert (await results(service, session_id))["call-1"] == (
+            "not run: shell tools are denied here; go on without them",
+            True,
+        )
+    assert USED == []
+
+
+def offering() -> tuple[FunctionModel, list[list[str]]]:
+    """Return a model, and the names of the tools that each of its calls was offered."""
+    offered: list[list[str]] = []
+
+    async def answer(request: ModelRequest, _emit: object) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        offered.append([spec.name for spec in request.tools])
+        return reply("ok")
+
+    return FunctionModel(answer), offered
+
+
+@pytest.mark.parametrize(
+    ("runtime", "session", "turn", "expected"),
+    [
+        ("inherit", "inherit", "inherit", ["plain"]),
+        ("enable", "inherit", "inherit", ["shell", "plain"]),
+        ("enable", "disable", "inherit", ["plain"]),
+        ("enable", "disable", "enable", ["shell", "plain"]),
+        ("disable", "enable", "inherit", ["shell", "plain"]),
+        ("disable", "enable", "disable", ["plain"]),
+    ],
+)
+async def test_switches(tmp_path: Path, runtime: str, session: str, turn: str, expected: list[str]) -> None:
+    """The turn's switch counts before the session's, and that before the runtime's; also after a restart."""
+    model, offered = offering()
+    config = Config(switches=Switches(shell=runtime))  # type: ignore[arg-type]
+    tools: tuple[Tool, ...] = (shell, plain)
+    async with open_runtime(model, tools=tools, config=config, store=tmp_path) as service:
+        session_id = await new_session(service, overrides=Switches(shell=session))  # type: ignore[arg-type]
+        await service.start_turn(session_id, "go", overrides=Switches(shell=turn))  # type: ignore[arg-type]
+    async with open_runtime(model, tools=tools, config=config, store=tmp_path) as service:
+        shown = (await service.read(session_id)).state.overrides
+        assert shown == Switches(shell=session)  # type: ignore[arg-type]
+        await service.start_turn(session_id, "go", overrides=Switches(shell=turn))  # type: ignore[arg-type]
+    assert offered == [expected, expected]
+
+
+async def test_what_is_not_there_cannot_be_enabled() -> None:
+    """Enabling tools that the runtime does not have names the field; the capabilities tell which it has."""
+    async with open_runtime(says(), tools=(shell,)) as service:
+        with pytest.raises(InvalidParamsError) as caught:
+            await service.create_session("hi", overrides=Switches(builtins="enable"))
+        assert caught.value.path == "$.overrides.builtins"
+        tools = service.capabilities().tools
+        assert (tools["shell"], tools["callback"], tools["builtins"]) == ("off", "on", "unavailable")
+        with pytest.raises(SessionNotFoundError):
+            await service.approve_tool("nobody", "call-1", allow=True)

@@ -1,0 +1,277 @@
+"""What is said to a session while it runs a turn: it waits, enters the turn, or begins one; none of it is lost."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from tests.support.checks import assert_valid_transcript
+from tests.support.models import Emit, reply
+from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
+from warren.budget import Budget
+from warren.config import Config, Limits
+from warren.errors import AgentError, BudgetExhaustedError, CapacityExceededError, InvalidParamsError, SessionBusyError
+from warren.events import InputTaken, RunStarted
+from warren.messages import ContextMessage, Message, ToolUseBlock, UserMessage
+from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.service import SessionService
+from warren.tools import tool
+from warren.views import TurnResult
+
+pytestmark = pytest.mark.virtual_time
+CALL = ToolUseBlock("call-1", "rest", {})
+
+
+@tool
+async def rest() -> str:
+    """Take ten seconds."""
+    await trio.sleep(10)
+    return "rested"
+
+
+@attrs.define
+class Slow:
+    """A model whose every call takes ten seconds and answers with what it read last; `call` begins with a tool call.
+
+    Attributes:
+        read: the messages of each call.
+    """
+
+    read: list[list[Message]] = attrs.field(factory=list)
+
+    async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
+        messages = list(request.messages)
+        self.read.append(messages)
+        await trio.sleep(10)
+        last = messages[-1]
+        if isinstance(last, UserMessage) and last.content.startswith("call"):
+            return reply("", CALL)
+        said = last.content if isinstance(last, UserMessage | ContextMessage) else "rested"
+        emit(TextPiece(f"re: {said}"))
+        return reply(f"re: {said}")
+
+
+async def said(service: SessionService, session_id: str) -> list[str]:
+    """Return what users and others have said, in order, of a transcript that providers take."""
+    messages = await transcript(service, session_id)
+    assert_valid_transcript(messages)
+    return [message.content for message in messages if isinstance(message, UserMessage | ContextMessage)]
+
+
+async def prompts(service: SessionService, session_id: str) -> list[str]:
+    """Return the prompts of the turns that began, in order."""
+    events = [envelope.event for envelope in await replay(service, session_id)]
+    return [event.prompt for event in events if isinstance(event, RunStarted)]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_queued_prompts_run_in_order(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """Queued prompts wait for the running turn and for one another; each sender gets the result of its own turn."""
+    results: dict[str, TurnResult] = {}
+    async with open_runtime(Slow(), store=tmp_path if stored else None) as service:
+        session_id = await new_session(service)
+
+        async def queue(prompt: str) -> None:
+            results[prompt] = await service.start_turn(session_id, prompt, mode="queue")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.start_turn, session_id, "first")
+            await trio.sleep(1)
+            for prompt in ("second", "third"):
+                nursery.start_soon(queue, prompt)
+                await trio.sleep(1)
+            assert [each.text for each in await service.inputs(session_id)] == ["second", "third"]
+            with pytest.raises(SessionBusyError):
+                await service.start_turn(session_id, "now")
+        assert await service.inputs(session_id) == ()
+        assert await said(service, session_id) == ["first", "second", "third"]
+        assert await prompts(service, session_id) == ["first", "second", "third"]
+    assert {prompt: result.text for prompt, result in results.items()} == {
+        "second": "re: second",
+        "third": "re: third",
+    }
+
+
+@pytest.mark.parametrize("prompt", ["call me", "hello"])
+async def test_a_steer_enters_the_running_turn(tmp_path: Path, prompt: str) -> None:
+    """It is read at the next step, also where that would have been the last one; both senders get the same result."""
+    model, recorder = Slow(), Recorder()
+    async with open_runtime(model, store=tmp_path, tools=(rest,)) as service:
+        session_id = await new_session(service)
+        results: list[TurnResult] = []
+
+        async def start(text: str, mode: str, on_event: Recorder | None = None) -> None:
+            results.append(await service.start_turn(session_id, text, mode=mode, on_event=on_event))  # type: ignore[arg-type]
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start, prompt, "busy")
+            await trio.sleep(5)
+            nursery.start_soon(start, "faster", "steer", recorder)
+        assert results[0] == results[1]
+        assert results[0].text == "re: faster"
+        assert await said(service, session_id) == [prompt, "faster"]
+        assert await prompts(service, session_id) == [prompt]
+    assert len(model.read) == 2
+    (taken,) = recorder.only(InputTaken)
+    assert (taken.kind, taken.content) == ("steer", "faster")
+
+
+async def test_a_steer_of_an_idle_session_begins_a_turn() -> None:
+    """Where no turn runs a steer is a prompt."""
+    async with open_runtime(Slow()) as service:
+        session_id = await new_session(service)
+        assert (await service.start_turn(session_id, "go", mode="steer")).text == "re: go"
+
+
+async def test_context_is_read_and_is_no_turn(tmp_path: Path) -> None:
+    """What the host puts in waits for the next turn, comes before its prompt, and begins none."""
+    model = Slow()
+    async with open_runtime(model, store=tmp_path) as service:
+        session_id = await new_session(service)
+        await service.inject_context(session_id, "it rains", source="weather", idempotency_key="w1")
+        await service.inject_context(session_id, "it rains", source="weather", idempotency_key="w1")
+        await trio.sleep(60)
+        assert model.read == []
+        await service.start_turn(session_id, "go out?")
+        assert model.read[0] == [ContextMessage("it rains", "weather"), UserMessage("go out?")]
+        assert (await service.read(session_id)).state.message_count == 3
+
+
+async def test_a_sender_that_goes_away_loses_nothing(tmp_path: Path) -> None:
+    """The prompt of a caller that gave up runs all the same, and its key brings the result later, once."""
+    model = Slow()
+    async with open_runtime(model, store=tmp_path) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.start_turn, session_id, "first")
+            await trio.sleep(1)
+            with trio.move_on_after(2):
+                await service.start_turn(session_id, "second", mode="queue", idempotency_key="k")
+        again = await service.start_turn(session_id, "second", mode="queue", idempotency_key="k")
+        assert again.text == "re: second"
+        assert await said(service, session_id) == ["first", "second"]
+    async with open_runtime(model, store=tmp_path) as service:
+        after_restart = await service.start_turn(session_id, "second", mode="queue", idempotency_key="k")
+        assert after_restart == again
+        assert await said(service, session_id) == ["first", "second"]
+
+
+async def test_what_waits_runs_after_a_restart(tmp_path: Path) -> None:
+    """What no turn had taken when the runtime ended begins by itself in the next one."""
+    async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+
+        async def give_up(prompt: str) -> None:
+            with pytest.raises(AgentError):
+                await service.start_turn(session_id, prompt, mode="queue")
+
+        nursery.start_soon(give_up, "first")
+        await trio.sleep(1)
+        nursery.start_soon(give_up, "second")
+        await trio.sleep(1)
+        await service._supervisor.stop()  # noqa: SLF001 - what leaving the runtime does, while the senders wait
+    async with open_runtime(Slow(), store=tmp_path) as service:
+        await trio.sleep(60)
+        assert await said(service, session_id) == ["first", "second"]
+        assert await service.inputs(session_id) == ()
+
+
+async def test_withdrawing() -> None:
+    """What waits may be taken back: its sender is told, and no turn comes of it; what was taken may not."""
+    async with open_runtime(Slow()) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        nursery.start_soon(service.start_turn, session_id, "first")
+        await trio.sleep(1)
+
+        @nursery.start_soon
+        async def queue() -> None:
+            with pytest.raises(AgentError) as caught:
+                await service.start_turn(session_id, "second", mode="queue")
+            assert caught.value.cause == "cancelled"
+
+        await trio.sleep(1)
+        (waiting,) = await service.inputs(session_id)
+        await service.withdraw(session_id, waiting.input_id)
+        with pytest.raises(InvalidParamsError) as gone:
+            await service.withdraw(session_id, waiting.input_id)
+        assert gone.value.path == "$.input_id"
+        await trio.sleep(60)
+        assert await said(service, session_id) == ["first"]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_an_inbox_is_bounded(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """Past the limit a sender is refused at once, and what is there is not touched."""
+    config = Config(limits=Limits(inbox=2))
+    async with open_runtime(Slow(), store=tmp_path if stored else None, config=config) as service:
+        session_id = await new_session(service)
+        for text in ("one", "two"):
+            await service.inject_context(session_id, text)
+        with pytest.raises(CapacityExceededError) as caught:
+            await service.inject_context(session_id, "three")
+        assert caught.value.cause == "inbox_full"
+        assert [each.text for each in await service.inputs(session_id)] == ["one", "two"]
+
+
+async def test_an_interrupt_ends_one_turn_only(tmp_path: Path) -> None:
+    """Interrupting the running turn does not touch what is queued behind it."""
+    async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+
+        @nursery.start_soon
+        async def first() -> None:
+            with pytest.raises(AgentError):
+                await service.start_turn(session_id, "first")
+
+        await trio.sleep(1)
+        nursery.start_soon(lambda: service.start_turn(session_id, "second", mode="queue"))
+        await trio.sleep(1)
+        await service.interrupt(session_id)
+        await trio.sleep(60)
+        assert await prompts(service, session_id) == ["first", "second"]
+
+
+async def test_there_is_no_room_for_a_queued_turn(tmp_path: Path) -> None:
+    """Where as many turns run as may, what is queued waits until one has ended."""
+    config = Config(limits=Limits(max_sessions=1))
+    async with open_runtime(Slow(), store=tmp_path, config=config) as service, trio.open_nursery() as nursery:
+        one, other = await new_session(service), await new_session(service)
+        nursery.start_soon(service.start_turn, one, "first")
+        await trio.sleep(1)
+        assert (await service.start_turn(other, "second", mode="queue")).text == "re: second"
+
+
+async def test_a_bad_model_does_not_stay_in_the_inbox(tmp_path: Path) -> None:
+    """A queued turn that cannot begin fails its sender and goes; the next one runs."""
+    async with open_runtime(Slow(), store=tmp_path) as service:
+        session_id = await new_session(service)
+        with pytest.raises(InvalidParamsError):
+            await service.start_turn(session_id, "hi", mode="queue", provider="nobody")
+        assert await service.inputs(session_id) == ()
+        assert (await service.start_turn(session_id, "hi", mode="queue")).text == "re: hi"
+
+
+async def test_keys_are_for_what_waits() -> None:
+    """A key where nothing waits, or a mode that is none, names the field."""
+    async with open_runtime(Slow()) as service:
+        session_id = await new_session(service)
+        for bad, path in (
+            ({"idempotency_key": "k"}, "$.idempotency_key"),
+            ({"mode": "later"}, "$.mode"),
+            ({"mode": "queue", "idempotency_key": "k" * 201}, "$.idempotency_key"),
+            ({"mode": "queue", "idempotency_key": " "}, "$.idempotency_key"),
+        ):
+            with pytest.raises(InvalidParamsError) as caught:
+                await service.start_turn(session_id, "hi", **bad)  # type: ignore[arg-type]
+            assert caught.value.path == path
+
+
+async def test_budgets_hold_for_queued_turns(tmp_path: Path) -> None:
+    """A queued prompt's own budget ends its turn, and the queue goes on."""
+    async with open_runtime(Slow(), store=tmp_path, tools=(rest,)) as service:
+        session_id = await new_session(service)
+        with pytest.raises(BudgetExhaustedError):
+            await service.start_turn(session_id, "call", mode="queue", budget=Budget(max_steps=1))
+        assert (await service.start_turn(session_id, "hi", mode="queue")).text == "re: hi"

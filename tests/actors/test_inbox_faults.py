@@ -1,0 +1,209 @@
+"""What is said to a session while things go wrong in it: each sender is answered, nothing is lost, nothing doubled."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+import trio
+import trio.testing
+
+from tests.actors.test_inbox import Slow, rest, said
+from tests.support.asking import ask
+from tests.support.compacting import Model, compacting, talk
+from tests.support.crashing import actor_of
+from tests.support.faulty_store import Faults
+from tests.support.runtime import Recorder, new_session, open_runtime
+from warren.actors.protocol import Withdraw
+from warren.actors.service import Service
+from warren.config import Config, Limits
+from warren.errors import InvalidParamsError, LeasedError, StoreError
+from warren.events import Envelope, RunCompleted, RunStarted
+from warren.mailbox import Reply
+from warren.peers import Peer
+from warren.storage import Holder, Settle
+from warren.storage.file import FILE_NAME
+
+pytestmark = pytest.mark.virtual_time
+FULL = apsw.FullError("the disk is full")
+
+
+def config(**limits: float) -> Config:
+    """Return settings with some limits."""
+    return Config(limits=Limits(**limits))  # type: ignore[arg-type]
+
+
+async def test_a_sender_hears_the_turn_of_a_session_that_slept(tmp_path: Path) -> None:
+    """Its events and its tools are the turn's, also where the session came back from the store to take the prompt."""
+    recorder = Recorder()
+    async with open_runtime(Slow(), store=tmp_path, config=config(idle_after=5)) as service:
+        session_id = await new_session(service)
+        await trio.sleep(10)
+        assert actor_of(service, session_id) is None
+        await service.start_turn(session_id, "call", mode="queue", on_event=recorder, extra_tools=[rest])
+        assert recorder.only(RunStarted)
+        assert await said(service, session_id) == ["call"]
+        assert "rested" in str(await service.history(session_id))
+
+
+async def test_a_full_mailbox_loses_nothing(tmp_path: Path) -> None:
+    """What the store has taken in reaches the session, however much else is asked of it in that moment."""
+    async with (
+        open_runtime(Slow(), store=tmp_path, config=config(mailbox=1)) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        asked = [ask(nursery, service.start_turn, session_id, f"p{n}", mode="queue") for n in range(4)]
+        await trio.sleep(100)
+        assert [each.error for each in asked] == [None] * 4
+        assert sorted(await said(service, session_id)) == ["p0", "p1", "p2", "p3"]
+
+
+async def test_an_input_is_withdrawn_as_its_turn_is_due(tmp_path: Path) -> None:
+    """Withdrawn in the instant in which the turn before it ends, it either runs or is gone; the session lives."""
+    async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+
+        def take_back(envelope: Envelope) -> None:
+            actor = actor_of(service, session_id)
+            if isinstance(envelope.event, RunCompleted) and actor is not None:
+                taking_back.append(actor.mailbox.post(Withdraw(waiting.input_id)))
+
+        taking_back: list[Reply[int]] = []
+        first = ask(nursery, service.start_turn, session_id, "first", on_event=take_back)
+        await trio.sleep(1)
+        second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
+        await trio.sleep(1)
+        (waiting,) = await service.inputs(session_id)
+        await first.value()
+        await second.ended.wait()
+        assert (await service.start_turn(session_id, "third", mode="queue")).text == "re: third"
+        ran = "second" in await said(service, session_id)
+        assert len(taking_back) == 1
+        assert ran is (second.error is None)
+
+
+def lapse(service: Service, folder: Path, session_id: str, *, taken: bool) -> None:
+    """Have the process count as late to renew; somebody else may have the session then."""
+    storage = service._supervisor.shared.storage  # noqa: SLF001 - what a process that slept finds
+    assert storage is not None
+    storage._lapses += 1  # noqa: SLF001 - as above
+    if taken:
+        db = apsw.Connection(str(folder / FILE_NAME))
+        holder = Holder(folder / "holders", "somebody else", 3600.0)
+        with db:
+            holder.register(db)
+            db.execute(
+                "UPDATE sessions SET holder = ?, epoch = epoch + 1 WHERE session_id = ?", (holder.key, session_id)
+            )
+        db.close()
+
+
+@pytest.mark.parametrize("how", ["interrupt", "delete"])
+async def test_a_turn_is_ended_as_it_is_due(tmp_path: Path, how: str) -> None:
+    """Interrupted or deleted in the instant in which it was claimed for what waited, the session does not run on."""
+    async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        first = ask(nursery, service.start_turn, session_id, "first")
+        await trio.sleep(1)
+        second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
+        await first.ended.wait()
+        began = trio.current_time()
+        await getattr(service, how)(session_id)
+        await second.ended.wait()
+        assert trio.current_time() - began < 5
+        assert second.error is not None
+
+
+@pytest.mark.parametrize("wrong", ["refused", "gone"])
+async def test_withdrawing_is_whole(tmp_path: Path, wrong: str) -> None:
+    """Where the store refuses, the input waits on; where the caller goes away, it is gone in the store as well."""
+    faults = Faults()
+    async with open_runtime(Slow(), store=tmp_path, faults=faults) as service:
+        session_id = await new_session(service)
+        await service.inject_context(session_id, "it rains")
+        (waiting,) = await service.inputs(session_id)
+        if wrong == "refused":
+            faults.refuse, faults.refuse_kinds = FULL, (Settle,)
+            with pytest.raises(StoreError):
+                await service.withdraw(session_id, waiting.input_id)
+            faults.refuse = None
+        else:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await service.withdraw(session_id, waiting.input_id)
+            await trio.testing.wait_all_tasks_blocked()
+        left = [each.text for each in await service.inputs(session_id)]
+        assert left == (["it rains"] if wrong == "refused" else [])
+        await service.start_turn(session_id, "go out?")
+        assert await said(service, session_id) == [*left, "go out?"]
+
+
+async def test_a_sender_whose_session_was_taken_is_told(tmp_path: Path) -> None:
+    """The lease lapses while a prompt waits, and another process has the session then: its sender is told so."""
+    async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        first = ask(nursery, service.start_turn, session_id, "first")
+        await trio.sleep(1)
+        second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
+        await trio.sleep(1)
+        lapse(service, tmp_path, session_id, taken=True)
+        await first.failure(StoreError)
+        await trio.sleep(10)
+        await second.failure(LeasedError)
+
+
+async def test_a_prompt_runs_after_a_lapse(tmp_path: Path) -> None:
+    """The process was late to renew its leases while a prompt waited: it asks for them again and runs it."""
+    async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        first = ask(nursery, service.start_turn, session_id, "first")
+        await trio.sleep(1)
+        second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
+        await trio.sleep(1)
+        lapse(service, tmp_path, session_id, taken=False)
+        await first.value()
+        await trio.sleep(15)
+        assert (await second.value()).text == "re: second"
+
+
+async def test_a_name_is_asked_for_twice_at_once(store: Path | None) -> None:
+    """Of two sessions that are created together with one name, one has it; the other is told which field is wrong."""
+    async with open_runtime(Slow(), store=store) as service, trio.open_nursery() as nursery:
+        asked = [ask(nursery, service.create_session, None, peer=Peer("ann")) for _ in range(2)]
+        for each in asked:
+            await each.ended.wait()
+        (error,) = [each.error for each in asked if each.error is not None]
+        assert isinstance(error, InvalidParamsError)
+        assert error.path == "$.peer.name"
+
+
+async def test_a_retry_waits_for_the_turn_that_took_the_first(tmp_path: Path) -> None:
+    """A compaction has stored that a turn took a prompt: whoever sends it again gets that turn's result."""
+    model = Model()
+    async with compacting(model, tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        await talk(service, session_id, 4)
+        model.answer = Slow().complete
+        first = ask(nursery, service.start_turn, session_id, "x", mode="steer", idempotency_key="k")
+        await trio.sleep(5)
+        assert len(model.compactions) == 1
+        again = await service.start_turn(session_id, "x", mode="steer", idempotency_key="k")
+        assert again == await first.value()
+        assert (await said(service, session_id)).count("x") == 1
+
+
+@pytest.mark.parametrize("crashes", [1, 2, 3])
+async def test_a_prompt_runs_though_storage_crashes(tmp_path: Path, crashes: int) -> None:
+    """A turn before it cannot be stored, again and again: what is queued behind it runs all the same, once."""
+    faults = Faults()
+    async with open_runtime(Slow(), store=tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        first = ask(nursery, service.start_turn, session_id, "first")
+        await trio.sleep(1)
+        second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
+        await trio.sleep(1)
+        faults.crash_before = crashes
+        await first.failure(StoreError)
+        await trio.sleep(100)
+        assert second.ended.is_set()
+        assert (await said(service, session_id)).count("second") in ([1] if second.error is None else [0, 1])

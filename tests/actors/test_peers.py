@@ -1,0 +1,161 @@
+"""Sessions that speak to one another: names, trust, inboxes, and what becomes of a message."""
+
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from tests.support.models import Emit, reply
+from tests.support.runtime import new_session, open_runtime, replay, transcript
+from warren.budget import Budget
+from warren.config import Config
+from warren.errors import InvalidParamsError
+from warren.events import RunFailed, RunStarted
+from warren.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.model import ModelReply, ModelRequest
+from warren.peers import Peer, PeerInfo, PeerMessage
+from warren.service import SessionService
+
+pytestmark = pytest.mark.virtual_time
+HELLO = PeerMessage("message", "hello")
+
+
+@attrs.define
+class Scripted:
+    """A model that calls the tool named in a prompt of JSON, and else says `ok`; `talk` answers each peer's message.
+
+    Attributes:
+        offered: the tools of the newest call.
+    """
+
+    offered: list[str] = attrs.field(factory=list)
+
+    async def complete(self, request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.sleep(1)
+        self.offered = [spec.name for spec in request.tools]
+        last = request.messages[-1]
+        if isinstance(last, UserMessage) and last.content.startswith("{"):
+            asked = json.loads(last.content)
+            return reply("", ToolUseBlock("call-1", asked["tool"], asked["args"]))
+        if isinstance(last, UserMessage | ContextMessage) and "ping" in last.content:
+            peer = last.content.split("peer ")[1].split(":")[0]
+            return reply("", ToolUseBlock("call-1", "send_message", {"to": peer, "body": "ping"}))
+        return reply("ok")
+
+
+async def use(service: SessionService, session_id: str, tool: str, **args: object) -> tuple[str, bool]:
+    """Have a session's model use a tool; return what it was told, and whether as an error."""
+    await service.start_turn(session_id, json.dumps({"tool": tool, "args": args}))
+    results = [message for message in await transcript(service, session_id) if isinstance(message, ToolResultsMessage)]
+    return results[-1].results[0].content, results[-1].results[0].is_error
+
+
+async def started(service: SessionService, session_id: str) -> list[str]:
+    """Return the prompts of the turns that began."""
+    events = [envelope.event for envelope in await replay(service, session_id)]
+    return [event.prompt for event in events if isinstance(event, RunStarted)]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_message_begins_a_turn_of_a_session_that_is_kept_alive(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """It is idle, not busy, and a peer's message begins its turn; a request says how to answer it."""
+    async with open_runtime(Scripted(), store=tmp_path if stored else None) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        bob = await new_session(service, peer=Peer("bob", ("ann",), keep_alive=True))
+        assert not (await service.read(bob)).state.is_active
+        told, is_error = await use(service, ann, "send_request", to="bob", intent="count", params={"to": 3})
+        assert not is_error
+        await trio.sleep(60)
+        (prompt,) = await started(service, bob)
+        request_id = told.split()[3].rstrip(";")
+        assert prompt.startswith(f'Request {request_id} from peer ann: count\nparams: {{"to":3}}')
+        assert f'in_reply_to="{request_id}"' in prompt
+        answer = {"to": "ann", "in_reply_to": request_id, "status": "ok", "result": "1 2 3"}
+        assert await use(service, bob, "send_response", **answer) == ("sent", False)
+        assert [each.text for each in await service.inputs(ann)] == [
+            f"Response from peer bob to your request {request_id}: ok\n\n1 2 3"
+        ]
+        await service.start_turn(ann, "and?")
+        assert await service.inputs(ann) == ()
+        assert ContextMessage(f"Response from peer bob to your request {request_id}: ok\n\n1 2 3", "bob") in (
+            await transcript(service, ann)
+        )
+
+
+async def test_a_message_enters_the_running_turn(tmp_path: Path) -> None:
+    """While a turn runs a peer's message is read at its next step, and needs no turn of its own."""
+    async with open_runtime(Scripted(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        bob = await new_session(service, peer=Peer("bob", ("ann",), keep_alive=True))
+        nursery.start_soon(service.start_turn, bob, "work")
+        await trio.sleep(0.5)
+        await service.send_message(ann, "bob", HELLO)
+        await trio.sleep(60)
+        assert await started(service, bob) == ["work"]
+        assert ContextMessage("Message from peer ann:\n\nhello", "ann") in await transcript(service, bob)
+
+
+async def test_trust_is_on_both_sides() -> None:
+    """Whoever does not trust, or is not trusted, neither sends nor gets; the list says whom one can reach."""
+    model = Scripted()
+    async with open_runtime(model) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob", "cat", "dan")))
+        await new_session(service, peer=Peer("bob", ("ann",)))
+        await new_session(service, peer=Peer("cat"))
+        await new_session(service, peer=Peer("eve", ("ann",)))
+        assert await service.peers(ann) == (PeerInfo("bob", True), PeerInfo("cat", False), PeerInfo("dan", False))
+        for name in ("cat", "dan", "eve"):
+            with pytest.raises(InvalidParamsError) as caught:
+                await service.send_message(ann, name, HELLO)
+            assert caught.value.path == "$.to"
+        told, is_error = await use(service, ann, "send_message", to="eve", body="hi")
+        assert (told, is_error) == ("to: 'eve' is not trusted; trusted are: bob, cat, dan", True)
+        assert model.offered == ["list_peers", "send_message", "send_request", "send_response"]
+        alone = await new_session(service)
+        await service.start_turn(alone, "hi")
+        assert model.offered == []
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_names_are_given_once(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """Two sessions cannot have one name, until the first is archived."""
+    async with open_runtime(Scripted(), store=tmp_path if stored else None) as service:
+        first = await new_session(service, peer=Peer("ann"))
+        with pytest.raises(InvalidParamsError) as caught:
+            await new_session(service, peer=Peer("ann"))
+        assert caught.value.path == "$.peer.name"
+        await service.archive(first)
+        await new_session(service, peer=Peer("ann"))
+
+
+async def test_messages_survive_a_restart(tmp_path: Path) -> None:
+    """What was acknowledged is in the inbox of the next process, and begins its turn there."""
+    async with open_runtime(Scripted(), store=tmp_path) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        bob = await new_session(service, peer=Peer("bob", ("ann",), keep_alive=True))
+        await service.drain()  # from here on no turn begins
+        await service.send_message(ann, "bob", HELLO)
+    async with open_runtime(Scripted(), store=tmp_path) as service:
+        await trio.sleep(60)
+        assert await started(service, bob) == ["Message from peer ann:\n\nhello"]
+        assert (await service.read(bob)).state.message_count == 2
+
+
+async def test_loops_end_by_budget(tmp_path: Path) -> None:
+    """Two sessions that answer each other for ever stop when the budget of one of them is used up."""
+    config, budget = Config(), Budget(max_steps=6)
+    async with open_runtime(Scripted(), store=tmp_path, config=config) as service:
+        ids = [
+            await new_session(service, peer=Peer(name, (other,), keep_alive=True), budget=budget)
+            for name, other in (("ann", "bob"), ("bob", "ann"))
+        ]
+        await service.send_message(ids[0], "bob", PeerMessage("message", "ping"))
+        await trio.sleep(600)
+        assert service.health().running_turns == 0
+        ended = [envelope.event for each in ids for envelope in await replay(service, each)]
+        assert [event.cause for event in ended if isinstance(event, RunFailed)].count("budget_exhausted") >= 1
+        steps = [len(await transcript(service, each)) for each in ids]
+        await trio.sleep(600)
+        assert [len(await transcript(service, each)) for each in ids] == steps

@@ -1,0 +1,99 @@
+"""`warren`, made to kill itself: the n-th time it passes the point that WARREN_CRASH names, as `point:n`.
+
+The points are put around the product's functions from outside: nothing of this is in a normal run.
+"""
+
+import functools
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from warren.actors.conversation import Conversation
+from warren.actors.eventlog import EventLog
+from warren.actors.session import SessionActor
+from warren.actors.supervisor import Supervisor
+from warren.storage import Archive, Claim, Commit, Delete, Release
+from warren.storage.lease import Holder
+from warren.storage.writer import Writer
+
+BEFORE: Final = {
+    "a transaction": (Writer, "_together"),
+    "a lease is taken": (Claim, "apply"),
+    "a turn is told to have ended": (SessionActor, "_finish"),
+    "an event is shown": (EventLog, "publish"),
+    "a session leaves": (Conversation, "release"),
+    "closing": (Writer, "close"),
+}
+AFTER: Final = {
+    "a turn is admitted": (Supervisor, "admit"),
+    "the holder is entered": (Holder, "register"),
+    "a lease is taken": (Claim, "apply"),
+    "a turn is written": (Commit, "apply"),
+    "a transaction": (Writer, "_together"),
+    "a commit is known": (Conversation, "_store"),
+    "a turn is told to have ended": (SessionActor, "_finish"),
+    "a lease is put back": (Release, "apply"),
+    "a session is archived": (Archive, "apply"),
+    "a session is deleted": (Delete, "apply"),
+    "a compaction is stored": (Conversation, "commit_compaction"),
+    "the holder has left": (Holder, "leave"),
+    "closing": (Writer, "close"),
+}
+POINTS: Final = tuple([f"before {name}" for name in BEFORE] + [f"after {name}" for name in AFTER])
+
+
+def die_at(point: str, count: int) -> None:
+    """Have this process killed the `count`-th time it passes a point."""
+    when, _, name = point.partition(" ")
+    owner, method = (BEFORE if when == "before" else AFTER)[name]
+    setattr(owner, method, _wrapped(getattr(owner, method), _countdown(count), first=when == "before"))
+
+
+def _countdown(count: int) -> Callable[[], None]:
+    left = count
+
+    def passed() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return passed
+
+
+def _wrapped(function: Callable[..., Any], passed: Callable[[], None], *, first: bool) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def later(*args: Any, **kwargs: Any) -> Any:
+            if first:
+                passed()
+            result = await function(*args, **kwargs)
+            if not first:
+                passed()
+            return result
+
+        return later
+
+    @functools.wraps(function)
+    def at_once(*args: Any, **kwargs: Any) -> Any:
+        if first:
+            passed()
+        result = function(*args, **kwargs)
+        if not first:
+            passed()
+        return result
+
+    return at_once
+
+
+if __name__ == "__main__":
+    place, _, number = os.environ.get("WARREN_CRASH", "").rpartition(":")
+    if place:
+        die_at(place, int(number))
+    from warren.transport.cli import main
+
+    sys.exit(main())

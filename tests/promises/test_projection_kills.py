@@ -1,0 +1,101 @@
+"""Processes that project are killed again and again: the files that they leave become those of a rebuild."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from warren.config import StoreConfig
+from warren.storage.projection import Follower
+
+VICTIM = "tests.promises.projection_victim"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def victim(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the program until its first session is there; what is left of it is killed in the end."""
+    process = subprocess.Popen([sys.executable, "-m", VICTIM, str(folder)], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline(), "it ended before it began"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return all files of the projection but the checkpoint, by their paths."""
+    paths = [folder / "index.jsonl", *folder.glob("sessions/*/*")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def check(folder: Path) -> int:
+    """Go on from what was left, make everything anew, and compare; return how many files there are."""
+    follower = Follower(StoreConfig(folder))
+    while follower.step(1).more:
+        pass
+    follower.finish()
+    followed = files(folder)
+    follower.begin_anew()
+    while follower.step(1).more:
+        pass
+    follower.finish()
+    follower.close()
+    assert followed == files(folder)
+    return len(followed)
+
+
+def lives(folder: Path, count: int, seed: int) -> None:
+    """Go through so many lives, each of another length; the files are only looked at after some of them."""
+    chance = random.Random(seed)  # noqa: S311 - it hides nothing
+    for number in range(count):
+        with victim(folder) as process:
+            time.sleep(chance.uniform(0.0, 1.5))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        if number % 2:
+            assert check(folder) > 2
+
+
+def test_killed_a_few_times(tmp_path: Path) -> None:
+    """After each kill the next process makes up for what was left half written, to the byte."""
+    lives(tmp_path / "store", 2, seed=3)
+
+
+@pytest.mark.soak
+@pytest.mark.time_limit(7200)
+def test_killed_for_long(tmp_path: Path, soak_seconds: float) -> None:
+    """The same, for as long as asked."""
+    lives(tmp_path / "store", max(20, int(soak_seconds / 3)), seed=int.from_bytes(os.urandom(4)))
+
+
+def test_one_of_two_is_killed(tmp_path: Path) -> None:
+    """The other one takes over within seconds, and goes on where the dead one was."""
+    folder = tmp_path / "store"
+    with victim(folder) as first:
+        wait_until_held_by(folder, first.pid)
+        with victim(folder) as second:
+            time.sleep(0.5)
+            first.kill()
+            wait_until_held_by(folder, second.pid)
+            time.sleep(0.5)
+            second.send_signal(signal.SIGKILL)
+            second.wait()
+    assert check(folder) > 2
+
+
+def wait_until_held_by(folder: Path, pid: int) -> None:
+    """Wait until a process projects."""
+    end = time.monotonic() + 20
+    while f"process {pid} " not in (folder / "projector.lock").read_text():
+        assert time.monotonic() < end, "nobody took over"
+        time.sleep(0.02)

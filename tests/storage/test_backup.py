@@ -1,0 +1,408 @@
+"""Copies of a store that is in use, and stores made of them."""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import apsw
+import attrs
+import pytest
+
+from tests.storage.samples import NOW, opened, turn, updated, written
+from tests.storage.test_leases import Process
+from tests.support.memories import memory_in, remembered
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.ids import new_session_id
+from warren.memory import MemoryEntry
+from warren.storage import Claimed, Delete, Lease, Release, Store, inline_runner, thread_runner
+from warren.storage.file import FILE_NAME, open_writer
+from warren.storage.maintenance.backup import Copied, back_up, memory_beside, restore
+from warren.storage.maintenance.doctor import examine
+from warren.storage.memory.graph import FILE_NAME as INDEX
+from warren.storage.projection import Follower
+from warren.storage.rows import SEQ_STRIDE
+
+VERSIONS: Final = Path(__file__).parent / "versions"
+
+
+async def filled(path: Path, sessions: int = 3) -> StoreConfig:
+    """Store so many sessions of a turn, in good order; return where."""
+    async with opened(path) as store:
+        for session_id in (f"s{number}" for number in range(sessions)):
+            await written(store, turn(session_id, labels={"k": "v"}), Release(session_id, Lease(1)))
+        await written(store, turn("gone"), Delete("gone"))
+    return StoreConfig(path / "store")
+
+
+async def remember(config: StoreConfig, *texts: str) -> None:
+    """Remember texts of the session s0."""
+    memory = await memory_in(config.path / "memory")()
+    await memory.index([MemoryEntry("s0", number, 1, text, NOW) for number, text in enumerate(texts)])
+    await memory.aclose()
+
+
+def names(folder: Path) -> set[str]:
+    """Return the names of the files in a folder."""
+    return {each.name for each in folder.iterdir() if each.is_file()}
+
+
+async def holding(config: StoreConfig) -> dict[str, int]:
+    """Return the sessions of a store and their messages."""
+    store = await Store.open(config, runner=inline_runner)
+    found = {record.session_id: (await store.messages(record.session_id))[1] for record in await store.list()}
+    await store.aclose()
+    return found
+
+
+# -- backup
+
+
+async def test_a_backup_is_the_store_at_that_moment(tmp_path: Path) -> None:
+    """It is one file for its owner alone that stands by itself, and holds what was there, to the row."""
+    config = await filled(tmp_path)
+    target = tmp_path / "out" / "backup.sqlite3"
+    target.parent.mkdir()
+    copied = back_up(config, target)
+    assert copied == Copied(target, target.stat().st_size, 3, None)
+    assert (names(target.parent), stat.S_IMODE(target.stat().st_mode)) == ({"backup.sqlite3"}, 0o600)
+    db = apsw.Connection(str(target))
+    assert (db.pragma("journal_mode"), db.pragma("integrity_check")) == ("delete", "ok")
+    db.close()
+    restore(target, StoreConfig(tmp_path / "new"))
+    assert await holding(StoreConfig(tmp_path / "new")) == await holding(config) == {"s0": 2, "s1": 2, "s2": 2}
+    assert examine(StoreConfig(tmp_path / "new"), full=True).healthy
+
+
+async def test_a_backup_beside_writes(tmp_path: Path) -> None:
+    """While turns are stored one after another, it is one consistent state, neither started over nor in their way."""
+    async with opened(tmp_path, runner=thread_runner) as store:
+        await written(store, *(turn("a", number, text="word " * 2_000) for number in range(400)))
+        written_by_then, told = [400], list[tuple[int, int]]()
+        other = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
+
+        def write(done: int, total: int) -> None:
+            # From another connection, in the middle of the copy.
+            told.append((done, total))
+            other.execute("UPDATE sessions SET steps = steps + 1")
+            written_by_then[0] += 1
+
+        back_up(StoreConfig(tmp_path / "store"), tmp_path / "b", progress=write)
+        other.close()
+    assert len(told) > 3
+    assert told[-1][0] == told[-1][1] == max(total for _, total in told)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    db = apsw.Connection(str(tmp_path / "b"))
+    assert db.execute("SELECT steps FROM sessions").get == 400 < written_by_then[0]
+    assert db.execute("SELECT count(*) FROM messages").get == 800
+    db.close()
+
+
+async def test_nobody_holds_what_is_in_a_copy(tmp_path: Path) -> None:
+    """A session of a process that lives is free in the copy at once, above the numbers that one may have shown."""
+    process = await Process.starting(tmp_path, "the gateway")
+    await process.do(turn("a"))
+    back_up(StoreConfig(tmp_path / "store"), tmp_path / "b")
+    restore(tmp_path / "b", StoreConfig(tmp_path / "new" / "store"))
+    assert examine(StoreConfig(tmp_path / "new" / "store")).holders == ()
+    heir = await Process.starting(tmp_path / "new")
+    assert (await heir.claim("a")).record.last_seq == 3 + 2 * SEQ_STRIDE
+    assert isinstance(await process.claim("a"), Claimed)
+    await heir.end()
+    await process.end()
+
+
+async def test_the_memory_goes_along(tmp_path: Path) -> None:
+    """What is remembered is in a file beside the backup, comes back with it, and can be searched."""
+    config = await filled(tmp_path)
+    await remember(config, "the doors are blue", "the roof is green")
+    copied = back_up(config, tmp_path / "b.sqlite3")
+    assert copied.memory == memory_beside(tmp_path / "b.sqlite3") == tmp_path / "b.memory.sqlite3"
+    assert stat.S_IMODE(copied.memory.stat().st_mode) == 0o600
+    new = StoreConfig(tmp_path / "new")
+    assert restore(tmp_path / "b.sqlite3", new).memory == new.path / "memory" / "memory.sqlite3"
+    assert remembered(new.path / "memory") == remembered(config.path / "memory")
+    assert not (new.path / "memory" / INDEX).exists()
+    memory = await memory_in(new.path / "memory")()
+    assert [hit.content for hit in await memory.search("blue doors")] == ["the doors are blue"]
+    await memory.catch_up()
+    await memory.aclose()
+    assert (new.path / "memory" / INDEX).exists()
+
+
+async def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
+    """A file in the way stays, the memory's too; with force it is replaced, and an older memory goes with it."""
+    config = await filled(tmp_path)
+    target, beside = tmp_path / "b.sqlite3", tmp_path / "b.memory.sqlite3"
+    for path in (target, beside):
+        path.write_text("mine")
+        with pytest.raises(StoreError, match="--force") as caught:
+            back_up(config, target)
+        assert (caught.value.cause, path.read_text()) == ("exists", "mine")
+        if path is target:
+            path.unlink()
+    back_up(config, target, force=True)
+    assert not beside.exists()
+    back_up(config, target, force=True)
+    assert names(tmp_path) == {"b.sqlite3"}
+
+
+def spoilt(path: Path) -> None:
+    """Damage a page in the middle of a file."""
+    with path.open("r+b") as file:
+        file.seek(5 * 4096)
+        file.write(b"\xff" * 4096)
+
+
+async def test_a_damaged_store_is_no_backup(tmp_path: Path) -> None:
+    """What would not be found whole does not appear under the name, and the older backup stays."""
+    config = await filled(tmp_path)
+    back_up(config, tmp_path / "b")
+    before = (tmp_path / "b").read_bytes()
+    spoilt(config.path / FILE_NAME)
+    with pytest.raises(StoreError) as caught:
+        back_up(config, tmp_path / "b", force=True)
+    assert caught.value.cause == "corrupt"
+    assert ((tmp_path / "b").read_bytes(), names(tmp_path)) == (before, {"b"})
+
+
+async def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
+    """Ended in its middle, there is no file, nor half of one."""
+    config = await filled(tmp_path)
+
+    def interrupt(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        back_up(config, tmp_path / "b", progress=interrupt)
+    assert names(tmp_path) == set()
+
+
+async def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    """The error names the file and says why."""
+    config = await filled(tmp_path)
+    with pytest.raises(StoreError, match="nowhere") as caught:
+        back_up(config, tmp_path / "nowhere" / "b")
+    assert caught.value.cause == "cannot_open"
+    with pytest.raises(StoreError) as caught:
+        back_up(StoreConfig(tmp_path / "nothing"), tmp_path / "b")
+    assert caught.value.cause == "missing"
+    assert not (tmp_path / "nothing").exists()
+
+
+# -- restore
+
+
+async def test_numbers_go_on_above_what_came_after_the_backup(tmp_path: Path) -> None:
+    """Clients have seen events that are gone now: no other event gets their numbers."""
+    config = await filled(tmp_path)
+    back_up(config, tmp_path / "b")
+    async with opened(tmp_path) as store:
+        later = turn("new", 1)
+        await written(store, attrs.evolve(updated(later, message_count=2), messages=()))
+    restore(tmp_path / "b", config, force=True)
+    async with opened(tmp_path) as store:
+        assert await store.record("new") is None
+        stored = await store.load("s0")
+        assert stored is not None
+        assert stored.seq_floor == 3 + SEQ_STRIDE
+        assert [row.seq for row in await store.events("s0")] == [1, 2, 3]
+
+
+async def test_a_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    """Without force it stays; with it the store and its memory are those of the backup, and nothing else is left."""
+    config = await filled(tmp_path)
+    back_up(config, tmp_path / "b")
+    await remember(config, "said later")
+    with pytest.raises(StoreError) as caught:
+        restore(tmp_path / "b", config)
+    assert caught.value.cause == "exists"
+    assert remembered(config.path / "memory")
+    async with opened(tmp_path) as store:
+        await written(store, turn("later"))
+    restore(tmp_path / "b", config, force=True)
+    assert await holding(config) == {"s0": 2, "s1": 2, "s2": 2}
+    assert names(config.path / "memory") == set()
+
+
+async def test_projections_of_what_is_gone_go(tmp_path: Path) -> None:
+    """No file is left of a session that came after the backup; the others are made anew."""
+    config, ids = StoreConfig(tmp_path / "store"), [new_session_id() for _ in range(2)]
+    for number, session_id in enumerate(ids):
+        async with opened(tmp_path) as store:
+            await written(store, turn(session_id))
+        if not number:
+            back_up(config, tmp_path / "b")
+    project(config)
+    folder = config.path / "sessions"
+    assert {each.name for each in folder.iterdir() if each.is_dir()} == set(ids)
+    restore(tmp_path / "b", config, force=True)
+    assert [each for each in folder.iterdir() if each.is_dir()] == []
+    project(config)
+    assert {each.name for each in folder.iterdir() if each.is_dir()} == {ids[0]}
+
+
+def project(config: StoreConfig) -> None:
+    """Bring the projections up to date."""
+    follower = Follower(config)
+    while follower.step(1.0).more:
+        pass
+    follower.close(1.0)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Have a database open, and no more than that."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    db.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - it is what opens the file
+    try:
+        yield
+    finally:
+        db.close()
+
+
+async def test_a_store_in_use_is_never_replaced(tmp_path: Path) -> None:
+    """Not from under a process that holds sessions, nor from one that has only looked, nor from the memory's user."""
+    config = await filled(tmp_path)
+    await remember(config, "text")
+    back_up(config, tmp_path / "b")
+    process = await Process.starting(tmp_path)
+    await process.do(turn("later"))
+    with pytest.raises(StoreError) as caught:
+        restore(tmp_path / "b", config, force=True)
+    assert caught.value.cause == "leased"
+    assert await process.do(updated(turn("later", 1))) is None
+    await process.end()
+    for path in (config.path / FILE_NAME, config.path / "memory" / "memory.sqlite3"):
+        with reading(path), pytest.raises(StoreError) as caught:
+            restore(tmp_path / "b", config, force=True)
+        assert caught.value.cause == "leased"
+    assert "later" in await holding(config)
+    restore(tmp_path / "b", config, force=True)
+    assert "later" not in await holding(config)
+
+
+async def test_nobody_comes_in_while_a_store_is_replaced(tmp_path: Path) -> None:
+    """A process that starts meanwhile does not get the old one; afterwards it gets the new one."""
+    config = await filled(tmp_path)
+    back_up(config, tmp_path / "b")
+    async with opened(tmp_path) as store:
+        await written(store, turn("later"))
+    refused: list[bool] = []
+
+    def come(_done: int, _total: int) -> None:
+        with pytest.raises(apsw.BusyError):
+            open_writer(attrs.evolve(config, busy_timeout=0.0))
+        refused.append(True)
+
+    restore(tmp_path / "b", config, force=True, progress=come)
+    assert refused
+    assert len(await holding(config)) == 3
+    assert not [name for name in names(config.path) if name.endswith(".part")]
+
+
+async def test_a_process_that_holds_a_damaged_store_is_noticed(tmp_path: Path) -> None:
+    """Where the file cannot be asked any more who uses it, the lock of the process tells."""
+    config = await filled(tmp_path)
+    back_up(config, tmp_path / "b")
+    process = await Process.starting(tmp_path)
+    await process.do(turn("later"))
+    (config.path / FILE_NAME).write_text("no database " * 1000)
+    with pytest.raises(StoreError) as caught:
+        restore(tmp_path / "b", config, force=True)
+    assert caught.value.cause == "leased"
+    process.die()
+    await process.end()
+
+
+async def test_a_damaged_store_is_replaced_with_its_log(tmp_path: Path) -> None:
+    """The log beside it must not get into the new one."""
+    config = await filled(tmp_path)
+    back_up(config, tmp_path / "b")
+    db = apsw.Connection(str(config.path / FILE_NAME))
+    db.pragma("wal_checkpoint(TRUNCATE)")
+    # Which leaves the first page alone: with it in the log, SQLite would take the text for a database.
+    db.execute("UPDATE sessions SET steps = 77")
+    saved = (config.path / f"{FILE_NAME}-wal").read_bytes()
+    db.close()
+    (config.path / FILE_NAME).write_text("no database " * 1000)
+    (config.path / f"{FILE_NAME}-wal").write_bytes(saved)
+    restore(tmp_path / "b", config, force=True)
+    async with opened(tmp_path) as store:
+        assert {record.steps for record in await store.list()} == {1}
+    assert examine(config, full=True).healthy
+
+
+@pytest.mark.parametrize(
+    ("what", "cause"),
+    [("missing", "missing"), ("text", "not_a_database"), ("torn", "corrupt"), ("empty", "not_a_store")],
+)
+async def test_what_is_no_backup_replaces_nothing(tmp_path: Path, what: str, cause: str) -> None:
+    """A file that is no whole store is refused, and the store that is there stays."""
+    config = await filled(tmp_path)
+    file = tmp_path / "b"
+    back_up(config, file)
+    match what:
+        case "missing":
+            file.unlink()
+        case "text":
+            file.write_text("text " * 1000)
+        case "torn":
+            spoilt(file)
+        case "empty":
+            file.write_bytes(b"")
+    with pytest.raises(StoreError, match=str(tmp_path)) as caught:
+        restore(file, config, force=True)
+    assert caught.value.cause == cause
+    assert len(await holding(config)) == 3
+    assert not [name for name in names(config.path) if name.endswith(".part")]
+
+
+async def test_a_memory_that_is_damaged_replaces_nothing(tmp_path: Path) -> None:
+    """Sessions and memory come back together or not at all."""
+    config = await filled(tmp_path)
+    await remember(config, *(f"text {number} " * 200 for number in range(60)))
+    back_up(config, tmp_path / "b")
+    spoilt(memory_beside(tmp_path / "b"))
+    async with opened(tmp_path) as store:
+        await written(store, turn("later"))
+    with pytest.raises(StoreError):
+        restore(tmp_path / "b", config, force=True)
+    assert "later" in await holding(config)
+    assert len(remembered(config.path / "memory")) == 60
+
+
+async def test_a_backup_of_the_first_version(tmp_path: Path) -> None:
+    """It is restored as it is, and brought up to date by the first who uses it."""
+    config = StoreConfig(tmp_path / "store")
+    shutil.copy(VERSIONS / "1.sqlite3", tmp_path / "old")
+    restore(tmp_path / "old", config)
+    assert examine(config).store.version == 1
+    assert await holding(config)
+    assert examine(config, full=True).healthy
+
+
+async def test_what_is_restored_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Whatever the mode of the backup: folder and file are made as those of any store."""
+    config = await filled(tmp_path)
+    back_up(config, tmp_path / "b")
+    (tmp_path / "b").chmod(0o644)
+    new = tmp_path / "deep" / "new"
+    restore(tmp_path / "b", StoreConfig(new))
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (new, new / FILE_NAME)] == [0o700, 0o600]
+
+
+@pytest.mark.parametrize("name", ["b.sqlite3", "b.memory.sqlite3"])
+async def test_only_plain_files_are_replaced(tmp_path: Path, name: str) -> None:
+    """What is no plain file is neither replaced nor removed, with force too: it may be a device."""
+    config = await filled(tmp_path)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(StoreError, match="not a plain file") as caught:
+        back_up(config, tmp_path / "b.sqlite3", force=True)
+    assert caught.value.cause == "exists"
+    assert (tmp_path / name).is_fifo()
+    assert names(tmp_path) == set()

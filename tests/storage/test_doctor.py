@@ -1,0 +1,324 @@
+"""What an examination finds in a store, and what is put right."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import apsw
+import attrs
+import pytest
+
+from tests.storage.samples import NOW, opened, turn, updated, written
+from tests.storage.test_compactions import entry, moved
+from tests.storage.test_leases import Process
+from tests.support.memories import memory_in
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.memory import MemoryEntry
+from warren.storage import Archive, Claimed, Delete, Release, inline_runner
+from warren.storage.file import FILE_NAME, VERSION
+from warren.storage.lease import Lease
+from warren.storage.maintenance.doctor import examine, fix
+from warren.storage.maintenance.memory import examine_memory
+from warren.storage.maintenance.report import Finding, Report
+from warren.storage.memory.graph import FILE_NAME as INDEX
+from warren.storage.rows import SEQ_STRIDE
+
+VERSIONS: Final = Path(__file__).parent / "versions"
+
+
+async def healthy(path: Path) -> StoreConfig:
+    """Store three sessions: one compacted and labelled, one archived, one deleted; return where."""
+    async with opened(path) as store:
+        await written(store, *(turn("a", number, labels={"k": "v", "n": "1"}) for number in range(4)))
+        await written(store, moved(turn("a", 4, labels={"k": "v", "n": "1"}), entry(5, 5)))
+        await written(store, turn("b"), turn("c"), Release("a", Lease(1)), Release("b", Lease(1)))
+        await written(store, Archive("b"), Delete("c"))
+    return StoreConfig(path / "store")
+
+
+def damage(config: StoreConfig, *statements: str) -> None:
+    """Change the file behind the store's back."""
+    db = apsw.Connection(str(config.path / FILE_NAME))
+    for statement in statements:
+        db.execute(statement)
+    db.close()
+
+
+def found(report: Report, level: str = "problem") -> list[Finding]:
+    """Return the findings of a level."""
+    return [finding for finding in report.findings if finding.level == level]
+
+
+def contents(config: StoreConfig) -> bytes:
+    """Return all that is in the file."""
+    return (config.path / FILE_NAME).read_bytes()
+
+
+async def test_a_store_that_is_well(tmp_path: Path) -> None:
+    """Nothing is found, the figures are those of the file, and the file is as before."""
+    config = await healthy(tmp_path)
+    before = contents(config)
+    for full in (False, True):
+        report = examine(config, full=full)
+        assert (report.healthy, found(report)) == (True, [])
+    store = report.store
+    assert (store.sessions, store.archived, store.deleted, store.erasures_due) == (1, 1, 1, 1)
+    assert (store.messages, store.events, store.version, store.integrity) == (12, 18, VERSION, "full")
+    assert (store.bytes, store.pages * store.page_size) == (len(before), len(before))
+    assert 0 < store.disk_free <= shutil.disk_usage(tmp_path).total
+    assert [finding.check for finding in report.findings] == ["erasures"]
+    assert contents(config) == before
+
+
+DAMAGES: Final = {
+    "transcript": "DELETE FROM messages WHERE session = 1 AND position = 7",
+    "transcript: the first": "DELETE FROM messages WHERE session = 1 AND position = 0",
+    "transcript: the last": "DELETE FROM messages WHERE session = 1 AND position = 9",
+    "transcript: too many": "INSERT INTO messages VALUES (1, 10, 0, '{}')",
+    "transcript: left": "UPDATE sessions SET messages_from = 3 WHERE key = 1",
+    "head": "UPDATE sessions SET head = 4 WHERE key = 1",
+    "head: no summary": "DELETE FROM compactions WHERE session = 1",
+    "head: beyond": "UPDATE sessions SET head = 11 WHERE key = 1; UPDATE compactions SET head = 11",
+    "events": "UPDATE sessions SET last_seq = 14 WHERE key = 1",
+    "events: left": "UPDATE sessions SET events_after = 3 WHERE key = 1",
+    "record": "UPDATE sessions SET details = '{\"turn_open\": 7}' WHERE key = 1",
+    "record: labels": "UPDATE sessions SET labels = '{' WHERE key = 1",
+    "labels": "DELETE FROM labels WHERE name = 'k'",
+    "labels: other": "UPDATE labels SET value = 'w' WHERE name = 'k'",
+    "labels: more": "INSERT INTO labels VALUES ('x', 'y', 1)",
+    "orphans": "INSERT INTO messages VALUES (99, 0, 0, '{}')",
+    "orphans: of a tombstone": "INSERT INTO events VALUES (3, 1, 1, 0, '{}', NULL)",
+    "orphans: labels": "INSERT INTO labels VALUES ('x', 'y', 99)",
+    "orphans: compactions": "UPDATE compactions SET session = 99; UPDATE sessions SET head = 0 WHERE key = 1",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+async def test_what_is_wrong_is_found(tmp_path: Path, what: str) -> None:
+    """Each kind of damage is one finding of its kind, which names the session where there is one."""
+    config = await healthy(tmp_path)
+    if what == "record: labels":
+        damage(config, "DROP TRIGGER labels_changed", "DELETE FROM labels")
+    damage(config, DAMAGES[what])
+    report = examine(config)
+    kind = what.partition(":")[0]
+    assert ([finding.check for finding in found(report)], report.healthy) == ([kind], False)
+    assert found(report)[0].sessions == (() if kind == "orphans" else ("a",))
+    assert found(report)[0].fixable == (kind in ("orphans", "labels"))
+
+
+@pytest.mark.parametrize(
+    ("check", "statement"),
+    [
+        ("messages", "UPDATE messages SET body = '{' WHERE session = 1 AND position = 2"),
+        ("events", "UPDATE events SET body = '{' WHERE session = 1 AND seq = 2"),
+        ("events", "UPDATE events SET first_seq = 1 WHERE session = 1 AND seq = 3"),
+    ],
+)
+async def test_what_only_a_full_examination_finds(tmp_path: Path, check: str, statement: str) -> None:
+    """Rows are read one by one only when that is asked for."""
+    config = await healthy(tmp_path)
+    damage(config, statement)
+    assert found(examine(config)) == []
+    assert [(each.check, each.sessions) for each in found(examine(config, full=True))] == [(check, ("a",))]
+
+
+async def test_what_is_fixed(tmp_path: Path) -> None:
+    """Rows of nobody go, sessions are found by their labels again, and a second look finds nothing."""
+    config = await healthy(tmp_path)
+    damage(config, *(DAMAGES[what] for what in DAMAGES if what.startswith("orphans") and "compactions" not in what))
+    damage(config, DAMAGES["labels: other"], DAMAGES["labels: more"])
+    done = fix(config, examine(config))
+    assert done == (
+        "removed 1 rows of messages that belonged to no session",
+        "removed 1 rows of events that belonged to no session",
+        "removed 1 rows of labels that belonged to no session",
+        "made 1 sessions findable by their labels",
+    )
+    assert found(examine(config, full=True)) == []
+    async with opened(tmp_path) as store:
+        assert [record.session_id for record in await store.list(labels={"k": "v", "n": "1"})] == ["a"]
+        assert await store.list(labels={"x": "y"}) == []
+    assert fix(config, examine(config)) == ()
+
+
+async def test_what_cannot_be_fixed_stays(tmp_path: Path) -> None:
+    """A message that is missing cannot be made up: it is still a problem afterwards."""
+    config = await healthy(tmp_path)
+    damage(config, DAMAGES["transcript"])
+    assert fix(config, examine(config)) == ()
+    assert [finding.check for finding in found(examine(config))] == ["transcript"]
+
+
+async def test_the_labels_of_a_session_that_is_held_are_left_alone(tmp_path: Path) -> None:
+    """What a living process has is not touched, and that is said."""
+    process = await Process.starting(tmp_path)
+    await process.do(turn("a", labels={"k": "v"}))
+    config = StoreConfig(tmp_path / "store")
+    damage(config, "DELETE FROM labels")
+    assert fix(config, examine(config)) == ("left the labels of 1 sessions alone: a process that lives holds them",)
+    assert [finding.check for finding in found(examine(config))] == ["labels"]
+    await process.end()
+
+
+async def test_who_holds_what(tmp_path: Path) -> None:
+    """Processes are named with what they hold; one that is dead is a notice, and is no problem."""
+    one, two = await Process.starting(tmp_path, "the gateway"), await Process.starting(tmp_path, "a killed one")
+    await one.do(turn("a"))
+    await two.do(turn("b"))
+    await two.do(turn("c"))
+    config = StoreConfig(tmp_path / "store")
+    assert found(examine(config), "notice") == []
+    two.die()
+    report = examine(config)
+    gateway, killed = report.holders
+    assert ((gateway.name or "")[:11], gateway.alive, gateway.sessions) == ("the gateway", True, 1)
+    assert ((killed.name or "")[:12], killed.alive, killed.sessions) == ("a killed one", False, 2)
+    (notice,) = found(report, "notice")
+    assert (notice.check, notice.fixable, set(notice.sessions)) == ("leases", True, {"b", "c"})
+    assert report.healthy
+    await one.end()
+
+
+async def test_what_the_dead_held_is_freed(tmp_path: Path) -> None:
+    """Their sessions are anybody's, with the numbers that they may have shown left out; the living keep theirs."""
+    one, two = await Process.starting(tmp_path), await Process.starting(tmp_path)
+    await one.do(turn("a"))
+    await two.do(turn("b"))
+    two.die()
+    config = StoreConfig(tmp_path / "store")
+    assert fix(config, examine(config)) == ("freed 1 sessions of processes that are dead",)
+    (left,) = examine(config).holders
+    assert (left.alive, left.sessions) == (True, 1)
+    assert isinstance(await one.claim("a"), Claimed)
+    assert (await one.claim("b")).record == attrs.evolve(turn("b").record, last_seq=3 + SEQ_STRIDE)
+    await one.end()
+
+
+async def test_a_log_that_has_grown(tmp_path: Path) -> None:
+    """Something that reads for long lets the log grow; it is told, and moved into the file by a fix."""
+    config = await healthy(tmp_path)
+    reader = apsw.Connection(str(config.path / FILE_NAME))
+    reader.execute("BEGIN; SELECT count(*) FROM sessions")
+    damage(config, "CREATE TABLE filler (x)")
+    writer = apsw.Connection(str(config.path / FILE_NAME))
+    writer.execute("INSERT INTO filler VALUES (zeroblob(70 << 20)); DROP TABLE filler")
+    writer.close()
+    reader.execute("ROLLBACK")
+    report = examine(config)
+    assert [finding.check for finding in found(report, "notice")] == ["log", "free", "erasures"]
+    assert report.store.log_bytes > 64 << 20
+    reader.close()
+    fix(config, report)
+    assert examine(config).store.log_bytes == 0
+
+
+def torn(path: Path) -> None:
+    """Overwrite a page in the middle."""
+    with path.open("r+b") as file:
+        file.seek(5 * 4096)
+        file.write(b"\xff" * 4096)
+
+
+async def test_a_damaged_file(tmp_path: Path) -> None:
+    """What SQLite finds is told, and nothing is changed in such a file."""
+    config = await healthy(tmp_path)
+    torn(config.path / FILE_NAME)
+    report = examine(config)
+    assert (report.healthy, report.store.integrity) == (False, "failed")
+    assert {finding.check for finding in report.findings} == {"integrity"}
+    before = contents(config)
+    with pytest.raises(StoreError, match="backup") as caught:
+        fix(config, report)
+    assert (caught.value.cause, contents(config)) == ("corrupt", before)
+
+
+def _text(path: Path) -> None:
+    path.write_text("this is a text\n" * 1000)
+
+
+def _other(path: Path) -> None:
+    path.unlink()
+    db = apsw.Connection(str(path))
+    db.execute("CREATE TABLE theirs (x)")
+    db.close()
+
+
+def _newer(path: Path) -> None:
+    db = apsw.Connection(str(path))
+    db.pragma("user_version", 99)
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "cause"),
+    [(Path.unlink, "missing"), (_text, "not_a_database"), (_other, "not_a_store"), (_newer, "newer_schema")],
+)
+async def test_what_is_no_store_of_ours(tmp_path: Path, spoil: Callable[[Path], None], cause: str) -> None:
+    """It is refused with the reason and the file's name, and stays as it is."""
+    config = await healthy(tmp_path)
+    path = config.path / FILE_NAME
+    spoil(path)
+    before = path.read_bytes() if path.exists() else None
+    with pytest.raises(StoreError, match=str(config.path)) as caught:
+        examine(config)
+    assert caught.value.cause == cause
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_an_older_store(tmp_path: Path) -> None:
+    """It can be looked at without being changed; it is brought up to date when it is used, or fixed."""
+    config = StoreConfig(tmp_path)
+    shutil.copy(VERSIONS / "1.sqlite3", tmp_path / FILE_NAME)
+    report = examine(config)
+    assert (report.store.version, report.healthy) == (1, True)
+    assert [finding.check for finding in report.findings] == ["version", "free"]
+    fix(config, report)
+    assert (examine(config).store.version, found(examine(config, full=True))) == (VERSION, [])
+
+
+async def test_the_memory(tmp_path: Path) -> None:
+    """Its texts are counted, and its index is looked at: whole, gone, damaged, of another database."""
+    memory = await memory_in(tmp_path)()
+    await memory.index([MemoryEntry("a", number, 1, f"text {number}", NOW) for number in range(30)])
+    await memory.catch_up()
+    await memory.aclose()
+    facts, findings = examine_memory(tmp_path)
+    assert (facts.entries, facts.sessions, facts.index, facts.behind, findings) == (30, 1, "ok", 0, ())
+    assert facts.index_bytes == (tmp_path / INDEX).stat().st_size
+    saved = (tmp_path / INDEX).read_bytes()
+    (tmp_path / INDEX).write_bytes(saved[:50] + b"?" + saved[51:])
+    assert _index(tmp_path) == ("damaged", ["notice"])
+    (tmp_path / INDEX).unlink()
+    assert _index(tmp_path) == ("missing", ["notice"])
+    other = await memory_in(tmp_path / "other", runner=inline_runner)()
+    await other.index([MemoryEntry("a", 1, 1, "text", NOW)])
+    await other.aclose()
+    shutil.copy(tmp_path / "other" / INDEX, tmp_path / INDEX)
+    assert _index(tmp_path) == ("stale", ["notice"])
+
+
+def _index(folder: Path) -> tuple[str, list[str]]:
+    facts, findings = examine_memory(folder, full=True)
+    return facts.index, [finding.level for finding in findings]
+
+
+async def test_a_memory_that_miscounts(tmp_path: Path) -> None:
+    """A count that is not that of its texts is a problem."""
+    memory = await memory_in(tmp_path)()
+    await memory.index([MemoryEntry("a", 1, 1, "text", NOW)])
+    await memory.aclose()
+    db = apsw.Connection(str(tmp_path / "memory.sqlite3"))
+    db.execute("UPDATE totals SET entries = 7")
+    db.close()
+    assert [finding.level for finding in examine_memory(tmp_path)[1]] == ["problem"]
+
+
+async def test_a_turn_that_is_open_is_no_problem(tmp_path: Path) -> None:
+    """A process that died in mid-turn after a compaction leaves its session so that the next one ends the turn."""
+    async with opened(tmp_path) as store:
+        await written(store, *(turn("a", number) for number in range(3)))
+        await written(store, updated(moved(turn("a", 3), entry(4, 5)), turn_open=True))
+    assert found(examine(StoreConfig(tmp_path / "store"), full=True)) == []

@@ -1,0 +1,168 @@
+"""A file of every version that this program ever wrote opens in this one, whole."""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import apsw
+import pytest
+import trio
+
+from tests.support.runtime import new_session, open_runtime, replay, transcript
+from warren.actors.service import Service
+from warren.config import StoreConfig
+from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
+from warren.messages import AssistantMessage, ContextMessage, SystemMessage, UserMessage
+from warren.peers import Peer, PeerInfo
+from warren.storage import Store, inline_runner
+from warren.storage.file import FILE_NAME, VERSION, open_writer
+
+virtual = pytest.mark.virtual_time
+KEPT: Final = Path(__file__).parent / "versions"
+STRIDE: Final = 1_000_000
+
+
+@pytest.fixture(params=range(1, VERSION + 1))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder with a store of that version."""
+    shutil.copy(KEPT / f"{request.param}.sqlite3", tmp_path / FILE_NAME)
+    return tmp_path
+
+
+async def session(service: Service, role: str) -> str:
+    """Return the session that is in the file for that purpose."""
+    (row,) = (await service.list(labels={"kept": role}, include_archived=True)).sessions
+    return row.session_id
+
+
+def deleted(folder: Path) -> list[str]:
+    """Return the sessions that were deleted."""
+    db = apsw.Connection(str(folder / FILE_NAME))
+    ids = [row[0] for row in db.execute("SELECT session_id FROM sessions WHERE state = 2")]
+    db.close()
+    return ids
+
+
+@virtual
+async def test_conversations_go_on(store: Path) -> None:
+    """A session of two turns has both, takes a third, and its event numbers rise."""
+    async with open_runtime(store=store) as service:
+        session_id = await session(service, "continued")
+        told = await replay(service, session_id)
+        result = await service.start_turn(session_id, "And a third thing?")
+        messages = await transcript(service, session_id)
+        assert [type(message) for message in messages] == [UserMessage, AssistantMessage] * 3
+        assert messages[0] == UserMessage("What is a warren?")
+        assert result.text
+        events = await replay(service, session_id)
+        assert events[: len(told)] == told
+        assert [each.seq for each in told] == sorted({each.seq for each in told})
+        assert events[len(told)].seq > told[-1].seq
+
+
+@virtual
+async def test_what_was_retired_stays_so(store: Path) -> None:
+    """An archived session is readable and not startable; a deleted one is gone for good."""
+    async with open_runtime(store=store) as service:
+        archived = await session(service, "archived")
+        assert (await transcript(service, archived))[0] == SystemMessage("Be brief.")
+        gone = deleted(store)
+        assert gone
+        for session_id in (archived, *gone):
+            with pytest.raises(SessionNotFoundError):
+                await service.start_turn(session_id, "Come back")
+        assert len((await service.list(include_archived=True)).sessions) == 3
+
+
+@virtual
+async def test_numbers_that_were_shown_stay_taken(store: Path) -> None:
+    """The process that wrote the file died: what it may have shown and not stored is not numbered again."""
+    async with open_runtime(store=store) as service:
+        session_id = await session(service, "died")
+        last = (await replay(service, session_id))[-1].seq
+        await service.start_turn(session_id, "Are you there?")
+        after = [each.seq for each in await replay(service, session_id, after_seq=last)]
+        assert after[0] > last + STRIDE
+
+
+@virtual
+async def test_it_becomes_a_file_of_this_version(store: Path) -> None:
+    """Opened once, it has this program's version and nothing is amiss in it."""
+    async with open_runtime(store=store) as service:
+        await new_session(service)
+    db = apsw.Connection(str(store / FILE_NAME))
+    assert db.pragma("user_version") == VERSION
+    assert db.pragma("integrity_check") == "ok"
+    db.close()
+
+
+@virtual
+async def test_what_waited_still_does(tmp_path: Path) -> None:
+    """What was said to a session and not taken enters its next turn; a key that was used brings what came of it."""
+    shutil.copy(KEPT / "3.sqlite3", tmp_path / FILE_NAME)
+    async with open_runtime(store=tmp_path) as service:
+        session_id = await session(service, "died")
+        assert [(each.text, each.key) for each in await service.inputs(session_id)] == [("It rains", "rain")]
+        again = await service.start_turn(session_id, "Whatever", mode="queue", idempotency_key="once")
+        assert again.text == "The process dies after this"
+        await service.start_turn(session_id, "Shall we go out?")
+        messages = await transcript(service, session_id)
+        assert messages[2:4] == [ContextMessage("It rains", "weather"), UserMessage("Shall we go out?")]
+        assert await service.inputs(session_id) == ()
+
+
+@virtual
+async def test_names_are_still_taken(tmp_path: Path) -> None:
+    """Sessions find each other by the names that they were given; that of an archived one is free."""
+    shutil.copy(KEPT / "3.sqlite3", tmp_path / FILE_NAME)
+    async with open_runtime(store=tmp_path) as service:
+        assert await service.peers(await session(service, "continued")) == (PeerInfo("bob", reachable=True),)
+        with pytest.raises(InvalidParamsError):
+            await new_session(service, peer=Peer("ann"))
+        await new_session(service, peer=Peer("old"))
+
+
+def test_a_migration_is_whole_or_nothing(tmp_path: Path) -> None:
+    """Where a step fails the file stays what it was."""
+    shutil.copy(KEPT / "1.sqlite3", tmp_path / FILE_NAME)
+    db = apsw.Connection(str(tmp_path / FILE_NAME))
+    db.execute("CREATE TABLE erasures (in_the_way)")
+    before = list(db.execute("SELECT * FROM sqlite_schema"))
+    with pytest.raises(apsw.SQLError):
+        open_writer(StoreConfig(tmp_path))
+    assert list(db.execute("SELECT * FROM sqlite_schema")) == before
+    assert db.pragma("user_version") == 1
+    db.close()
+
+
+async def test_two_processes_come_for_an_old_file(tmp_path: Path) -> None:
+    """Both open it; one brings it up to date, once."""
+    shutil.copy(KEPT / "1.sqlite3", tmp_path / FILE_NAME)
+    stores: list[Store] = []
+
+    async def come() -> None:
+        stores.append(await Store.open(StoreConfig(tmp_path)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(come)
+        nursery.start_soon(come)
+    (one,), (two,) = [await store.list(labels={"kept": "continued"}) for store in stores]
+    assert one == two
+    assert one.last_seq == 17 + STRIDE
+    for store in stores:
+        await store.aclose()
+
+
+@virtual
+async def test_a_file_of_the_future_is_left_alone(tmp_path: Path) -> None:
+    """A newer version is refused in words that say what to do, and not a byte of it changes."""
+    async with open_runtime(store=tmp_path) as service:
+        await new_session(service)
+    db = apsw.Connection(str(tmp_path / FILE_NAME))
+    db.pragma("user_version", VERSION + 1)
+    db.close()
+    before = (tmp_path / FILE_NAME).read_bytes()
+    with pytest.raises(StoreError, match="use a newer one") as caught:
+        await Store.open(StoreConfig(tmp_path), runner=inline_runner)
+    assert caught.value.cause == "newer_schema"
+    assert (tmp_path / FILE_NAME).read_bytes() == before

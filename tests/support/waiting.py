@@ -1,0 +1,18 @@
+"""Waiting for what was said to a session to be in its inbox."""
+
+import trio
+
+from warren.actors.service import Service
+from warren.service import SessionService
+
+
+async def inbox_has(service: SessionService, session_id: str, count: int) -> None:
+    """Return once so many inputs wait, and the session's actor knows of them: the store has them a moment earlier."""
+    assert isinstance(service, Service)
+    while not (len(await service.inputs(session_id)) == count == _known(service, session_id)):  # noqa: ASYNC110 - an inbox has no event
+        await trio.sleep(0.001)
+
+
+def _known(service: Service, session_id: str) -> int:
+    actor = service._supervisor.find(session_id)  # noqa: SLF001 - nothing public tells the two apart
+    return 0 if actor is None else len(actor.held.inbox.shown())

@@ -1,0 +1,228 @@
+"""A cancel hits the prompt it was meant for, at any moment of it, and never another one."""
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from tests.support.checks import assert_valid_transcript
+from tests.support.compacting import Model, settings
+from tests.support.models import FunctionModel, GatedModel, reply, stuck
+from tests.support.runtime import open_runtime, transcript
+from tests.transport.acp.client import cancel, connect, said
+from tests.transport.acp.test_agent import Failing
+from tests.transport.sessions import FakeTurn
+from warren.errors import AgentError, SessionNotRunningError
+from warren.events import RunFailed, RunStarted
+from warren.memory import MemoryHit
+from warren.messages import AssistantMessage, ToolUseBlock
+from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.service import OnEvent
+from warren.tools import tool
+from warren.views import TurnResult
+
+
+async def test_a_cancel_that_comes_with_the_prompt_is_not_lost() -> None:
+    """Both in one piece: the prompt is answered as cancelled and the model is never called."""
+    model = GatedModel()
+    async with open_runtime(model) as service, connect(service) as client:
+        session_id = await client.new()
+        prompt = client.request("session/prompt", sessionId=session_id, prompt=said("go"))
+        await client.write(prompt, cancel(session_id))
+        assert (await client.answer_to(prompt)).stop_reason == "cancelled"
+        assert model.entered == 0
+
+
+async def test_a_cancel_ends_the_answer_and_keeps_what_was_said(tmp_path: Path) -> None:
+    """The updates end with what was said, the answer says cancelled, and the transcript is as a provider wants it."""
+    async with open_runtime(FunctionModel(stuck), store=tmp_path) as service, connect(service) as client:
+        session_id = await client.new()
+        prompt = client.request("session/prompt", sessionId=session_id, prompt=said("go"))
+        await client.write(prompt)
+        await client.read()
+        await client.read()
+        await client.cancel(session_id)
+        ended = await client.answer_to(prompt)
+        assert ended.stop_reason == "cancelled"
+        assert ended.kinds() == ["session_info_update"]
+        messages = await transcript(service, session_id)
+        assert_valid_transcript(messages)
+        assert isinstance(messages[-1], AssistantMessage)
+        assert messages[-1].text == "half an answer"
+
+
+async def test_a_cancelled_tool_call_is_seen_to_fail() -> None:
+    """The client is not left with a call that seems to run for ever."""
+    began = trio.Event()
+
+    @tool
+    async def dig() -> None:
+        """Dig for ever."""
+        began.set()
+        await trio.sleep_forever()
+
+    async def digs(_request: ModelRequest, _emit: Any) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        return reply("", ToolUseBlock("c1", "dig"))
+
+    async with open_runtime(FunctionModel(digs), tools=[dig]) as service, connect(service) as client:
+        session_id = await client.new()
+        prompt = client.request("session/prompt", sessionId=session_id, prompt=said("go"))
+        await client.write(prompt)
+        await began.wait()
+        await client.cancel(session_id)
+        ended = await client.answer_to(prompt)
+        assert ended.stop_reason == "cancelled"
+        assert [update["status"] for update in ended.only("tool_call_update")] == ["in_progress", "failed"]
+
+
+async def test_a_late_cancel_does_not_hit_the_next_prompt() -> None:
+    """One that arrives after the answer, with the next prompt right behind it, does nothing."""
+    async with open_runtime() as service, connect(service) as client:
+        session_id = await client.new()
+        await client.prompt(session_id, "first")
+        second = client.request("session/prompt", sessionId=session_id, prompt=said("second"))
+        await client.write(cancel(session_id), second)
+        assert (await client.answer_to(second)).stop_reason == "end_turn"
+
+
+async def test_a_cancel_for_another_session_changes_nothing() -> None:
+    """The turns of other sessions go on, and a cancel for nobody is passed over."""
+    model = GatedModel()
+    async with open_runtime(model) as service, connect(service) as client:
+        ours, other = await client.new(), await client.new()
+        prompt = client.request("session/prompt", sessionId=ours, prompt=said("go"))
+        await client.write(prompt, cancel(other), cancel("nobody"))
+        model.gate.set()
+        assert (await client.answer_to(prompt)).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_cancel_at_any_moment_hits_its_own_prompt_alone(tmp_path: Path, *, stored: bool) -> None:
+    """However far the turn is, the answer says end_turn or cancelled, and the prompt after it runs to its end."""
+    seen = set()
+    async with open_runtime(store=tmp_path if stored else None) as service, connect(service) as client:
+        session_id = await client.new()
+        for moment in range(60):
+            first = client.request("session/prompt", sessionId=session_id, prompt=said("one two three"))
+            await client.write(first)
+            for _ in range(moment):
+                await trio.lowlevel.checkpoint()
+            await client.cancel(session_id)
+            seen.add((await client.answer_to(first)).stop_reason)
+            after = await client.prompt(session_id, "and on")
+            assert after.stop_reason == "end_turn", moment
+            assert after.text() != ""
+    assert seen == {"cancelled", "end_turn"}
+
+
+async def test_a_compaction_can_be_cancelled() -> None:
+    """The summary is given up, nothing changes, and the answer says cancelled."""
+    began = trio.Event()
+
+    async def hangs(_request: ModelRequest, emit: Any) -> ModelReply:
+        emit(TextPiece("SECRET"))
+        began.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    model = Model(summary=hangs)
+    async with open_runtime(model, config=settings(100_000)) as service, connect(service) as client:
+        session_id = await client.new()
+        for number in range(3):
+            await client.prompt(session_id, f"number {number}")
+        compact = client.request("session/prompt", sessionId=session_id, prompt=said("/compact"))
+        await client.write(compact)
+        await began.wait()
+        await client.cancel(session_id)
+        assert (await client.answer_to(compact)).stop_reason == "cancelled"
+        assert (await service.read(session_id)).state.compactions == 0
+        assert (await client.prompt(session_id, "go on")).stop_reason == "end_turn"
+
+
+@attrs.define(eq=False)
+class Unhurried(Failing):
+    """A runtime that takes its time before a turn begins, and that knows of no turn until then.
+
+    Attributes:
+        asked: set once a turn is asked for.
+        ready: it begins when this is set.
+        deaf: whether a turn that runs cannot be stopped.
+    """
+
+    asked: trio.Event = attrs.field(factory=trio.Event)
+    ready: trio.Event = attrs.field(factory=trio.Event)
+    deaf: bool = False
+    stopped: trio.Event = attrs.field(factory=trio.Event)
+    running: bool = False
+
+    async def start_turn(
+        self,
+        session_id: str,
+        prompt: str,
+        *,
+        on_event: OnEvent | None = None,
+        **_options: Any,
+    ) -> TurnResult:
+        turn = FakeTurn(self, session_id, prompt, on_event)
+        self.asked.set()
+        await self.ready.wait()
+        self.running = True
+        turn.publish(RunStarted(session_id, prompt))
+        await self.stopped.wait()
+        turn.publish(RunFailed(session_id, "interrupted", "cancelled"))
+        raise self.failure
+
+    async def interrupt(self, session_id: str) -> None:
+        await trio.lowlevel.checkpoint()
+        if not self.running:
+            raise SessionNotRunningError("not yet", session_id=session_id)
+        if not self.deaf:
+            self.stopped.set()
+
+
+async def test_a_cancel_waits_for_the_turn_to_begin() -> None:
+    """One that comes after the turn was asked for and before it runs is not lost either."""
+    service = Unhurried(failure=AgentError("interrupted", cause="cancelled"))
+    async with connect(service) as client:
+        prompt = client.request("session/prompt", sessionId="s1", prompt=said("go"))
+        await client.write(prompt)
+        await service.asked.wait()
+        await client.cancel("s1")
+        await wait_all_tasks_blocked()
+        service.ready.set()
+        assert (await client.answer_to(prompt)).stop_reason == "cancelled"
+
+
+@pytest.mark.virtual_time
+async def test_a_turn_that_does_not_end_does_not_hold_up_the_agent() -> None:
+    """When the client leaves, its turn is given some seconds, no more."""
+    service = Unhurried(failure=AssertionError(), deaf=True)
+    service.ready.set()
+    with trio.fail_after(10):
+        async with connect(service) as client:
+            await client.write(client.request("session/prompt", sessionId="s1", prompt=said("go")))
+            await wait_all_tasks_blocked()
+    assert service.running
+
+
+@attrs.define(eq=False)
+class Forgetful(Failing):
+    """A runtime whose memory never answers."""
+
+    async def search_memory(self, query: str, **_options: Any) -> tuple[MemoryHit, ...]:  # noqa: ARG002
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+async def test_a_search_can_be_cancelled() -> None:
+    """A memory that does not answer does not hold the client up."""
+    async with connect(Forgetful(failure=AssertionError())) as client:
+        search = client.request("session/prompt", sessionId="s1", prompt=said("/memory doors"))
+        await client.write(search)
+        await wait_all_tasks_blocked()
+        await client.cancel("s1")
+        assert (await client.answer_to(search)).stop_reason == "cancelled"

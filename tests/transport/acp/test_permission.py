@@ -1,0 +1,211 @@
+"""Tool calls that wait for the word of whoever sits in front of the client."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from tests.support.checks import assert_valid_transcript
+from tests.support.models import FunctionModel, reply, says
+from tests.support.runtime import open_runtime, transcript
+from tests.transport.acp.client import Client, chosen, connect, said
+from warren.categories import Gates
+from warren.config import Config, Limits
+from warren.messages import ToolResultsMessage, ToolUseBlock
+from warren.model import ModelReply, ModelRequest
+from warren.service import SessionService
+from warren.tools import tool
+
+pytestmark = pytest.mark.virtual_time
+ASK = Config(approvals=Gates(mcp="ask"))
+DUG: list[str] = []
+
+
+@tool(category="mcp")
+async def dig(where: str) -> str:
+    """Dig a hole."""
+    DUG.append(where)
+    return f"a hole {where}"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_dug() -> None:
+    DUG.clear()
+
+
+def digs(*places: str) -> ModelReply:
+    """Return an answer that wants holes, the first as the call `c0`."""
+    return reply("", *(ToolUseBlock(f"c{number}", "dig", {"where": place}) for number, place in enumerate(places)))
+
+
+async def results(service: SessionService, session_id: str) -> list[tuple[str, bool]]:
+    """Return what the model was told of its calls, and whether as an error."""
+    messages = await transcript(service, session_id)
+    assert_valid_transcript(messages)
+    found = [message.results for message in messages if isinstance(message, ToolResultsMessage)]
+    return [(result.content, result.is_error) for group in found for result in group]
+
+
+def statuses(client: Client, call: str = "c0") -> list[str]:
+    """Return the states that a call was seen in, and where it was asked about."""
+    found = []
+    for message in client.heard:
+        params = message.get("params", {})
+        about = params.get("toolCall") or params.get("update") or {}
+        if about.get("toolCallId") == call:
+            found.append("asked" if "toolCall" in params else about["status"])
+    return found
+
+
+async def test_an_allowed_call_runs() -> None:
+    """The client is asked about the call it knows as pending, with four ways to answer; then the call runs."""
+    model = says(digs("here"), reply("done"))
+    async with open_runtime(model, tools=[dig], config=ASK) as service, connect(service) as client:
+        client.says = lambda _: chosen("allow_once")
+        session_id = await client.new()
+        assert (await client.prompt(session_id, "go")).stop_reason == "end_turn"
+        assert DUG == ["here"]
+        assert statuses(client) == ["pending", "asked", "in_progress", "completed"]
+        (asked,) = client.asked
+        assert asked["sessionId"] == session_id
+        assert asked["toolCall"] == {
+            "toolCallId": "c0",
+            "title": "dig",
+            "kind": "other",
+            "status": "pending",
+            "rawInput": {"where": "here"},
+        }
+        kinds = ["allow_once", "allow_always", "reject_once", "reject_always"]
+        assert [option["kind"] for option in asked["options"]] == kinds
+
+
+REFUSED: list[Mapping[str, Any]] = [
+    chosen("reject_once"),
+    chosen("reject_always"),
+    {"result": {"outcome": {"outcome": "cancelled"}}},
+    {"result": None},
+    {"result": {"outcome": {"outcome": "selected"}}},
+    {"result": {"outcome": "allow_once"}},
+    {"result": ["allow_once"]},
+    chosen("yolo"),
+    chosen(""),
+    {"error": {"code": -32601, "message": "there is no such method"}},
+    {"error": "no"},
+]
+
+
+@pytest.mark.parametrize("answer", REFUSED, ids=str)
+async def test_everything_but_an_allowance_is_a_refusal(answer: Mapping[str, Any]) -> None:
+    """The call is not run and seen to have failed, the model hears of it, and the turn goes on."""
+    model = says(digs("here"), reply("then not"))
+    async with open_runtime(model, tools=[dig], config=ASK) as service, connect(service) as client:
+        client.says = lambda _: answer
+        session_id = await client.new()
+        ended = await client.prompt(session_id, "go")
+        assert (ended.stop_reason, ended.text()) == ("end_turn", "then not")
+        assert DUG == []
+        assert statuses(client) == ["pending", "asked", "failed"]
+        ((told, is_error),) = await results(service, session_id)
+        assert is_error
+        assert told.startswith("not run: it was refused")
+
+
+@pytest.mark.parametrize(("option", "dug"), [("allow_always", ["1", "2", "3"]), ("reject_always", [])])
+async def test_always_holds_for_the_session(option: str, dug: list[str]) -> None:
+    """Further calls of the tool are not asked about, in later turns neither; another session is."""
+    model = FunctionModel(digs_thrice)
+    async with open_runtime(model, tools=[dig], config=ASK) as service, connect(service) as client:
+        client.says = lambda _: chosen(option)
+        session_id = await client.new()
+        for number in range(3):
+            await client.prompt(session_id, str(number + 1))
+        assert (DUG, len(client.asked)) == (dug, 1)
+        await client.prompt(await client.new(), "4")
+        assert len(client.asked) == 2
+
+
+async def digs_thrice(request: ModelRequest, _emit: Any) -> ModelReply:
+    """Dig where the user says, then be done."""
+    await trio.lowlevel.checkpoint()
+    last = request.messages[-1]
+    return reply("done") if isinstance(last, ToolResultsMessage) else digs(str(getattr(last, "content", "")))
+
+
+async def test_calls_are_asked_about_at_once_and_answered_in_any_order() -> None:
+    """Each answer goes to its own call, and one that runs does not wait for the others."""
+    model = says(digs("first", "second"), reply("done"))
+    async with open_runtime(model, tools=[dig], config=ASK) as service, connect(service) as client:
+        session_id = await client.new()
+        prompt = client.request("session/prompt", sessionId=session_id, prompt=said("go"))
+        await client.write(prompt)
+        questions = [await client.question(), await client.question()]
+        first, second = sorted(questions, key=lambda question: str(question["params"]["toolCall"]["toolCallId"]))
+        await client.reply(second, **chosen("allow_once"))
+        await wait_all_tasks_blocked()
+        assert DUG == ["second"]
+        await client.reply(first, **chosen("reject_once"))
+        assert (await client.answer_to(prompt)).stop_reason == "end_turn"
+        assert [is_error for _, is_error in await results(service, session_id)] == [True, False]
+
+
+async def test_a_cancel_while_somebody_is_asked() -> None:
+    """The prompt is answered as cancelled, a late answer is taken for none, and the next prompt asks anew."""
+    model = says(digs("here"), digs("there"), reply("done"))
+    async with open_runtime(model, tools=[dig], config=ASK) as service, connect(service) as client:
+        session_id = await client.new()
+        prompt = client.request("session/prompt", sessionId=session_id, prompt=said("go"))
+        await client.write(prompt)
+        question = await client.question()
+        await client.cancel(session_id)
+        await client.reply(question, result={"outcome": {"outcome": "cancelled"}})
+        assert (await client.answer_to(prompt)).stop_reason == "cancelled"
+        await client.reply(question, **chosen("allow_always"))
+        assert statuses(client) == ["pending", "asked", "failed"]
+        assert_valid_transcript(await transcript(service, session_id))
+        client.says = lambda _: chosen("allow_once")
+        assert (await client.prompt(session_id, "again")).stop_reason == "end_turn"
+        assert (DUG, len(client.asked)) == (["there"], 2)
+
+
+async def test_nobody_answers_in_time() -> None:
+    """The runtime's time limit refuses the call; an answer after that changes nothing."""
+    config = Config(approvals=Gates(mcp="ask"), limits=Limits(approval_timeout=30))
+    model = says(digs("here"), reply("then not"))
+    async with open_runtime(model, tools=[dig], config=config) as service, connect(service) as client:
+        session_id = await client.new()
+        ended = await client.prompt(session_id, "go")
+        assert (ended.stop_reason, DUG, len(client.asked)) == ("end_turn", [], 1)
+        await client.reply({"id": 0}, **chosen("allow_always"))
+        assert (await client.prompt(session_id, "/help")).stop_reason == "end_turn"
+        ((told, _),) = await results(service, session_id)
+        assert told == "not run: nobody approved it in time"
+
+
+async def test_a_client_that_is_gone_allows_nothing() -> None:
+    """Its prompt ends, and the call with it."""
+    model = says(digs("here"), reply("done"))
+    async with open_runtime(model, tools=[dig], config=ASK) as service:
+        async with connect(service) as client:
+            session_id = await client.new()
+            await client.write(client.request("session/prompt", sessionId=session_id, prompt=said("go")))
+            await client.question()
+        assert DUG == []
+        assert not (await service.read(session_id)).state.is_active
+        assert [is_error for _, is_error in await results(service, session_id)] == [True]
+
+
+async def test_a_mode_asks_more_and_never_less() -> None:
+    """In `ask` calls wait that would run by themselves; `default` leaves it to the runtime, which may ask too."""
+    model = FunctionModel(digs_thrice)
+    async with open_runtime(model, tools=[dig]) as service, connect(service) as client:
+        client.says = lambda _: chosen("allow_once")
+        session_id = await client.new()
+        for mode in ("default", "ask", "default"):
+            await client.call("session/set_mode", sessionId=session_id, modeId=mode)
+            await client.prompt(session_id, mode)
+        assert [asked["toolCall"]["rawInput"]["where"] for asked in client.asked] == ["ask"]
+        await client.call("session/set_mode", sessionId=session_id, modeId="ask")
+        resumed = await client.call("session/fork", sessionId=session_id, cwd="/work", mcpServers=[])
+        assert resumed.data["modes"]["currentModeId"] == "default"

@@ -1,0 +1,176 @@
+"""The checker: a target that keeps its promises passes, and each broken promise is found, by its rule."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from tests.transport.load.fake import FakeTarget, Faults
+from warren.transport.load.plan import LoadPlan, Mix
+from warren.transport.load.result import Result
+from warren.transport.load.run import run_load
+from warren.transport.load.target import OnSeen, Rows, Said, Seen
+
+pytestmark = pytest.mark.virtual_time
+PLAN = LoadPlan(sessions=3, turns=3, turn_limit=30, prompt_min=30, prompt_max=60)
+EVERYTHING = Mix(interrupts=0.3, busy=0.5, disconnects=0.3, compactions=0.2, subscribers=0.5)
+
+
+async def run(plan: LoadPlan, faults: Faults | None = None, **settings: Any) -> Result:
+    """Run a plan against a fake with faults."""
+    async with trio.open_nursery() as tasks:
+        result = await run_load(plan, FakeTarget(tasks, faults or Faults(), **settings))
+        tasks.cancel_scope.cancel()
+    return result
+
+
+def each(change: Callable[[Seen], Seen]) -> Callable[[list[Seen]], list[Seen]]:
+    """Change every event."""
+    return lambda events: [change(seen) for seen in events]
+
+
+def without(kind: str) -> Callable[[list[Seen]], list[Seen]]:
+    """Leave out a kind of events."""
+    return lambda events: [seen for seen in events if seen.kind != kind]
+
+
+def twice(kind: str) -> Callable[[list[Seen]], list[Seen]]:
+    """Tell a kind of events twice."""
+    return lambda events: [again for seen in events for again in [seen] * (2 if seen.kind == kind else 1)]
+
+
+def shouted(seen: Seen) -> Seen:
+    """An event whose delta is another one."""
+    return seen._replace(text=seen.text.upper()) if seen.kind == "text_delta" else seen
+
+
+def backwards(seen: Seen) -> Seen:
+    """An event with a number that was there before."""
+    return seen._replace(seq=1, first_seq=1) if seen.kind == "text_complete" else seen
+
+
+def earlier_step(seen: Seen) -> Seen:
+    """An event whose step was there before."""
+    return seen._replace(ref=0) if seen.kind == "turn_started" else seen
+
+
+def other_result(seen: Seen) -> Seen:
+    """A last event with another answer."""
+    return seen._replace(text="42") if seen.kind == "run_completed" else seen
+
+
+def call_without_result(history: list[Said]) -> list[Said]:
+    """A transcript whose last answer calls a tool."""
+    return [*history[:-1], attrs.evolve(history[-1], calls=("call-1",))]
+
+
+def one_less(rows: Rows) -> Rows:
+    """A file that lacks a message."""
+    return attrs.evolve(rows, messages=rows.messages - 1)
+
+
+async def test_a_target_that_keeps_its_promises_passes() -> None:
+    """With everything mixed in nothing is found, and all of it has happened."""
+    result = await run(attrs.evolve(PLAN, sessions=20, turns=5, mix=EVERYTHING))
+    assert result.violations == ()
+    happened = {name: result.figures[name] for name in ("busy", "interrupted", "disconnects", "followed")}
+    assert min(happened.values()) > 0, happened
+    assert result.errors == {}
+
+
+@pytest.mark.parametrize(
+    ("faults", "rule"),
+    [
+        pytest.param(Faults(live=without("run_completed")), "reply", id="no end"),
+        pytest.param(Faults(live=without("run_started")), "order", id="no beginning"),
+        pytest.param(Faults(live=without("turn_started")), "order", id="no step"),
+        pytest.param(Faults(live=without("turn_completed")), "order", id="step without end"),
+        pytest.param(Faults(live=without("text_delta")), "text", id="deltas missing"),
+        pytest.param(Faults(live=each(shouted)), "text", id="other deltas"),
+        pytest.param(Faults(live=each(backwards)), "seq", id="number twice"),
+        pytest.param(Faults(live=each(earlier_step)), "step", id="step twice"),
+        pytest.param(Faults(live=each(other_result)), "text", id="other result"),
+        pytest.param(Faults(live=twice("run_completed")), "terminal", id="two ends"),
+        pytest.param(Faults(live=twice("text_delta")), "text", id="doubled deltas"),
+        pytest.param(Faults(log=lambda events: events[:-1]), "terminal", id="end not in the log"),
+        pytest.param(Faults(log=lambda events: events[:5]), "lost", id="turns not in the log"),
+        pytest.param(Faults(log=lambda events: [*events, *_again(events)]), "twice", id="turns twice in the log"),
+        pytest.param(Faults(reply=lambda _: "s9-t9 else"), "answer", id="answer of another session"),
+        pytest.param(Faults(reply=lambda text: f"{text}!"), "reply", id="answer unlike its events"),
+        pytest.param(Faults(early=True), "reply", id="answer before its events"),
+        pytest.param(Faults(history=lambda history: history[:-1]), "history", id="answer not kept"),
+        pytest.param(Faults(history=lambda history: history[2:]), "history", id="turn not kept"),
+        pytest.param(Faults(history=lambda history: [history[0], *history]), "history", id="prompt kept twice"),
+        pytest.param(Faults(history=lambda history: history[1:]), "transcript", id="answer to nothing"),
+        pytest.param(Faults(history=call_without_result), "transcript", id="call without result"),
+        pytest.param(Faults(history=lambda h: [*h, Said("tool_results", results=("x",))]), "transcript", id="result"),
+        pytest.param(Faults(history=lambda h: [*h, Said("system", "be")]), "transcript", id="system message amid"),
+        pytest.param(Faults(count=lambda count: count + 1), "count", id="miscounted"),
+        pytest.param(Faults(rows=one_less), "rows", id="message not stored"),
+        pytest.param(Faults(rows=lambda rows: attrs.evolve(rows, last_seq=1)), "rows", id="events not stored"),
+        pytest.param(Faults(rows=lambda rows: attrs.evolve(rows, turns=0)), "rows", id="end not stored"),
+    ],
+)
+async def test_a_broken_promise_is_found(faults: Faults, rule: str) -> None:
+    """By the rule that it breaks, in a session that is named."""
+    result = await run(PLAN, faults)
+    assert rule in {violation.rule for violation in result.violations}, result.violations
+    assert {violation.session_id for violation in result.violations} <= {f"session-{n}" for n in range(3)}
+    assert not result.passed
+
+
+def _again(events: list[Seen]) -> list[Seen]:
+    last = events[-1].seq if events else 0
+    copies = [seen._replace(seq=seen.seq + last, first_seq=seen.seq + last) for seen in events]
+    return [seen._replace(ref=seen.seq) if seen.kind == "turn_started" else seen for seen in copies]
+
+
+async def test_a_second_turn_that_is_let_in_is_found() -> None:
+    """Its beginning is within another turn."""
+    result = await run(attrs.evolve(PLAN, mix=Mix(busy=1)), Faults(busy=True))
+    assert any("within the turn" in violation.detail for violation in result.violations)
+
+
+@pytest.mark.parametrize(
+    ("faults", "rule"),
+    [
+        pytest.param(Faults(cursor=lambda seq: seq - 1), "seq", id="an event twice"),
+        pytest.param(Faults(resume=lambda hear: lambda seen: _unless("text_delta", seen, hear)), "text", id="a gap"),
+        pytest.param(Faults(resume=lambda _: lambda _: None), "limit", id="nothing more"),
+    ],
+)
+async def test_what_goes_wrong_with_a_disconnect_is_found(faults: Faults, rule: str) -> None:
+    """A client that comes back has to get the rest, all of it, and nothing twice."""
+    result = await run(attrs.evolve(PLAN, mix=Mix(disconnects=1)), faults)
+    assert rule in {violation.rule for violation in result.violations}, result.violations
+
+
+def _unless(kind: str, seen: Seen, hear: OnSeen) -> None:
+    if seen.kind != kind:
+        hear(seen)
+
+
+async def test_a_turn_that_never_ends_is_found() -> None:
+    """After the limit the session is given up, and named."""
+    plan = attrs.evolve(PLAN, turn_limit=0.25)
+    result = await run(plan)
+    assert {violation.rule for violation in result.violations} >= {"limit"}
+    assert result.errors == {"TURN_LIMIT": 3}
+
+
+async def test_refused_turns_leave_no_trace() -> None:
+    """Past capacity turns are refused at once and counted; calm turns afterwards are answered."""
+    plan = attrs.evolve(PLAN, sessions=10, recovery=True)
+    result = await run(plan, capacity=5)
+    assert result.passed
+    assert result.errors["CAPACITY_EXCEEDED"] > 0
+    assert result.figures["refusal p99"] < 1
+
+
+async def test_a_target_that_does_not_recover_is_found() -> None:
+    """A calm turn after the load that is refused breaks a promise."""
+    result = await run(attrs.evolve(PLAN, recovery=True), capacity=0)
+    assert {violation.rule for violation in result.violations} == {"recovery"}
+    assert result.violation_count == 3

@@ -1,0 +1,106 @@
+"""`warren load` as a user meets it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from tests.transport.cli.process import Cli, one_line
+from tests.transport.load.results import BROKEN, made
+from warren.transport.cli.load_app import ARRIVALS as SHOWN_ARRIVALS
+from warren.transport.cli.load_app import PARTS
+from warren.transport.cli.load_app import SCENARIOS as SHOWN_SCENARIOS
+from warren.transport.load.command import told
+from warren.transport.load.plan import ARRIVALS, Mix
+from warren.transport.load.result import to_json
+from warren.transport.load.scenarios import SCENARIOS
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    """The command line in an empty folder."""
+    made = Cli(tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_help_has_what_there_is() -> None:
+    """It is written without importing the tester, and says the same."""
+    assert set(SHOWN_SCENARIOS) == set(SCENARIOS)
+    assert SHOWN_ARRIVALS == ARRIVALS
+    assert set(PARTS) == {field.name for field in attrs.fields(Mix)}
+
+
+def test_a_run_writes_its_result_and_its_report(cli: Cli) -> None:
+    """Figures on stdout, JSON and HTML in files, sessions in the store; the run can be compared with itself."""
+    options = ("--sessions", "5", "--turns", "2", "--latency", "1ms", "--mix", "tools=0.5", "--store", "store")
+    ended = cli.run("load", *options, "--json", "a.json", "--html", "a.html")
+    assert ended.code == 0, ended
+    assert ended.out.endswith("checked 5 sessions: no violations\n")
+    result = json.loads((cli.folder / "a.json").read_bytes())
+    assert (result["figures"]["turns"], result["violation_count"]) == (10, 0)
+    assert (cli.folder / "a.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert len(cli.run("sessions", "list", "--store", "store").out.splitlines()) >= 5
+    same = cli.run("load", "diff", "a.json", "a.json", "--fail-over", "1")
+    assert same.code == 0
+    assert "turns/s" in same.out
+
+
+def test_the_result_can_go_to_stdout(cli: Cli) -> None:
+    """As JSON alone."""
+    ended = cli.run("load", "run", "--sessions", "2", "--turns", "1", "--latency", "0", "--output", "json")
+    assert ended.data["figures"]["turns"] == 2
+
+
+def test_a_regression_ends_with_1(cli: Cli) -> None:
+    """And is named on stderr."""
+    (cli.folder / "a.json").write_bytes(to_json(made()))
+    (cli.folder / "b.json").write_bytes(to_json(made(figures={"latency p99": 40.0})))
+    ended = cli.run("load", "diff", "a.json", "b.json", "--fail-over", "50")
+    assert ended.code == 1
+    assert "latency p99 is worse by 100 %" in ended.err
+    assert cli.run("load", "diff", "a.json", "b.json").code == 0
+    told = cli.run("load", "diff", "a.json", "b.json", "--fail-over", "50", "--output", "json")
+    assert told.data["worse"] == ["latency p99"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--rate", "5", "--arrival", "closed"), "rate"),
+        (("--mix", "tools=2"), "tools"),
+        (("--mix", "tolls=1"), "'tolls' is unknown"),
+        (("--mix", "tools=many"), "is not a number"),
+        (("--prompt", "long"), "is not a size"),
+        (("--arrival", "soak"), "duration"),
+        (("ws://127.0.0.1:1", "--latency", "1s"), "--latency is for runs without URL"),
+        (("ftp://127.0.0.1",), "is not like ws://"),
+        (("diff", "no.json", "no.json"), "No such file"),
+    ],
+)
+def test_a_mistake_is_one_line(cli: Cli, args: tuple[str, ...], said: str) -> None:
+    """That names it, after how the command is used where it is the usage that is wrong."""
+    ended = cli.run("load", *args)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err.splitlines()[-1]
+    assert len(ended.err.splitlines()) in (1, 4), ended.err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("ws://127.0.0.1:1", "--sessions", "2"), "no session could be created"),
+        (("--json", "no/such/folder.json"), "cannot write no/such/folder.json"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(cli: Cli, args: tuple[str, ...], said: str) -> None:
+    """Before any load."""
+    assert said in one_line(cli.run("load", *args), 1)
+
+
+def test_a_violation_is_named() -> None:
+    """On the last lines of what is printed."""
+    assert "VIOLATION session session-<7>: order: a turn began within a turn\n" in told(BROKEN)
+    assert told(BROKEN).endswith("1 violations\n")

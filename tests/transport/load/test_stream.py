@@ -1,0 +1,85 @@
+"""The order of the events of steps and tools, as the contract has it."""
+
+import pytest
+
+from warren.transport.load.stream import StreamCheck
+from warren.transport.load.target import Seen
+
+TOOL_TURN: list[tuple[str, str, str | int]] = [
+    ("run_started", "look", ""),
+    ("turn_started", "", 0),
+    ("text_delta", "let me ", ""),
+    ("text_delta", "see", ""),
+    ("text_complete", "let me see", ""),
+    ("tool_call_requested", "lookup", "c1"),
+    ("tool_call_requested", "lookup", "c2"),
+    ("tool_execution_started", "lookup", "c1"),
+    ("tool_execution_started", "lookup", "c2"),
+    ("tool_execution_completed", "fine", "c2"),
+    ("tool_result_received", "lookup", "c2"),
+    ("tool_execution_completed", "fine", "c1"),
+    ("tool_result_received", "lookup", "c1"),
+    ("turn_completed", "", ""),
+    ("compaction_started", "", ""),
+    ("compaction_completed", "", ""),
+    ("turn_started", "", 1),
+    ("retrying", "", ""),
+    ("text_delta", "fine", ""),
+    ("text_complete", "fine", ""),
+    ("turn_completed", "", ""),
+    ("run_completed", "fine", ""),
+]
+
+
+def check(events: list[tuple[str, str, str | int]]) -> StreamCheck:
+    """Take events, numbered."""
+    stream = StreamCheck("s")
+    for seq, (kind, text, ref) in enumerate(events, 1):
+        stream.take(Seen(seq, seq, kind, text, ref))
+    stream.complete()
+    return stream
+
+
+def test_a_turn_with_tools_is_fine() -> None:
+    """Two tools at once that end in another order, a compaction between two steps, a call that is tried again."""
+    stream = check(TOOL_TURN)
+    assert stream.violations == []
+    assert [(turn.prompt, turn.text, turn.end) for turn in stream.turns] == [("look", "fine", "completed")]
+
+
+@pytest.mark.parametrize("missing", [1, 4, 5, 7, 9, 10, 12, 13, 16, 18, 20])
+def test_no_event_can_be_missing(missing: int) -> None:
+    """Whichever it is, something no longer fits."""
+    assert check(TOOL_TURN[:missing] + TOOL_TURN[missing + 1 :]).violations
+
+
+def test_a_compaction_within_a_step_is_found() -> None:
+    """It comes before the step begins."""
+    stream = check([*TOOL_TURN[:2], ("compaction_started", "", ""), *TOOL_TURN[2:]])
+    assert [violation.rule for violation in stream.violations] == ["order"]
+
+
+def test_a_failed_turn_may_end_anywhere() -> None:
+    """What it had said counts, up to the last piece."""
+    for length in range(1, len(TOOL_TURN) - 1):
+        stream = check([*TOOL_TURN[:length], ("run_failed", "cancelled", "")])
+        assert stream.violations == [], length
+        assert stream.turns[0].end == "cancelled"
+    assert check([*TOOL_TURN[:3], ("run_failed", "cancelled", "")]).turns[0].text == "let me "
+
+
+def test_a_truncated_stream_is_not_judged_by_what_it_lacks() -> None:
+    """It said that events are missing; numbers have to rise all the same."""
+    stream = check([*TOOL_TURN[:3], ("stream_truncated", "", ""), ("tool_result_received", "", "c9")])
+    assert stream.violations == []
+    stream.take(Seen(2, 2, "text_delta"))
+    assert [violation.rule for violation in stream.violations] == ["seq"]
+
+
+def test_merged_deltas_count_as_all_that_they_stand_for() -> None:
+    """One that begins within what was told already is told twice."""
+    stream = StreamCheck("s")
+    stream.take(Seen(1, 1, "run_started"))
+    stream.take(Seen(5, 2, "turn_started", "", 0))
+    stream.take(Seen(9, 5, "text_delta", "again"))
+    assert [violation.rule for violation in stream.violations] == ["seq"]

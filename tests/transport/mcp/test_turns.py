@@ -1,0 +1,315 @@
+"""A turn and the call that started it: what the client hears of it, and what a cancel of the call does to it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from tests.support.runtime import new_session, open_runtime, transcript
+from tests.transport.mcp.clients import ERAS, Program, at_rest, connected
+from tests.transport.sessions import NOW, FakeService, FakeTurn, Flood, Puppet
+from warren.errors import AgentError, SessionBusyError
+from warren.events import Envelope, RunCompleted, RunStarted, StreamTruncated, TextDelta
+from warren.messages import AssistantMessage, TextBlock, UserMessage
+from warren.service import OnEvent, SessionService
+from warren.transport.mcp.calls import Call
+from warren.transport.mcp.progress import WAITING, Progress
+from warren.transport.mcp.server import Tools
+from warren.usage import Usage
+from warren.views import TurnResult
+
+PLAIN = ["run_started", "turn_started", "text_delta", "text_complete", "turn_completed", "run_completed"]
+
+
+@asynccontextmanager
+async def under_way(program: Program, name: str, /, **arguments: Any) -> AsyncIterator[trio.CancelScope]:
+    """Run a watched call beside the body; the scope cancels it."""
+    scope = trio.CancelScope()
+
+    async def call() -> None:
+        with scope:
+            await program.call(name, watch=True, **arguments)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        yield scope
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_progress_tells_every_event_before_the_result(era: str) -> None:
+    """A watched call brings the turn's events in order, in words and as data, the last one before its result."""
+    model = Puppet()
+    async with open_runtime(model) as service, connected(service, era) as program:
+        model.say("hello", None)
+        session_id = (await program.ask("warren_run", watch=True, prompt="hi"))["session_id"]
+        assert program.told == [
+            "run started",
+            "turn started",
+            "hello",
+            "text complete",
+            "turn completed",
+            "run completed",
+        ]
+        assert [event["type"] for event in program.events] == PLAIN
+        assert program.events[0]["session_id"] == session_id
+        model.say("again", None)
+        await program.ask("warren_resume", watch=True, session_id=session_id, prompt="more")
+        assert [event["type"] for event in program.events] == PLAIN * 2
+
+
+async def test_progress_comes_while_the_turn_runs() -> None:
+    """The text is heard piece by piece, long before there is a result."""
+    model = Puppet()
+    async with open_runtime(model) as service, connected(service) as program:
+        async with under_way(program, "warren_run", prompt="hi"):
+            model.say("one")
+            await program.hear("one")
+            model.say("two")
+            await program.hear("two")
+            model.say(None)
+        assert program.told[-1] == "run completed"
+
+
+async def test_who_asks_for_no_progress_gets_none() -> None:
+    """Without a progress token a call brings its result alone."""
+    async with open_runtime() as service, connected(service) as program:
+        await program.ask("warren_run", prompt="hi")
+        assert program.events == []
+
+
+async def test_a_slow_reader_holds_no_turn_up_and_misses_no_text() -> None:
+    """Events wait for it, adjacent deltas as one, and its result still comes last."""
+    sent: list[Envelope] = []
+    reads = trio.Event()
+
+    async def send(envelope: Envelope) -> None:
+        await reads.wait()
+        sent.append(envelope)
+
+    async with open_runtime(Flood(3 * WAITING, piece="ab")) as service:
+        call = Call(service, send)
+        done: list[TurnResult] = []
+
+        async def run() -> None:
+            done.append(await call.stream(None, lambda on_event: service.create_session("talk", on_event=on_event)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await wait_all_tasks_blocked()
+            while service.health().running_turns:
+                await wait_all_tasks_blocked()
+            assert done == []
+            reads.set()
+        assert done
+    text = "".join(item.event.delta for item in sent if isinstance(item.event, TextDelta))
+    assert text == "ab" * 3 * WAITING
+    assert isinstance(sent[-1].event, RunCompleted)
+    assert not any(isinstance(item.event, StreamTruncated) for item in sent)
+    assert all(before.seq < after.seq for before, after in pairwise(sent))
+
+
+async def test_a_client_that_cannot_be_told_does_not_spoil_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+    """Where progress cannot be sent, the turn goes on and the call has its result."""
+
+    async def send(_envelope: Envelope) -> None:
+        raise OSError("no way")
+
+    async with open_runtime() as service:
+        call = Call(service, send)
+        result = await call.stream(None, lambda on_event: service.create_session("hi", on_event=on_event))
+    assert result.text == "hi"
+    assert "no way" in caplog.text
+
+
+async def test_progress_that_nobody_wants_is_not_kept() -> None:
+    """Without a way to the client nothing waits, and the end is at once."""
+    progress = Progress(None)
+    progress.put(Envelope("s1", 1, NOW, RunStarted("s1", "hi")))
+    progress.end()
+    with trio.fail_after(1):
+        await progress.deliver()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_cancelled_call_interrupts_its_turn(era: str, tmp_path: Path) -> None:
+    """What was said so far is stored as a cancelled answer, and the session goes on with the next turn."""
+    model = Puppet()
+    async with open_runtime(model, store=tmp_path) as service, connected(service, era) as program:
+        session_id = await new_session(service)
+        async with under_way(program, "warren_resume", session_id=session_id, prompt="talk") as scope:
+            model.say("half")
+            await program.hear("half")
+            scope.cancel()
+        await at_rest(service, session_id)
+        partial = AssistantMessage((TextBlock("half"),), "cancelled")
+        assert await transcript(service, session_id) == [UserMessage("talk"), partial]
+        model.say("whole", None)
+        assert (await program.ask("warren_resume", session_id=session_id, prompt="again"))["text"] == "whole"
+
+
+async def test_a_cancelled_first_turn_leaves_its_session() -> None:
+    """A session that warren_run has made is there after the call was cancelled, and can be resumed."""
+    model = Puppet()
+    async with open_runtime(model) as service, connected(service) as program:
+        async with under_way(program, "warren_run", prompt="talk") as scope:
+            await program.hear("turn started")
+            scope.cancel()
+        session_id = program.events[0]["session_id"]
+        await at_rest(service, session_id)
+        model.say("whole", None)
+        assert (await program.ask("warren_resume", session_id=session_id, prompt="again"))["text"] == "whole"
+
+
+@attrs.define(eq=False)
+class Slow(FakeService):
+    """A runtime whose turns begin, and whose results come, when the test says so."""
+
+    admit: trio.Event = attrs.field(factory=trio.Event)
+    finish: trio.Event = attrs.field(factory=trio.Event)
+    interrupted: trio.Event = attrs.field(factory=trio.Event)
+
+    async def interrupt(self, session_id: str) -> None:
+        await super().interrupt(session_id)
+        self.interrupted.set()
+
+    async def _run(self, turn: FakeTurn) -> TurnResult:
+        await self.admit.wait()
+        turn.publish(RunStarted(turn.session_id, turn.prompt))
+        await self.behaviour(turn)
+        turn.publish(RunCompleted(turn.session_id, turn.prompt, Usage()))
+        await self.finish.wait()
+        return TurnResult(turn.session_id, turn.prompt)
+
+
+async def until_interrupted(turn: FakeTurn) -> None:
+    """Go on until the turn is interrupted."""
+    assert isinstance(turn.service, Slow)
+    await turn.service.interrupted.wait()
+    raise AgentError("interrupted", session_id=turn.session_id, cause="cancelled")
+
+
+async def endless(_turn: FakeTurn) -> None:
+    """Never end, whoever interrupts."""
+    await trio.sleep_forever()
+
+
+async def cancelled(service: SessionService, *, begin: Callable[[], Awaitable[object]]) -> None:
+    """Start a turn by a call, cancel that after `begin`, and wait for its end."""
+
+    async def create(on_event: OnEvent) -> TurnResult:
+        return await service.create_session("talk", on_event=on_event)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Call(service, None).stream, None, create)
+        await begin()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.virtual_time
+async def test_a_cancel_before_the_turn_began_still_ends_it() -> None:
+    """The interrupt waits for the turn: sent at once it would find nothing to end."""
+    service = Slow(behaviour=until_interrupted)
+
+    async def admit_late() -> None:
+        await trio.sleep(1)
+        assert ("interrupt", {"session_id": "s1"}) not in service.calls
+        service.admit.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(admit_late)
+        await cancelled(service, begin=wait_all_tasks_blocked)
+    assert service.calls[-1] == ("interrupt", {"session_id": "s1"})
+
+
+@pytest.mark.virtual_time
+async def test_a_cancelled_call_of_a_turn_that_is_refused_interrupts_nothing() -> None:
+    """The session is somebody else's turn's: that one goes on, and the call ends with the refusal."""
+    service = Slow()
+    began = trio.current_time()
+
+    async def refuse(_on_event: OnEvent) -> TurnResult:
+        await trio.sleep(1)
+        raise SessionBusyError("busy", session_id="s1")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Call(service, None).stream, "s1", refuse)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert service.calls == []
+    assert trio.current_time() - began == pytest.approx(1)
+
+
+@pytest.mark.virtual_time
+async def test_a_cancelled_call_ends_as_one_task_does() -> None:
+    """The library knows a lone Cancelled alone: in a group it would leave the client of a server that ends waiting."""
+    service = Slow(behaviour=until_interrupted)
+    service.admit.set()
+    ends: list[type[BaseException]] = []
+
+    async def run() -> None:
+        try:
+            await Call(service, None).stream("s1", lambda on_event: service.start_turn("s1", "x", on_event=on_event))
+        except BaseException as exc:
+            ends.append(type(exc))
+            raise
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert ends == [trio.Cancelled]
+
+
+@pytest.mark.virtual_time
+async def test_a_cancel_after_the_turns_end_touches_no_other_turn() -> None:
+    """Once the turn has told of its end, the session may run somebody else's: nothing is interrupted."""
+    service = Slow()
+    service.admit.set()
+
+    async def finish_late() -> None:
+        await trio.sleep(1)
+        service.finish.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(finish_late)
+        await cancelled(service, begin=wait_all_tasks_blocked)
+    assert [name for name, _ in service.calls] == ["create_session"]
+
+
+@pytest.mark.virtual_time
+async def test_a_turn_that_does_not_end_is_given_up() -> None:
+    """A call that is cancelled ends within a bound, whatever the turn does."""
+    service = Slow(behaviour=endless)
+    service.admit.set()
+    began = trio.current_time()
+    await cancelled(service, begin=wait_all_tasks_blocked)
+    assert ("interrupt", {"session_id": "s1"}) in service.calls
+    assert trio.current_time() - began == pytest.approx(10)
+
+
+@pytest.mark.virtual_time
+async def test_a_server_that_ends_leaves_the_turns_running() -> None:
+    """Its calls end at once with an error that says so; no turn is interrupted, and none is begun from then on."""
+    service = Slow(behaviour=until_interrupted)
+    service.admit.set()
+    tools = Tools(service)
+    bodies: list[Any] = []
+
+    async def run() -> None:
+        bodies.append((await tools.call("warren_run", {"prompt": "talk"}, None)).structured_content)
+
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await wait_all_tasks_blocked()
+            tools.close()
+        await run()
+    assert [body["details"] for body in bodies] == [{"cause": "shutting_down"}] * 2
+    assert bodies[0]["session_id"] == "s1"
+    assert [name for name, _ in service.calls] == ["create_session"]

@@ -1,0 +1,341 @@
+"""Connections of HTTP clients: kept, pipelined, half-closed, slow, many; none of them harms another."""
+
+import contextlib
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import trio
+from h2.connection import H2Connection
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from wsproto.events import RejectConnection, RejectData
+from wsproto.events import Request as Upgrade
+
+from tests.transport.clients import HOST, Frames, connect, gateway, healthy, knock
+from tests.transport.rest.clients import Events, client, create, events, port_of, problem, rest, until_free, unwatched
+from tests.transport.sessions import FakeService, FakeTurn
+from warren.transport.ending import Ending
+from warren.transport.gateway_config import GatewayConfig
+from warren.transport.rest.server import HttpServer, socket_folder
+from warren.transport.wire import Wire
+
+GET = f"GET /health HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
+
+INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+async def until(stream: trio.SocketStream, text: bytes, times: int = 1) -> bytes:
+    """Read until a text has come so many times."""
+    read = b""
+    while read.count(text) < times:
+        data = await stream.receive_some()
+        assert data, read
+        read += data
+    return read
+
+
+async def ended(stream: trio.SocketStream) -> bytes:
+    """Read to the end, in whatever way that comes."""
+    read = b""
+    with contextlib.suppress(trio.BrokenResourceError):
+        async for chunk in stream:
+            read += chunk
+    return read
+
+
+def post(body: bytes, path: str = "/sessions", **headers: str) -> bytes:
+    """Make a POST."""
+    fields = {"Host": HOST, "Content_Type": "application/json", "Content_Length": str(len(body)), **headers}
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
+    return "\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + body
+
+
+async def test_a_connection_serves_many_requests_of_many_kinds() -> None:
+    """Whatever a connection began with, it goes on with anything but a WebSocket."""
+    async with gateway(FakeService()) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        for request, status in (
+            (GET, b"200"),
+            (post(b'{"prompt": "x"}'), b"201"),
+            (b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
+            (post(b"{"), b"400"),
+            (GET, b"200"),
+        ):
+            await stream.send_all(request)
+            answer = await until(stream, b"}")
+            assert answer.startswith(b"HTTP/1.1 " + status), answer
+
+
+async def test_requests_may_be_sent_before_their_answers_come() -> None:
+    """Pipelined requests, in any pieces, are answered in their order."""
+    async with gateway(FakeService()) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        requests = b"".join(post(json.dumps({"prompt": f"number{n}"}).encode()) for n in range(5)) + GET
+        for start in range(0, len(requests), 70):
+            await stream.send_all(requests[start : start + 70])
+            await trio.lowlevel.checkpoint()
+        answers = await until(stream, b"HTTP/1.1", 6)
+        places = [answers.index(f"number{n}".encode()) for n in range(5)]
+        assert places == sorted(places)
+
+
+async def test_a_websocket_needs_a_connection_of_its_own() -> None:
+    """As a later request it is refused in words; as the first one, at its place, it opens."""
+    async with gateway(FakeService()) as port:
+        async with await trio.open_tcp_stream(HOST, port) as stream:
+            await stream.send_all(GET)
+            await until(stream, b"}")
+            frames = Frames(stream)
+            refused = await frames.open()
+            assert isinstance(refused, RejectConnection)
+            assert refused.status_code == 404
+            said = await frames.next()
+            assert isinstance(said, RejectData)
+            assert "connection of its own" in bytes(said.data).decode()
+        async with await trio.open_tcp_stream(HOST, port) as stream:
+            frames = Frames(stream)
+            await frames.send(Upgrade(host=HOST, target="/sessions"))
+            elsewhere = await frames.next()
+            assert isinstance(elsewhere, RejectConnection)
+            assert elsewhere.status_code == 200  # it is answered as what it is without that wish
+        assert await knock(port) == 101
+
+
+async def test_a_client_may_end_its_side_and_wait_for_its_answer() -> None:
+    """A half-closed connection still brings the answer to a request that was whole, then ends."""
+    go = trio.Event()
+
+    async def wait(turn: FakeTurn) -> None:
+        await go.wait()
+        turn.say("x")
+
+    async with gateway(FakeService(behaviour=wait)) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        await stream.send_all(post(b'{"prompt": "patience"}'))
+        await stream.send_eof()
+        await trio.sleep(0.1)
+        go.set()
+        with trio.fail_after(5):
+            assert b"patience" in await ended(stream)
+
+
+async def test_requests_that_break_off_harm_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients that leave at every point of a request leave no error in the log, and no connection."""
+    request = post(b'{"prompt": "x"}')
+    async with rest(FakeService(), max_http=2) as http:
+        for cut in range(1, len(request), 7):
+            async with await trio.open_tcp_stream(HOST, port_of(http)) as stream:
+                await stream.send_all(request[:cut])
+                await stream.send_eof()
+                with trio.fail_after(5):
+                    await ended(stream)
+        assert (await http.get("/health")).status_code == 200
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    """A client that says a length and sends less gets 408 in the end; others are served meanwhile."""
+    async with rest(FakeService(), stall_timeout=0.2) as http:
+        async with await trio.open_tcp_stream(HOST, port_of(http)) as slow:
+            await slow.send_all(post(b'{"prompt": "x"}', Content_Length="100"))
+            assert (await http.get("/health")).status_code == 200
+            with trio.fail_after(5):
+                answer = await ended(slow)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b'"path":"$.body"' in answer
+
+
+async def test_a_head_that_does_not_come_is_not_waited_for() -> None:
+    """Neither for the first request of a connection nor for a later one."""
+    async with (
+        gateway(FakeService(), handshake_timeout=0.2, keep_alive_timeout=0.2) as port,
+        await trio.open_tcp_stream(HOST, port) as first,
+        await trio.open_tcp_stream(HOST, port) as later,
+    ):
+        await first.send_all(GET[:20])
+        await later.send_all(GET)
+        await until(later, b"}")
+        await later.send_all(GET[:20])
+        with trio.fail_after(5):
+            assert await ended(first) == b""
+            await ended(later)
+
+
+async def test_a_silent_connection_is_closed() -> None:
+    """A client that has nothing more to ask is let go after the time to keep it."""
+    async with (
+        gateway(FakeService(), keep_alive_timeout=0.1) as port,
+        await trio.open_tcp_stream(HOST, port) as stream,
+    ):
+        await stream.send_all(GET)
+        with trio.fail_after(5):
+            assert (await ended(stream)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_body_that_nobody_wants_is_thrown_away() -> None:
+    """Tiny chunks without end, to a path that is not there, are answered; the connection and its memory go."""
+    chunk = b"1\r\nx\r\n"
+    async with gateway(FakeService(), max_http=1) as port:
+        async with await trio.open_tcp_stream(HOST, port) as stream, trio.open_nursery() as nursery:
+            head = f"POST /nowhere HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n"
+            await stream.send_all(head.encode() + chunk * 2_000)
+            nursery.start_soon(pour, stream, chunk * 2_000)
+            with trio.fail_after(5):
+                assert (await until(stream, b"}")).startswith(b"HTTP/1.1 404")
+            nursery.cancel_scope.cancel()
+        await until_free(port)
+
+
+async def pour(stream: trio.SocketStream, data: bytes) -> None:
+    """Send the same again and again until that fails."""
+    try:
+        while True:
+            await stream.send_all(data)
+    except trio.BrokenResourceError:
+        await trio.sleep_forever()
+
+
+async def test_too_many_http_clients_leave_room_for_others() -> None:
+    """One more than the limit gets 503 with the one shape of errors; WebSockets have their own room."""
+    async with gateway(FakeService(), max_http=2) as port, client(port) as first:
+        session_id = await create(first)
+        async with events(port, session_id), client(port) as third, connect(port) as socket:
+            full = await third.get("/health")
+            assert problem(full)[:2] == (503, "CAPACITY_EXCEEDED")
+            assert full.json()["retryable"] is True
+            assert await healthy(socket)
+        await until_free(port)
+
+
+async def test_a_flood_of_clients_is_served() -> None:
+    """A hundred clients at once, each with its own turn, get each its own answer."""
+    answers: list[str] = []
+
+    async def one(port: int, number: int) -> None:
+        async with client(port) as http:
+            answers.append((await http.post("/sessions", json={"prompt": f"n{number}"})).json()["text"])
+
+    async with gateway(FakeService()) as port:
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(one, port, number)
+        assert sorted(answers) == sorted(f"n{number}" for number in range(100))
+
+
+async def test_a_client_that_does_not_read_is_dropped() -> None:
+    """A stuck reader of a stream goes after the stall's time, and its place is free."""
+
+    async def long(turn: FakeTurn) -> None:
+        for _ in range(300):
+            turn.say("x" * 30_000)
+            await trio.lowlevel.checkpoint()
+
+    service = FakeService(behaviour=long)
+    async with rest(service, stall_timeout=0.3) as http:
+        session_id = await create(http)
+        async with events(port_of(http), session_id):
+            assert (await http.post(f"/sessions/{session_id}/messages", json={"prompt": "go"})).status_code == 200
+            with trio.fail_after(5):
+                await unwatched(service, session_id)
+
+
+async def test_a_client_that_does_not_read_does_not_hold_up_the_shutdown() -> None:
+    """The gateway ends within its bound, with a stream that nobody takes and a body that is on its way."""
+
+    async def endless(turn: FakeTurn) -> None:
+        while True:
+            turn.say("x" * 20_000)
+            await trio.sleep(0.0001)
+
+    with trio.fail_after(5):
+        async with gateway(FakeService(behaviour=endless), stall_timeout=60) as port:
+            async with client(port) as http:
+                session_id = await create(http)
+            stuck, asking, slow = [await trio.open_tcp_stream(HOST, port) for _ in range(3)]
+            await Events(stuck).open(f"/sessions/{session_id}/events")
+            await asking.send_all(post(b'{"prompt": "x"}', f"/sessions/{session_id}/messages"))
+            await slow.send_all(post(b'{"prompt":', Content_Length="100"))
+            await trio.sleep(0.3)
+    async with stuck, asking, slow:
+        assert await ended(slow) == b""
+
+
+async def test_mcp_is_at_its_place() -> None:
+    """Its clients find it on the same port, with the other routes' bounds."""
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
+    headers = {"Accept": "application/json, text/event-stream"}
+    async with rest(FakeService(), max_message_bytes=10_000) as http:
+        hello = await http.post("/mcp", json=ping, headers=headers)
+        assert hello.status_code == 200
+        assert '"serverInfo"' in hello.text
+        assert (await http.post("/mcp", json={"x": "y" * 10_000}, headers=headers)).status_code == 413
+        assert (await http.get("/health")).status_code == 200
+
+
+async def test_the_clients_address_is_its_own() -> None:
+    """The application sees the address of the connection, whatever headers say, on every request."""
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        request = Request(scope, receive)  # type: ignore[arg-type]
+        assert request.client is not None
+        await PlainTextResponse(f"{request.client.host}:{request.client.port}")(scope, receive, send)  # type: ignore[arg-type]
+
+    forged = "X-Forwarded-For: 10.0.0.1\r\nForwarded: for=10.0.0.1\r\n"
+    with socket_folder() as folder:
+        server = HttpServer(app, GatewayConfig(), Ending(), folder)
+        [listener] = await trio.open_tcp_listeners(0, host=HOST)
+        stream = await trio.open_tcp_stream(HOST, listener.socket.getsockname()[1])
+        async with listener, await listener.accept() as accepted, trio.open_nursery() as nursery, stream:
+            nursery.start_soon(server.serve, Wire(accepted, 5), accepted.socket.getpeername(), b"")
+            host, port = stream.socket.getsockname()
+            for _ in range(2):
+                await stream.send_all(f"GET / HTTP/1.1\r\nHost: x\r\n{forged}\r\n".encode())
+                await until(stream, f"{host}:{port}".encode())
+            assert list(folder.iterdir()) == []
+        assert folder.stat().st_mode & 0o077 == 0
+    assert not folder.exists()
+
+
+def test_a_folder_that_is_too_deep_for_sockets_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error says what to do, before anybody is let in."""
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    with pytest.raises(OSError, match="set TMPDIR"), socket_folder():
+        pass
+
+
+async def test_who_wishes_for_another_protocol_gets_this_one() -> None:
+    """HTTP/2 is not spoken, but who only offers it is answered in HTTP/1.1, one request a connection."""
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+    async with gateway(FakeService()) as port:
+        async with await trio.open_tcp_stream(HOST, port) as stream:
+            await stream.send_all(GET.replace(b"\r\n\r\n", b"\r\n" + wish))
+            answer = await ended(stream)
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert b"connection: close" in answer.lower()
+        async with await trio.open_tcp_stream(HOST, port) as stream:
+            await stream.send_all(PREFACE)
+            assert (await ended(stream)).startswith(b"HTTP/1.1 505")
+
+
+@pytest.mark.parametrize("later", ["preface", "upgrade"])
+async def test_another_protocol_later_ends_the_connection(later: str) -> None:
+    """In the middle of a connection it cannot be refused in words; nothing is done, and the place is free."""
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+    service = FakeService()
+    async with gateway(service, max_http=1) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        await stream.send_all(GET)
+        await until(stream, b"}")
+        if later == "preface":
+            h2 = H2Connection()
+            h2.initiate_connection()
+            fields = {":method": "GET", ":path": "/sessions", ":scheme": "http", ":authority": HOST}
+            h2.send_headers(1, list(fields.items()), end_stream=True)
+            await stream.send_all(h2.data_to_send())
+        else:
+            await stream.send_all(GET.replace(b"\r\n\r\n", b"\r\n" + wish).replace(b"/health", b"/sessions"))
+        with trio.fail_after(5):
+            assert b"sessions" not in await ended(stream)
+        await until_free(port)
+    assert service.calls == []

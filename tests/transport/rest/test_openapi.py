@@ -1,0 +1,120 @@
+"""The OpenAPI document, and whether the gateway keeps to it."""
+
+import logging
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+
+from tests.transport.clients import HOST, gateway
+from tests.transport.rest.clients import rest
+from tests.transport.sessions import FakeService
+from warren.compaction_config import CompactionConfig
+from warren.config import Config, StoreConfig
+from warren.errors import NUMBERS, AgentError
+from warren.transport.embed import open_supervisor
+from warren.transport.methods import METHODS
+from warren.transport.rest.routes import ROUTES
+
+SETTINGS: Final = Path(__file__).with_name("schemathesis.toml")
+ELSEWHERE: Final = {"initialize", "initialized", "session/unsubscribe", "tools/register"}
+"""Methods that make sense on a connection that stays."""
+
+
+async def document() -> dict[str, Any]:
+    """Return the document that the gateway serves."""
+    async with rest(FakeService()) as http:
+        response = await http.get("/openapi.json")
+        assert response.status_code == 200
+        found = response.json()
+        assert isinstance(found, dict)
+        return found
+
+
+def test_every_method_has_a_route() -> None:
+    """A method is either on a route or one of those that belong to connections."""
+    assert {row.method.name for row in ROUTES} == METHODS.keys() - ELSEWHERE
+
+
+async def test_the_document_has_every_route() -> None:
+    """Each operation names its method, its answers and every parameter of it, exactly once."""
+    paths = (await document())["paths"]
+    assert {(path, verb) for path, verbs in paths.items() for verb in verbs} == {
+        (row.path, row.verb.lower()) for row in ROUTES
+    }
+    for row in ROUTES:
+        operation = paths[row.path][row.verb.lower()]
+        assert operation["summary"] == row.method.doc
+        assert str(row.status) in operation["responses"]
+        named = [parameter["name"] for parameter in operation.get("parameters", ())]
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+        named += body.get("schema", {}).get("properties", {})
+        fields = [field.name for field in row.method.params.__attrs_attrs__]
+        assert sorted(set(named) - {"Last-Event-ID", "Idempotency-Key"}) == sorted(fields), row
+        assert len(named) == len(set(named))
+
+
+async def test_the_document_has_every_status_of_the_error_table() -> None:
+    """No error has a status that clients are not told of."""
+    responses = (await document())["components"]["responses"]
+    statuses = {numbers.http for numbers in NUMBERS.values()} | {AgentError("x", cause="cancelled").numbers.http}
+    assert {str(status) for status in statuses} <= responses.keys()
+
+
+async def test_every_reference_leads_somewhere() -> None:
+    """The document is whole."""
+    found = await document()
+
+    def check(node: Any) -> None:
+        if isinstance(node, dict):
+            if "$ref" in node:
+                target = found
+                for step in node["$ref"].removeprefix("#/").split("/"):
+                    target = target[step]
+            for inner in node.values():
+                check(inner)
+        elif isinstance(node, list):
+            for inner in node:
+                check(inner)
+
+    check(found)
+    assert "Envelope" in found["components"]["schemas"]
+
+
+async def schemathesis(port: int, folder: Path, *options: str) -> tuple[int, str]:
+    """Run it against a gateway; return its exit code and what it found."""
+    program = shutil.which("schemathesis", path=sysconfig.get_path("scripts"))
+    assert program is not None
+    command: Sequence[str] = (program, "--config-file", str(SETTINGS), "run", f"http://{HOST}:{port}/openapi.json")
+    ended = await trio.run_process(
+        [*command, "--no-color", "--no-shrink", *options],
+        capture_stdout=True,
+        stderr=subprocess.STDOUT,
+        check=False,
+        cwd=folder,
+    )
+    return ended.returncode, ended.stdout.decode()
+
+
+async def test_the_gateway_keeps_to_its_document(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever fits the document is served or refused in its words, and what does not fit is never a bug."""
+    config = Config(store=StoreConfig(tmp_path / "store"))
+    async with open_supervisor(config, environ={}) as service, gateway(service) as port:
+        code, said = await schemathesis(port, tmp_path, "--phases=coverage,fuzzing", "-n", "2", "--seed", "1")
+    assert code == 0, said
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.soak
+@pytest.mark.time_limit(3600)
+async def test_the_gateway_keeps_to_its_document_for_long(tmp_path: Path, soak_seconds: float) -> None:
+    """The same with every phase, requests that follow from each other, and another seed each time."""
+    config = Config(store=StoreConfig(tmp_path / "store"), compaction=CompactionConfig())
+    async with open_supervisor(config, environ={}) as service, gateway(service) as port:
+        code, said = await schemathesis(port, tmp_path, f"--max-time={soak_seconds:.0f}", "--workers=2")
+    assert code == 0, said

@@ -1,0 +1,93 @@
+"""A server with the standard library alone: it starts at once, and misbehaves as its arguments say.
+
+`bare.py FOLDER NAME FLAGS...` notes in FOLDER, as `NAME.pids`, every process it is. Flags: `mute` never answers,
+`noisy` prints what is no message, `stubborn` outlives the end of its input and SIGTERM, `parent` starts a process that
+is as stubborn, `dies` ends at once and says why, `modern` knows no handshake, `huge` answers calls with a line
+that is too long. Each call of `hang` is noted as `NAME.hung`.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SLEEPER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+TOOLS = [
+    {"name": "square", "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+    {"name": "hang", "inputSchema": {"type": "object"}},
+    {"name": "die", "inputSchema": {"type": "object"}},
+]
+
+
+def main(folder: str, name: str, *flags: str) -> None:
+    """Answer line by line until there are no more."""
+    note(folder, name, os.getpid())
+    if "dies" in flags:
+        sys.exit("no database here")
+    if "stubborn" in flags:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "parent" in flags:
+        child = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        child.stdout.readline()
+        note(folder, name, child.pid)
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "noisy" in flags:
+            say("loading...\n\n{}")
+        if "id" in message and "mute" not in flags:
+            answer(message, flags)
+        if message.get("params", {}).get("name") == "hang":
+            (Path(folder) / f"{name}.hung").touch()
+    while "stubborn" in flags:
+        time.sleep(60)
+
+
+def note(folder: str, name: str, pid: int) -> None:
+    """Tell the test of a process."""
+    with (Path(folder) / f"{name}.pids").open("a") as pids:
+        pids.write(f"{pid}\n")
+
+
+def answer(message: Mapping[str, Any], flags: Sequence[str]) -> None:
+    """Answer one request."""
+    match message["method"]:
+        case "tools/call" if message["params"]["name"] == "die":
+            os._exit(3)
+        case "tools/call" if message["params"]["name"] == "hang":
+            return
+        case "initialize" if "modern" in flags:
+            refusal = {"code": -32601, "message": "Method not found"}
+            say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": refusal}))
+            return
+        case "server/discover":
+            result: Any = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        case "initialize":
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+            result["serverInfo"] = {"name": "bare", "version": "1"}
+        case "tools/list":
+            result = {"tools": TOOLS}
+        case "tools/call":
+            arguments = message["params"].get("arguments", {})
+            text = "x" * 17_000_000 if "huge" in flags else str(arguments["n"] ** 2)
+            result = {"content": [{"type": "text", "text": text}]}
+        case _:
+            result = {}
+    if "modern" in flags:
+        result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+
+
+def say(line: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
