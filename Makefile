@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench soak format clean
+.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench soak builds docs format clean
 
 help: ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -29,7 +29,7 @@ run: $(READY) ## a demonstration: many sessions at once over a WebSocket
 	$(BIN)/python examples/demo.py
 
 test: $(READY) ## the test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 coverage: $(READY) ## the test suite, and the lines it does not reach
 	$(BIN)/coverage run -m pytest
@@ -55,6 +55,12 @@ bench: $(READY) ## the benchmarks; each prints JSON
 
 soak: $(READY) ## the long tests, SOAK_SECONDS each
 	WARREN_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak --hypothesis-profile=soak -o faulthandler_timeout=0
+
+builds: $(READY) ## the contract of each capability build, from the wheel, in an environment of its own
+	$(BIN)/python tests/builds/run.py
+
+docs: $(READY) ## make the pages under docs/ that come from the code
+	$(BIN)/python -m warren.transport.protocol_page > docs/protocol.md
 
 format: $(READY) ## sort the imports and format the code
 	$(BIN)/ruff check --select I --fix .

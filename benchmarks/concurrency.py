@@ -12,7 +12,7 @@ import trio
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
-from warren.transport.process import tune_gc
+from warren.transport.process import tune
 
 SESSIONS, TURNS, DELAY = 1_000, 5, 0.05
 ROUNDS = 3
@@ -36,7 +36,7 @@ async def _wall(folder: Path) -> float:
 
 def main() -> None:
     """Print the wall time over that of one session alone with no work but the model's."""
-    tune_gc()
+    tune()
     with tempfile.TemporaryDirectory() as name:
         wall = min(trio.run(_wall, Path(name) / str(index)) for index in range(ROUNDS))
     ideal = TURNS * DELAY

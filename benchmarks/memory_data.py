@@ -1,8 +1,9 @@
-"""Labelled queries and texts for the memory benchmarks, taken from the Python sources installed on this machine.
+"""Labelled queries and texts for the memory benchmarks, taken from the packages installed on this machine.
 
 Every query was written by a person for the text it should find: the first sentence of a docstring for its rest or
-for the code below it, a function's name for its docstring, a comment for the lines it is about. Nothing is
-downloaded. Packages are divided into a dev and a test split by a hash of their names.
+for the code below it, a function's name for its docstring, a comment for the lines it is about; in the prose of
+READMEs a heading for its section, the first sentence of a paragraph for the others. Nothing is downloaded. Packages
+are divided into a dev and a test split by a hash of their names.
 """
 
 import ast
@@ -13,7 +14,7 @@ import re
 import site
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -25,6 +26,8 @@ MAX_TEXT: Final = 3_000
 MAX_FILE: Final = 400_000
 _WORD: Final = re.compile(r"[A-Za-z]{2,}")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SECTION: Final = re.compile(r"^#{1,4} +(.{8,90})\n+((?:(?!^#).*\n){2,30})", re.MULTILINE)
+_PARAGRAPH: Final = re.compile(r"([A-Z][^.\n]{25,150}\.)\s+(\S.{150,2500})", re.DOTALL)
 _COMMENT: Final = re.compile(r"^( *)# ([A-Z].{25,})$")
 
 
@@ -90,9 +93,9 @@ def _installed() -> list[Path]:
     return [Path(sysconfig.get_path("stdlib")), *map(Path, site.getsitepackages())]
 
 
-def _sources(folders: Iterable[Path]) -> list[Path]:
-    found = {path for folder in folders for path in folder.rglob("*.py") if path.stat().st_size < MAX_FILE}
-    return sorted(found, key=lambda path: hashlib.sha256(str(path.name).encode()).digest())
+def _sources(folders: Iterable[Path], pattern: str = "*.py") -> list[Path]:
+    found = {path for folder in folders for path in folder.rglob(pattern) if path.stat().st_size < MAX_FILE}
+    return sorted(found, key=lambda path: (hashlib.sha256(str(path.name).encode()).digest(), path))
 
 
 def _read(path: Path) -> str:
@@ -106,12 +109,25 @@ def _split(path: Path) -> Split:
     return "dev" if hashlib.sha256(inside[0].encode()).digest()[0] % 2 else "test"
 
 
-def _pairs(folders: Iterable[Path]) -> Iterator[_Pair]:
-    for path in _sources(folders):
-        source = _read(path)
-        for query, kind, text in (*_documented(source), *_commented(source)):
-            if MIN_TEXT <= len(text) <= MAX_TEXT and len(_WORD.findall(query)) > 1:
-                yield _Pair(query, kind, text, _split(path))
+def _pairs(folders: Sequence[Path]) -> Iterator[_Pair]:
+    for pattern, read in (("METADATA", _prose), ("*.md", _prose), ("*.py", _code)):
+        for path in _sources(folders, pattern):
+            for query, kind, text in read(_read(path)):
+                if MIN_TEXT <= len(text) <= MAX_TEXT and len(_WORD.findall(query)) > 1:
+                    yield _Pair(query, kind, text, _split(path))
+
+
+def _prose(source: str) -> Iterator[tuple[str, str, str]]:
+    for heading, section in _SECTION.findall(source):
+        yield heading, "heading for section", section.strip()
+    for paragraph in re.split(r"\n\s*\n", source):
+        if match := _PARAGRAPH.fullmatch(paragraph.strip()):
+            yield match[1], "sentence for paragraph", match[2]
+
+
+def _code(source: str) -> Iterator[tuple[str, str, str]]:
+    yield from _documented(source)
+    yield from _commented(source)
 
 
 def _parse(source: str) -> ast.Module:

@@ -7,18 +7,22 @@ it say what everything above SQLite costs.
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from importlib.resources import files
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import apsw
 
-from warren.storage.file import FILE_NAME
+from warren.config import StoreConfig
+from warren.storage.file import FILE_NAME, open_writer
 
 Values = tuple[Any, ...]
+CHANGE: Final = 9
+CHANGES: Final = count(1_000_000_000)
+"""Every turn is a change of its session, with a number of its own."""
 
 READ_SESSIONS = """
-    SELECT key, session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, generation,
+    SELECT key, session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, change,
         labels, details FROM sessions ORDER BY key
 """
 READ_MESSAGES = """
@@ -30,10 +34,10 @@ READ_EVENTS = """
 """
 SESSION = """
     INSERT INTO sessions (session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq,
-        head, generation, labels, details) VALUES (?,?,?,?,?,?,?,?,?,0,?,?,?)
+        head, change, labels, details) VALUES (?,?,?,?,?,?,?,?,?,0,?,?,?)
     ON CONFLICT (session_id) DO UPDATE SET updated_at = excluded.updated_at, turns = excluded.turns,
         steps = excluded.steps, message_count = excluded.message_count, last_seq = excluded.last_seq,
-        details = excluded.details
+        change = excluded.change, details = excluded.details
     RETURNING key
 """
 MESSAGE = "INSERT INTO messages (session, position, created_at, body) VALUES (?,?,?,?)"
@@ -60,11 +64,8 @@ def rows_of(folder: Path, *, group: int) -> list[list[Turn]]:
 def turns_per_second(
     path: Path, groups: Sequence[Sequence[Turn]], *, synchronous: Literal["FULL", "NORMAL"] = "FULL"
 ) -> float:
-    """Write each group in one transaction to a new file at `path` and return turns per second."""
-    with closing(apsw.Connection(str(path))) as db:
-        db.pragma("journal_mode", "WAL")
-        db.pragma("synchronous", synchronous)
-        db.execute(files("warren.storage").joinpath("schema.sql").read_text(encoding="utf-8"))
+    """Write each group in one transaction to a new file in the folder `path` and return turns per second."""
+    with closing(open_writer(StoreConfig(path, synchronous=synchronous))) as db:
         begun = time.perf_counter()
         for group in groups:
             _write(db, group)
@@ -88,7 +89,7 @@ def _turns(db: apsw.Connection, key: Any, session: Values) -> Iterator[Turn]:
             messages.append([])
         messages[-1].append(tuple(row))
     for added, events in zip(messages, _until_terminal(db.execute(READ_EVENTS, (key,))), strict=False):
-        yield Turn(session, added, events)
+        yield Turn((*session[:CHANGE], next(CHANGES), *session[CHANGE + 1 :]), added, events)
 
 
 def _until_terminal(rows: Iterable[Values]) -> Iterator[list[Values]]:
