@@ -101,6 +101,7 @@ async def schemathesis(port: int, folder: Path, *options: str) -> tuple[int, str
     return ended.returncode, ended.stdout.decode()
 
 
+@pytest.mark.time_limit(300)
 async def test_the_gateway_keeps_to_its_document(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever fits the document is served or refused in its words, and what does not fit is never a bug."""
     config = Config(store=StoreConfig(tmp_path / "store"))
