@@ -13,7 +13,7 @@ from warren.actors.inbox import ending_of
 from warren.actors.protocol import Arrived, Loaded, Withdraw
 from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.ids import new_session_id
-from warren.inputs import Input
+from warren.inputs import Input, Numbered
 from warren.mailbox import Reply
 from warren.peers import Peer, PeerInfo, PeerMessage
 from warren.records import SessionRecord
@@ -73,7 +73,24 @@ class Comms:
 
     async def withdraw(self, session_id: str, input_id: str) -> None:
         """Take out an input that no turn has taken; who waits for it is told. Raises InvalidParamsError, StoreError."""
-        await self._supervisor.revive(session_id).mailbox.ask(Withdraw(input_id))
+        try:
+            await self._supervisor.revive(session_id).mailbox.ask(Withdraw(input_id))
+        except InvalidParamsError:
+            found = await self._stored(session_id, input_id)
+            if found is None:
+                raise
+            # It is stored, and listed, a moment before its session hears of it.
+            mailbox = self._supervisor.revive(session_id).mailbox
+            mailbox.tell(ArrivedInStore(found.input, waits=False, number=found.number, on_event=None, tools={}))
+            await mailbox.ask(Withdraw(input_id))
+
+    async def _stored(self, session_id: str, input_id: str) -> Numbered | None:
+        """Return an input that waits as far as the store knows."""
+        storage = self._supervisor.shared.storage
+        if storage is None:
+            return None
+        waiting = await (await storage.reader()).inbox(session_id)
+        return next((each for each in waiting if each.input.input_id == input_id), None)
 
     async def record(self, session_id: str) -> SessionRecord:
         """Return a session's record, loaded if need be."""

@@ -1,8 +1,10 @@
 """What a session holds: its record, its context, and how both are kept, with a store or without."""
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 import attrs
 import trio
@@ -22,6 +24,8 @@ from warren.records import CompactionEntry, MessageRow, SessionRecord
 from warren.storage import FIRST, Claimed, Commit, Held, Labelled, Lease, Settle, Settled, leased, not_found
 from warren.transcript import Transcript
 from warren.views import HistoryEntry, HistoryPage
+
+logger: Final = logging.getLogger("warren.session")
 
 
 @attrs.define(eq=False)
@@ -140,7 +144,9 @@ class Conversation:
                 raise self._gone()
             case Held(holder):
                 raise leased(self.log.session_id, holder)
-            case Claimed(record, lease, inbox, inbox_to):
+            case Claimed(record, lease, inbox, inbox_to, lost):
+                for problem in lost:
+                    logger.error("%s: it is passed over", problem)
                 self._begin(record)
                 self._hold(lease)
                 self.inbox.load(inbox, inbox_to)
@@ -218,7 +224,8 @@ class Conversation:
 
     def _keep(self, record: SessionRecord) -> None:
         """Let a record be the session's; its labels may be older than those that are shown meanwhile."""
-        self.record = attrs.evolve(record, labels=self.known.labels)
+        shown = self.known.labels
+        self.record = record if record.labels is shown else attrs.evolve(record, labels=shown)
 
     async def commit(
         self, record: SessionRecord, terminal: Envelope | None, ending: Ending | None = None

@@ -76,6 +76,10 @@ class Inbox:
         """Return what waits, in order."""
         return tuple(each.input for each in self._waiting.values())
 
+    def may_take(self, number: int) -> bool:
+        """Tell whether an input, which may not have come here yet, can still be taken by a turn, or back."""
+        return not any(number in gone for gone in (self._taken, self._settled, self._withdrawn))
+
     # -- coming in
 
     def arrive(self, mail: Mail[TurnResult | None], message: Arrived) -> bool:

@@ -170,10 +170,12 @@ class Reads:
         """See SessionService."""
         await self.read(session_id)
         store = await self._reader()
-        if store is not None:
-            return tuple(each.input for each in await store.inbox(session_id))
+        stored = () if store is None else await store.inbox(session_id)
         actor = self._supervisor.find(session_id)
-        return tuple(actor.held.inbox.shown()) if actor is not None else ()
+        if store is None:
+            return tuple(actor.held.inbox.shown()) if actor is not None else ()
+        # What a running turn has taken still waits for the store, until that turn is stored.
+        return tuple(each.input for each in stored if actor is None or actor.held.inbox.may_take(each.number))
 
     async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
         """See SessionService."""

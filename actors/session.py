@@ -87,15 +87,15 @@ class SessionActor(Visible):
 
     # -- the life of the actor
 
-    async def run(self) -> None:
-        """Read mail until retired. An error leaves the session as it was last committed."""
+    async def run(self, turns: trio.Nursery) -> None:
+        """Read mail until retired; `turns` is where turns run. An error leaves the session as it was last committed."""
         while self._admission.state is not State.CLOSED:
             await self._read_mail()
             while self._turn is not None or self._next is not None:
                 if self._next is not None:
                     await self._begin_next(self._next)
                 if self._turn is not None:
-                    await self._serve_turn(self._turn)
+                    await self._serve_turn(self._turn, turns)
                 await self._own_again()
             if self.held.archived and self._admission.state is State.IDLE:
                 self._admission.move(Signal.RETIRE)
@@ -310,13 +310,12 @@ class SessionActor(Visible):
         self._interrupters.clear()
         self._claim_next()
 
-    async def _serve_turn(self, turn: Turn) -> None:
+    async def _serve_turn(self, turn: Turn, turns: trio.Nursery) -> None:
         """Run the turn in a task of its own and go on reading mail until it has ended."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._run_turn, turn)
-            while self._turn is turn:
-                self._stay_if_told_to_leave()
-                await self._read_mail()
+        turns.start_soon(self._run_turn, turn)
+        while self._turn is turn:
+            self._stay_if_told_to_leave()
+            await self._read_mail()
 
     async def _commit_compaction(self, turn: Turn, entry: CompactionEntry) -> Callable[[], None]:
         """Store a new head and the event that tells of it; return what publishes that event."""

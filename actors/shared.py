@@ -58,7 +58,7 @@ class Shared:
     @property
     def categories(self) -> frozenset[Category]:
         """The kinds of tools that there may be."""
-        there: set[Category] = {"callback", *(tool.category for tool in self.tools.values())}
+        there: set[Category] = {"callback", "comms", *(tool.category for tool in self.tools.values())}
         if self.memory is not None:
             there.add("memory")
         if self.passing_tools is not None:

@@ -14,6 +14,7 @@ from warren.actors.comms import Comms
 from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.idle import Idle
 from warren.actors.kept import Kept
+from warren.actors.patience import Patience
 from warren.actors.protocol import BeginNext, Passivate, Retire, Wake
 from warren.actors.session import SessionActor
 from warren.actors.shared import Shared
@@ -41,13 +42,13 @@ class Entry:
         log: its event stream.
         tools: tools of its own, which no store can hold.
         actor: None while it is not live.
-        scope: ends the actor's task where it does not end by itself.
+        scope: ends the actor where it does not end by itself; None while it has not begun.
     """
 
     log: EventLog
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
     actor: SessionActor | None = None
-    scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
+    scope: trio.CancelScope | None = None
 
     @property
     def needed(self) -> bool:
@@ -81,8 +82,10 @@ class Supervisor:
     _leaving: set[str] = attrs.field(factory=set)
     _lost: dict[str, None] = attrs.field(factory=dict)
     _hungry: dict[str, None] = attrs.field(factory=dict)  # sessions for which something waits, and there was no room
+    _patience: Patience = attrs.field(factory=Patience)
     _one_ended: trio.Event = attrs.field(factory=trio.Event)
     _quiet: trio.Event = attrs.field(factory=trio.Event)
+    _cut_off: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.idle = Idle(self.shared.config.limits.idle_after)
@@ -191,9 +194,11 @@ class Supervisor:
                     entry.actor.mailbox.tell(Retire("stop"))
         with trio.move_on_after(self.shared.config.limits.drain):
             await self._all_ended()
+        self._cut_off = True
         for session_id, entry in self._entries.items():
             if entry.actor is not None:
                 logger.warning("session %s has not ended within the drain time and is cut off", session_id)
+            if entry.scope is not None:
                 entry.scope.cancel()
         await self._all_ended()
         for entry in self._entries.values():
@@ -207,15 +212,17 @@ class Supervisor:
     async def go_on(self) -> None:
         """Rouse, again and again, the sessions for which something waits and that nobody has: of processes that died.
 
-        Those of this process, too, whose actors have crashed or left meanwhile.
+        Those of this process, too, whose actors have crashed or left meanwhile; ever later where it is in vain.
         """
         pause = LOOK_AROUND
         while self.shared.storage is not None:
             with contextlib.suppress(StoreError):  # another time
                 store = await self.shared.storage.reader()
                 pause = store.lease
-                for session_id in await store.sessions_that_wait():
-                    if self.find(session_id) is None:
+                found = await store.sessions_that_wait()
+                self._patience.forget_others(found)
+                for session_id in found:
+                    if self.find(session_id) is None and self._patience.may_try(session_id, trio.current_time()):
                         self.rouse(session_id)
                     await trio.lowlevel.checkpoint()
             await trio.sleep(pause)
@@ -296,7 +303,6 @@ class Supervisor:
             self.comms,
             entry.tools,
         )
-        entry.scope = trio.CancelScope(shield=True)
         self.live += 1
         self._rests(actor)
         self._nursery.start_soon(self._run, entry, actor, begin)
@@ -306,28 +312,43 @@ class Supervisor:
         """Run one actor; whatever ends it, nobody is left waiting."""
         refusal: WarrenError | None = None
         try:
-            with entry.scope:
-                if begin is not None:
-                    await begin(actor)
-                await actor.run()
-        except WarrenError as exc:  # it could not be saved or loaded: its callers' business, not a crash
-            refusal = exc
+            async with trio.open_nursery() as turns:
+                entry.scope = self._shielded(turns)
+                refusal = None if begin is None else await _refusal(begin(actor))
+                del begin  # it holds the state that the session has begun with
+                refusal = refusal or await _refusal(actor.run(turns))
+                if refusal is None:  # a nursery's end is a checkpoint: by then nobody may find an actor that has left
+                    self._bury(entry, actor, self._ended(actor))
+                else:
+                    turns.cancel_scope.cancel()
         except Exception as exc:
             logger.exception("session %s crashed", actor.session_id)
             problem = storable(f"the session crashed: {first_error(exc)!r}")
             refusal = AgentError(problem, session_id=actor.session_id, cause="crash")
             self._remember_lost(entry)
+            self._patience.set_back(actor.session_id, trio.current_time())
         finally:
-            actor.bury((refusal or self._ended(actor)).again)
-            self._bury(entry)
+            if entry.actor is actor:
+                self._bury(entry, actor, refusal or self._ended(actor))
+
+    def _shielded(self, turns: trio.Nursery) -> trio.CancelScope:
+        """Let an actor end by itself: the end of the runtime waits for it, until it cuts off who is late."""
+        scope = turns.cancel_scope
+        scope.shield = True
+        if self._cut_off:
+            scope.cancel()
+        return scope
 
     def _ended(self, actor: SessionActor) -> WarrenError:
         if self.stopping:
             return AgentError("the runtime is shutting down", session_id=actor.session_id, cause="shutting_down")
         return SessionNotFoundError("the session was retired", session_id=actor.session_id, cause="retired")
 
-    def _bury(self, entry: Entry) -> None:
-        entry.actor = None
+    def _bury(self, entry: Entry, actor: SessionActor, error: WarrenError) -> None:
+        actor.bury(error.again)
+        if actor.held.inbox.paused:
+            self._patience.set_back(entry.log.session_id, trio.current_time())
+        entry.actor = entry.scope = None
         self.live -= 1
         self.idle.drop(entry.log.session_id)
         self._leaving.discard(entry.log.session_id)
@@ -359,3 +380,12 @@ class Supervisor:
 
 def _shutting_down() -> AgentError:
     return AgentError("the runtime is shutting down", cause="shutting_down", retryable=True)
+
+
+async def _refusal(life: Awaitable[None]) -> WarrenError | None:
+    """Return why an actor could not be saved or loaded: its callers' business, not a crash."""
+    try:
+        await life
+    except WarrenError as exc:
+        return exc
+    return None

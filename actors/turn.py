@@ -215,10 +215,16 @@ class Turn:
             if message.tool_calls:
                 await self._run_tools(message)
             self.emit(TurnCompleted(message.stop_reason, self._step_usage))
-            if not self._take_inputs(last=not message.tool_calls) and not message.tool_calls:
+            if not self._hear(last=not message.tool_calls) and not message.tool_calls:
                 break
         if self.plan.output is not None:
             self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
+
+    def _hear(self, *, last: bool) -> bool:
+        """Let what was said meanwhile enter, if the budgets have a step for it: else it is for the next turn."""
+        self._clock()
+        steps = 1 if self.plan.output is None else 2  # an answer, and the same as data
+        return self.plan.meter.has_steps(steps) and self._take_inputs(last=last)
 
     def _take_inputs(self, *, last: bool) -> bool:
         """Let what was said meanwhile enter the conversation; return whether there was anything."""

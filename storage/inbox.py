@@ -27,6 +27,11 @@ _WAITING: Final = """
     SELECT number, body FROM inbox WHERE outcome IS NULL AND session =
         (SELECT key FROM sessions WHERE session_id = ?) ORDER BY number
 """
+_DAMAGED: Final = f"""
+    SELECT inbox.number, body, session_id, holder FROM inbox JOIN sessions ON sessions.key = inbox.session
+    WHERE outcome IS NULL AND state = {OPEN}
+"""  # noqa: S608 - a constant
+_SET_ASIDE: Final = "UPDATE inbox SET outcome = '' WHERE number = ?"
 _LAST: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'inbox'"
 _SESSIONS_THAT_WAIT: Final = f"""
     SELECT session_id, holder FROM sessions
@@ -60,6 +65,42 @@ def waiting(db: "apsw.Connection", session_id: str) -> list[Numbered]:
     """Return what waits for a session, in order."""
     rows: list[Any] = db.execute(_WAITING, (session_id,)).fetchall()
     return [Numbered(number, decoded(body, session_id)) for number, body in rows]
+
+
+@attrs.frozen
+class Damaged:
+    """An input that waits and cannot be read.
+
+    Attributes:
+        number: its place.
+        session_id: for whom it waits.
+        holder: who has that session.
+        problem: what is wrong with it.
+    """
+
+    number: int
+    session_id: str
+    holder: int | None
+    problem: str
+
+
+def damaged(db: "apsw.Connection", session_id: str | None = None) -> list[Damaged]:
+    """Return what waits and cannot be read, for one session or for all."""
+    only = "" if session_id is None else " AND session_id = ?"
+    rows: list[Any] = db.execute(_DAMAGED + only, () if session_id is None else (session_id,)).fetchall()
+    found = []
+    for number, body, owner, holder in rows:
+        try:
+            decoded(body, owner)
+        except StoreError as exc:
+            found.append(Damaged(number, owner, holder, exc.message))
+    return found
+
+
+def set_aside(db: "apsw.Connection", inputs: "list[Damaged]") -> None:
+    """Let what cannot be read wait no longer: nobody can say it, and it must not stop what can be said."""
+    for each in inputs:
+        db.execute(_SET_ASIDE, (each.number,))
 
 
 def last_number(db: "apsw.Connection") -> int:

@@ -12,7 +12,7 @@ from warren.errors import InvalidParamsError, LeasedError, SessionNotFoundError,
 from warren.forking import relabelled
 from warren.inputs import Numbered
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
-from warren.storage.inbox import NOTHING, Settled, last_number, settle, waiting
+from warren.storage.inbox import NOTHING, Settled, damaged, last_number, set_aside, settle, waiting
 from warren.storage.lease import FIRST, Holder, Lease
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, SEQ_STRIDE, microseconds, record_to_row, row_to_record
 
@@ -150,12 +150,14 @@ class Claimed:
         lease: under which it is written.
         inbox: what waits for it.
         inbox_to: inputs up to this number were given to the inbox before; those that do not wait are settled.
+        lost: what is wrong with inputs that were damaged, and wait no longer.
     """
 
     record: SessionRecord
     lease: Lease
     inbox: tuple[Numbered, ...] = ()
     inbox_to: int = 0
+    lost: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -187,7 +189,9 @@ class Claim(Operation[Claimed | Held | None]):
         if rival is not None:
             return Held(rival)
         record = row_to_record(tuple(columns))
-        inbox = tuple(waiting(db, self.session_id)), last_number(db)
+        lost = damaged(db, self.session_id)
+        set_aside(db, lost)
+        inbox = tuple(waiting(db, self.session_id)), last_number(db), tuple(each.problem for each in lost)
         if owner == holder.key:
             return Claimed(record, Lease(epoch), *inbox)
         last_seq: int = db.execute(_TAKE, (key, holder.key)).get

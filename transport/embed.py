@@ -75,7 +75,7 @@ async def open_host(
 
     The servers end after the sessions. Commands of the shell get their variables from `environ`.
     """
-    config = config or Config()
+    config, given = config or Config(), tuple(tools)
     store = config.store
     open_store = None if store is None else _opener(store)
     open_projection = None if store is None or not store.projections else _projection_opener(store)
@@ -87,13 +87,13 @@ async def open_host(
             open_service(
                 config,
                 registry,
-                [*own.tools, *tools],
+                [*own.tools, *given],
                 open_store=open_store,
                 open_memory=open_memory,
                 open_projection=open_projection,
                 passing_tools=None if own.servers is None else own.servers.tools,
                 mcp_health=None if own.servers is None else own.servers.health,
-                notes=own.notes,
+                notes=own.notes_beside(given),
             )
         )
         yield await _hosted(service, own.servers, stack)
@@ -106,6 +106,11 @@ class _Tools:
     tools: tuple[Tool, ...] = ()
     notes: Mapping[str, str] = attrs.field(factory=dict)
     servers: "RuntimeServers | None" = None
+
+    def notes_beside(self, given: Iterable[Tool]) -> Mapping[str, str]:
+        """Return what is said of these, without those in whose place a tool of the host is."""
+        taken = {tool.spec.name for tool in given}
+        return {name: note for name, note in self.notes.items() if name not in taken}
 
 
 async def _tools_of(config: Config, environ: Mapping[str, str] | None, stack: AsyncExitStack) -> _Tools:

@@ -86,7 +86,7 @@ def protocol_page() -> str:
     events = [f"## Events\n\nThe notification `{EVENT}` tells of one event.\n", *_object(told, Envelope, "Parameters")]
     ends = [ENDS, *_object(told, SessionParams, "Parameters")]
     index = ["## Methods\n", *_table(("method", "needs", ""), map(_index_row, METHODS.values()))]
-    types = _types(asked.definitions | told.definitions)
+    types = _types(told.definitions | asked.definitions)  # of both, the one that says what has to be given
     page = "\n".join([INTRODUCTION, *index, *methods, *tools, *events, *ends, *types, *_errors(), "", MEERKAT])
     return re.sub(r"\bNone\b", "null", page)
 

@@ -144,6 +144,10 @@ class Meter:
         """Return how many of the `wanted` tools may still run."""
         return max(0, int(min(wanted, self._left("tool_calls"))))
 
+    def has_steps(self, count: int) -> bool:
+        """Tell whether so many more steps may be made, as far as is known before they are."""
+        return self.exhausted() is None and self._left("steps") >= count
+
     def exhausted(self) -> Use | None:
         """Return the first limit that is used up; of tool calls none is, until the model asks for one too many."""
         for limit in self._limits:

@@ -18,10 +18,15 @@ class _Run:
     seq: int
     timestamp: datetime
     event: Event
-    pieces: list[str] = attrs.field(factory=list)
+    pieces: list[str] | None = None
+
+    @property
+    def lengths(self) -> list[int]:
+        """The characters of each delta."""
+        return [len(piece) for piece in self.pieces or ()]
 
     def merged(self) -> Event:
-        return type(self.event)("".join(self.pieces)) if isinstance(self.event, DELTAS) else self.event
+        return type(self.event)("".join(self.pieces)) if self.pieces and isinstance(self.event, DELTAS) else self.event
 
 
 @attrs.define
@@ -48,16 +53,18 @@ class Journal:
         self.last_seq = envelope.seq
         if not isinstance(event, DELTAS):
             self._runs.append(_Run(envelope.seq, envelope.seq, envelope.timestamp, event))
-        elif self._continues(envelope):
+        elif (pieces := self._continued(envelope)) is not None:
             self._runs[-1].seq = envelope.seq
-            self._runs[-1].pieces.append(event.delta)
+            pieces.append(event.delta)
         else:
             self._runs.append(_Run(envelope.seq, envelope.seq, envelope.timestamp, event, [event.delta]))
 
-    def _continues(self, envelope: Envelope) -> bool:
-        """Tell whether a delta belongs to the newest run; a run has no hole, for its pieces are counted by seq."""
+    def _continued(self, envelope: Envelope) -> list[str] | None:
+        """Return the newest run's pieces where a delta belongs to it; it has no hole: pieces are counted by seq."""
         run = self._runs[-1] if self._runs else None
-        return run is not None and type(run.event) is type(envelope.event) and run.seq + 1 == envelope.seq
+        if run is None or type(run.event) is not type(envelope.event) or run.seq + 1 != envelope.seq:
+            return None
+        return run.pieces
 
     def rows(self, last: Envelope | None = None) -> tuple[EventRow, ...]:
         """Return what is here as rows of the log, and the event that is about to close it."""
@@ -80,7 +87,7 @@ class Journal:
         return [
             cut(
                 Envelope(self.session_id, run.seq, run.timestamp, run.merged(), _first(run.first_seq, run.seq)),
-                [len(piece) for piece in run.pieces],
+                run.lengths,
                 seq,
             )
             for run in reversed(newer)
@@ -135,5 +142,5 @@ def _first(first_seq: int, seq: int) -> int | None:
 
 
 def _row(run: _Run) -> EventRow:
-    cuts = codec.encode([len(piece) for piece in run.pieces]) if run.first_seq < run.seq else None
+    cuts = codec.encode(run.lengths) if run.first_seq < run.seq else None
     return EventRow(run.first_seq, run.seq, run.timestamp, codec.encode(run.merged()), cuts)

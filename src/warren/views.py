@@ -8,6 +8,7 @@ import attrs
 
 from warren.categories import Gates, Switches
 from warren.messages import Message, StopReason
+from warren.peers import Peer
 from warren.records import CompactionEntry, Lifecycle, Parent, SessionRecord
 from warren.usage import Usage
 
@@ -43,6 +44,7 @@ class SessionState:
         overrides: which kinds of tools its model is offered, where the session says; the rest is the runtime's.
         approvals: which kinds wait for somebody's word, where the session is stricter than the runtime.
         parent: what it is a fork of; None for a session that began by itself.
+        peer: its name among other sessions, and whom it trusts; None where it has none.
     """
 
     session_id: str
@@ -59,6 +61,7 @@ class SessionState:
     overrides: Switches | None = None
     approvals: Gates | None = None
     parent: Parent | None = None
+    peer: Peer | None = None
 
 
 @attrs.frozen
@@ -155,6 +158,7 @@ def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
         overrides=record.overrides,
         approvals=record.approvals,
         parent=record.parent,
+        peer=record.peer,
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 

@@ -8,6 +8,7 @@ import apsw
 import attrs
 
 from warren.errors import StoreError
+from warren.storage.inbox import damaged
 from warren.storage.maintenance.report import Finding
 from warren.storage.rows import COLUMNS, DELETED, OPEN, row_to_record
 
@@ -90,7 +91,10 @@ CHECKS: Final = (
     Check(
         "peers",
         "their peers do not find them by their names, or by others",
-        f"SELECT session_id FROM sessions WHERE state = {OPEN} AND peer IS NOT details ->> '$.peer.name'",
+        f"""
+        SELECT session_id FROM sessions
+        WHERE state = {OPEN} AND json_valid(details) AND peer IS NOT details ->> '$.peer.name'
+        """,
     ),
     Check("labels", "they cannot be found by their labels", MISLABELLED, fixable=True),
 )
@@ -113,7 +117,7 @@ THOROUGH: Final = (
             WHERE EXISTS (SELECT 1 FROM {table} WHERE session = sessions.key AND NOT json_valid(body))
             """,
         )
-        for table in ("messages", "events", "inbox")
+        for table in ("messages", "events")
     ),
 )
 
@@ -125,20 +129,28 @@ def examine_rows(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
         if orphans:
             yield Finding("orphans", f"{orphans} rows of {table} belong to no session", fixable=True)
     yield from _unreadable(db)
+    yield from _unreadable_inputs(db)
     for check in (*CHECKS, *(THOROUGH if full else ())):
         yield from check.findings(db)
 
 
 def _unreadable(db: apsw.Connection) -> Iterator[Finding]:
-    damaged = []
+    unreadable = []
     for row in db.execute(f"SELECT {COLUMNS} FROM sessions WHERE state <> {DELETED}"):
         try:
             row_to_record(row)
         except StoreError:
-            damaged.append(row[0])
-    if damaged:
+            unreadable.append(row[0])
+    if unreadable:
         problem = "its record cannot be read; it can only be deleted, or restored from a backup"
-        yield Finding("record", f"{_many(len(damaged))}: {problem}", sessions=tuple(damaged))
+        yield Finding("record", f"{_many(len(unreadable))}: {problem}", sessions=tuple(unreadable))
+
+
+def _unreadable_inputs(db: apsw.Connection) -> Iterator[Finding]:
+    ids = tuple(dict.fromkeys(each.session_id for each in damaged(db)))
+    if ids:
+        problem = "something waits to be said to it that cannot be read; its next turn passes it over"
+        yield Finding("inbox", f"{_many(len(ids))}: {problem}", fixable=True, sessions=ids)
 
 
 def _many(count: int) -> str:

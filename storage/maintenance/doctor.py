@@ -12,6 +12,7 @@ import attrs
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
 from warren.storage.file import FILE_NAME, VERSION, open_writer, version_of
+from warren.storage.inbox import damaged, set_aside
 from warren.storage.lease import Holder
 from warren.storage.maintenance.checks import MISLABELLED, ORPHANED, TABLES, examine_rows
 from warren.storage.maintenance.files import faults_of, reading, rivals
@@ -77,7 +78,7 @@ def fix(config: StoreConfig, found: Report) -> tuple[str, ...]:
     with faults_of(path):
         writer = Writer(db := open_writer(config), Holder.of(config))
         try:
-            return (*_remove_orphans(writer), *_label_anew(writer), *_free(writer, db))
+            return (*_remove_orphans(writer), *_label_anew(writer), *_set_aside(writer), *_free(writer, db))
         finally:
             # Which also moves the log into the file.
             writer.close()
@@ -220,6 +221,19 @@ class _Label(Operation[tuple[int, int]]):
         return len(free), len(wrong) - len(free)
 
 
+@attrs.frozen
+class _SetAside(Operation[tuple[int, int]]):
+    """Set aside what waits and cannot be read; return how many inputs, and how many were left alone."""
+
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> tuple[int, int]:
+        alive, wrong = rivals(db, holder), damaged(db)
+        free = [each for each in wrong if each.holder not in alive]
+        set_aside(db, free)
+        return len(free), len(wrong) - len(free)
+
+
 def _remove_orphans(writer: Writer) -> Iterator[str]:
     for table in TABLES:
         count = _done(writer, _Sweep(table))
@@ -235,19 +249,33 @@ def _label_anew(writer: Writer) -> Iterator[str]:
         yield f"left the labels of {left} sessions alone: a process that lives holds them"
 
 
+def _set_aside(writer: Writer) -> Iterator[str]:
+    done, left = _done(writer, _SetAside())
+    if done:
+        yield f"set {done} inputs aside that cannot be read"
+    if left:
+        yield f"left {left} inputs alone that cannot be read: a process that lives holds their sessions"
+
+
 def _free(writer: Writer, db: apsw.Connection) -> Iterator[str]:
     """Take what dead processes held as their heirs would, and put it back."""
     alive = rivals(db, writer.holder)
-    freed = 0
+    freed = left = 0
     rows: list[Any] = db.execute(_SESSIONS_OF).fetchall()
     for key, session_id in rows:
         if key not in alive:
-            claimed = _done(writer, Claim(session_id))
+            (claimed,) = writer.write([Claim(session_id)])
             if isinstance(claimed, Claimed):
                 _done(writer, Release(session_id, claimed.lease))
                 freed += 1
+            elif isinstance(claimed, StoreError) and claimed.cause == "corrupt":
+                left += 1
+            elif isinstance(claimed, WarrenError):
+                raise claimed
     if freed:
         yield f"freed {freed} sessions of processes that are dead"
+    if left:
+        yield f"left {left} sessions of processes that are dead alone: their records cannot be read"
 
 
 def _done(writer: Writer, operation: Operation[Any]) -> Any:

@@ -1,12 +1,14 @@
 """What is said to a session while it runs a turn: it waits, enters the turn, or begins one; none of it is lost."""
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 import trio.testing
 
+from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
@@ -22,6 +24,7 @@ from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 CALL = ToolUseBlock("call-1", "rest", {})
+DATA = {"type": "string"}
 
 
 @tool
@@ -35,6 +38,8 @@ async def rest() -> str:
 class Slow:
     """A model whose every call takes ten seconds and answers with what it read last; `call` begins with a tool call.
 
+    Where data is asked for it is a text.
+
     Attributes:
         read: the messages of each call.
     """
@@ -45,6 +50,8 @@ class Slow:
         messages = list(request.messages)
         self.read.append(messages)
         await trio.sleep(10)
+        if request.output_schema is not None:
+            return reply('"data"')
         last = messages[-1]
         if isinstance(last, UserMessage) and last.content.startswith("call"):
             return reply("", CALL)
@@ -275,3 +282,18 @@ async def test_budgets_hold_for_queued_turns(tmp_path: Path) -> None:
         with pytest.raises(BudgetExhaustedError):
             await service.start_turn(session_id, "call", mode="queue", budget=Budget(max_steps=1))
         assert (await service.start_turn(session_id, "hi", mode="queue")).text == "re: hi"
+
+
+@pytest.mark.parametrize(("steps", "schema"), [(1, None), (2, DATA), (3, DATA)])
+async def test_a_steer_that_the_budget_has_no_step_for(tmp_path: Path, steps: int, schema: Any) -> None:
+    """It costs nobody the answer that is there: it is the prompt of the next turn, which has a budget of its own."""
+    async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = {"budget": Budget(max_steps=steps), "output_schema": schema}
+        first = ask(nursery, service.start_turn, session_id, "hello", **turn)
+        await trio.sleep(5)
+        second = ask(nursery, service.start_turn, session_id, "more", mode="steer")
+        enters = steps == 3
+        assert (await first.value()).text == ("re: more" if enters else "re: hello")
+        assert (await second.value()).text == "re: more"
+        assert await prompts(service, session_id) == (["hello"] if enters else ["hello", "more"])

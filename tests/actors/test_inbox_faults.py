@@ -16,8 +16,9 @@ from tests.support.runtime import Recorder, new_session, open_runtime
 from warren.actors.protocol import Withdraw
 from warren.actors.service import Service
 from warren.config import Config, Limits
-from warren.errors import InvalidParamsError, LeasedError, StoreError
+from warren.errors import AgentError, InvalidParamsError, LeasedError, StoreError
 from warren.events import Envelope, RunCompleted, RunStarted
+from warren.inputs import TurnMode
 from warren.mailbox import Reply
 from warren.peers import Peer
 from warren.storage import Holder, Settle
@@ -207,3 +208,56 @@ async def test_a_prompt_runs_though_storage_crashes(tmp_path: Path, crashes: int
         await trio.sleep(100)
         assert second.ended.is_set()
         assert (await said(service, session_id)).count("second") in ([1] if second.error is None else [0, 1])
+
+
+async def test_an_input_is_withdrawn_before_its_session_knows_it(tmp_path: Path) -> None:
+    """It is stored and listed, and not confirmed yet: whoever sees it can take it back, and its sender is told so."""
+    faults = Faults()
+    async with open_runtime(Slow(), store=tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        first = ask(nursery, service.start_turn, session_id, "first")
+        await trio.sleep(1)
+        faults.delay_after = 2
+        second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
+        await trio.sleep(1)
+        (waiting,) = await service.inputs(session_id)
+        await service.withdraw(session_id, waiting.input_id)
+        assert await service.inputs(session_id) == ()
+        assert (await second.failure(AgentError)).cause == "cancelled"
+        await first.value()
+        await trio.sleep(60)
+        assert await said(service, session_id) == ["first"]
+
+
+@pytest.mark.parametrize("mode", ["queue", "steer"])
+async def test_what_a_turn_has_taken_is_not_listed(store: Path | None, mode: TurnMode) -> None:
+    """A list shows what can be taken back: not what a turn that still runs has taken."""
+    async with open_runtime(Slow(), store=store, tools=[rest]) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        first = ask(nursery, service.start_turn, session_id, "call", mode="queue")
+        await trio.sleep(5)
+        assert await service.inputs(session_id) == ()
+        second = ask(nursery, service.start_turn, session_id, "more", mode=mode)
+        await trio.sleep(1)
+        assert [each.text for each in await service.inputs(session_id)] == ["more"]
+        await trio.sleep(16)
+        assert [each.text for each in await service.inputs(session_id)] == ([] if mode == "steer" else ["more"])
+        await first.value()
+        await second.value()
+
+
+async def test_a_damaged_input_does_not_stop_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is passed over with a word in the log; what waits behind it runs, and the session goes on."""
+    model = Slow()
+    async with open_runtime(model, store=tmp_path) as service:
+        session_id = await new_session(service)
+        for text in ("one", "two"):
+            await service.inject_context(session_id, text)
+    db = apsw.Connection(str(tmp_path / FILE_NAME))
+    db.execute("UPDATE inbox SET body = substr(body, 2) WHERE number = 1")
+    db.close()
+    async with open_runtime(model, store=tmp_path) as service:
+        assert (await service.start_turn(session_id, "hello")).text == "re: hello"
+        assert await said(service, session_id) == ["two", "hello"]
+        assert await service.inputs(session_id) == ()
+    assert f"an input of session {session_id} is damaged in the store" in caplog.text

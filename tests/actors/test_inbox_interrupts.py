@@ -1,7 +1,7 @@
 """A turn with all that a session can do in it, interrupted or left alone by its caller at every step of its tasks."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from warren.categories import Decision, Gates, Switches
 from warren.config import Config
 from warren.errors import SessionNotRunningError, WarrenError
 from warren.events import Envelope, ToolApprovalRequested
-from warren.messages import ToolUseBlock, UserMessage
+from warren.messages import ContextMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.peers import Peer
 from warren.tools import tool
@@ -32,6 +32,7 @@ SCHEMA: Final = {"type": "object", "properties": {"n": {"type": "integer"}}, "re
 CALLS: Final = (
     ToolUseBlock("c1", "shell", {}),
     ToolUseBlock("c2", "send_message", {"to": "bob", "body": "hello"}),
+    ToolUseBlock("c3", "send_request", {"to": "bob", "intent": "count"}),
 )
 STRIDE: Final = 3
 
@@ -81,6 +82,7 @@ class Scene:
     how: str
     steps: Steps
     asked: dict[str, Asked[Any]] = attrs.field(factory=dict)
+    besides: dict[str, Asked[Any]] = attrs.field(factory=dict)
 
     async def play(self, folder: Path) -> None:
         """Start, queue and steer; at the step interrupt the turn or let its caller go; then look."""
@@ -94,12 +96,16 @@ class Scene:
             self.steps.act = lambda: self._disturb(service, session_id)
             trio.lowlevel.add_instrument(self.steps)
             self._ask_all(nursery, service, session_id)
-            for asked in self.asked.values():
+            for asked in self._all:
                 with trio.fail_after(60):
                     await asked.ended.wait()
             trio.lowlevel.remove_instrument(self.steps)
             await self._check(service, session_id)
         assert trio.lowlevel.current_statistics().tasks_living == tasks
+
+    @property
+    def _all(self) -> Sequence[Asked[Any]]:
+        return *self.asked.values(), *self.besides.values()
 
     def _ask_all(self, nursery: trio.Nursery, service: Service, session_id: str) -> None:
         def approve(envelope: Envelope) -> None:
@@ -111,11 +117,13 @@ class Scene:
             options: dict[str, Any] = {"mode": mode, "on_event": approve}
             options |= {"output_schema": SCHEMA} if mode != "steer" else {}
             self.asked[prompt] = ask(nursery, service.start_turn, session_id, prompt, **options)
+        self.besides["it rains"] = ask(nursery, service.inject_context, session_id, "it rains")
+        self.besides["fork"] = ask(nursery, service.fork, session_id)
 
     def _disturb(self, service: Service, session_id: str) -> None:
         actor = actor_of(service, session_id)
         if self.how == "leave":
-            for asked in self.asked.values():
+            for asked in self._all:
                 asked.scope.cancel()
         elif actor is not None:
             with contextlib.suppress(SessionNotRunningError):
@@ -124,15 +132,27 @@ class Scene:
     async def _check(self, service: Service, session_id: str) -> None:
         await trio.sleep(60)
         assert service.health().running_turns == 0
-        assert await service.inputs(session_id) == ()
+        assert [each.text for each in await service.inputs(session_id)] in ([], ["it rains"])
         messages = await transcript(service, session_id)
         assert_valid_transcript(messages)
         assert_whole_turns(each.event for each in await replay(service, session_id))
         said = [each.content for each in messages if isinstance(each, UserMessage)]
+        told = [each.content for each in messages if isinstance(each, ContextMessage)]
+        await self._check_besides(service, told)
         for prompt, asked in self.asked.items():
             assert said.count(prompt) <= 1
             assert self.how == "leave" or (prompt in said) or isinstance(asked.error, WarrenError)
         assert (await service.start_turn(session_id, "again")).text == "ok"
+
+    async def _check_besides(self, service: Service, told: Sequence[str]) -> None:
+        """Whatever becomes of the turn, what is no part of it is whole, or not there where its caller has left."""
+        fork = self.besides["fork"].result
+        assert self.how == "leave" or fork is not None
+        assert self.how == "leave" or self.besides["it rains"].error is None
+        assert told.count("it rains") <= 1
+        if fork is not None:
+            assert_valid_transcript(await transcript(service, fork.state.session_id))
+            assert (await service.start_turn(fork.state.session_id, "again")).text == "ok"
 
 
 @pytest.mark.parametrize("how", ["interrupt", "leave"])

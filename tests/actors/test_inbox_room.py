@@ -10,8 +10,9 @@ from tests.actors.test_inbox import Slow, said
 from tests.actors.test_inbox_faults import config
 from tests.support.asking import ask
 from tests.support.crashing import crash
+from tests.support.faulty_store import Faults
 from tests.support.runtime import new_session, open_runtime
-from warren.errors import AgentError
+from warren.errors import AgentError, StoreError
 
 pytestmark = pytest.mark.virtual_time
 
@@ -85,3 +86,21 @@ async def test_waiting_sessions_past_the_live_cap_do_not_spin(tmp_path: Path) ->
                 assert time.monotonic() - began < 20
                 await trio.sleep(0.1)
         assert [each.error for each in asked] == [None] * 4
+
+
+async def test_a_turn_that_cannot_be_stored_is_tried_ever_later(tmp_path: Path) -> None:
+    """The disk takes little and no turn: the model is not asked again and again; once there is room it runs."""
+    model, faults = Slow(), Faults()
+    faults.too_large = True
+    async with (
+        open_runtime(model, store=tmp_path, faults=faults, config=config(idle_after=5)) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        first = ask(nursery, service.start_turn, session_id, "first", mode="queue")
+        await first.failure(StoreError)
+        await trio.sleep(1000)
+        assert 2 <= len(model.read) <= 7
+        faults.too_large = False
+        await trio.sleep(1000)
+        assert await said(service, session_id) == ["first"]

@@ -10,6 +10,7 @@ import trio
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.budget import Budget
+from warren.categories import Switch, Switches
 from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.events import RunFailed, RunStarted
@@ -159,3 +160,17 @@ async def test_loops_end_by_budget(tmp_path: Path) -> None:
         steps = [len(await transcript(service, each)) for each in ids]
         await trio.sleep(600)
         assert [len(await transcript(service, each)) for each in ids] == steps
+
+
+@pytest.mark.parametrize(("runtime", "session"), [("inherit", "enable"), ("disable", "enable"), ("enable", "disable")])
+async def test_the_kind_can_be_switched(runtime: Switch, session: Switch) -> None:
+    """It is there in every runtime, whose settings hold where the session does not say otherwise."""
+    config = Config(switches=Switches(comms=runtime))
+    async with open_runtime(Scripted(), config=config) as service:
+        assert service.capabilities().tools["comms"] == ("off" if runtime == "disable" else "on")
+        ann = await new_session(service, peer=Peer("ann", ("bob",)), overrides=Switches(comms=session))
+        bob = await new_session(service, peer=Peer("bob", ("ann",)))
+        _, is_error = await use(service, ann, "list_peers")
+        assert is_error == (session == "disable")
+        _, is_error = await use(service, bob, "list_peers")
+        assert is_error == (runtime == "disable")

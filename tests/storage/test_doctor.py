@@ -197,6 +197,19 @@ async def test_what_the_dead_held_is_freed(tmp_path: Path) -> None:
     await one.end()
 
 
+async def test_a_record_that_cannot_be_read_holds_nothing_up(tmp_path: Path) -> None:
+    """What else dead processes held is freed all the same, and it is said that one was left."""
+    process = await Process.starting(tmp_path)
+    for session_id in ("a", "b", "c"):
+        await process.do(turn(session_id))
+    process.die()
+    config = StoreConfig(tmp_path / "store")
+    damage(config, "UPDATE sessions SET details = '{' WHERE session_id = 'b'")
+    freed, left = fix(config, examine(config))
+    assert freed == "freed 2 sessions of processes that are dead"
+    assert left == "left 1 sessions of processes that are dead alone: their records cannot be read"
+
+
 async def test_a_log_that_has_grown(tmp_path: Path) -> None:
     """Something that reads for long lets the log grow; it is told, and moved into the file by a fix."""
     config = await healthy(tmp_path)

@@ -12,7 +12,7 @@ from warren.config import StoreConfig
 from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.inputs import Input
 from warren.peers import Peer
-from warren.storage import Archive, Claim, Commit, Delete, Enqueue, Enqueued, Settle, Settled, Store
+from warren.storage import Archive, Claim, Claimed, Commit, Delete, Enqueue, Enqueued, Settle, Settled, Store
 from warren.storage.file import FILE_NAME
 from warren.storage.inbox import MAX_SETTLED
 from warren.storage.maintenance.doctor import examine, fix
@@ -145,37 +145,69 @@ async def test_a_name_belongs_to_one(tmp_path: Path) -> None:
     db.close()
 
 
+def spoil(path: Path, statement: str = "UPDATE inbox SET body = '{}' WHERE id = 'id of 1'") -> None:
+    """Damage the file by a statement."""
+    db = apsw.Connection(str(path / "store" / FILE_NAME))
+    db.execute(statement)
+    db.close()
+
+
 async def test_a_damaged_input_names_its_session(tmp_path: Path) -> None:
-    """An input that cannot be read is told of, not passed over in silence."""
+    """A list of what waits fails where an input cannot be read: none is passed over in silence."""
     async with opened(tmp_path) as store:
         await written(store, turn("a"), put("1"))
-        db = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
-        db.execute("UPDATE inbox SET body = '{}'")
-        db.close()
+        spoil(tmp_path)
         with pytest.raises(StoreError, match="of session a is damaged") as caught:
             await store.inbox("a")
         assert caught.value.cause == "corrupt"
-        assert causes(await store.write([Claim("a")])) == ["corrupt"]
+
+
+async def test_a_damaged_input_does_not_stop_its_session(tmp_path: Path) -> None:
+    """Who takes the session is told what is lost, and gets the rest; from then on it does not wait any more."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"), put("1", key="k"), put("2"))
+        spoil(tmp_path)
+        (claimed,) = await store.write([Claim("a")])
+        assert isinstance(claimed, Claimed)
+        assert [each.input.text for each in claimed.inbox] == ["2"]
+        assert ["of session a is damaged" in each for each in claimed.lost] == [True]
+        assert await texts(store) == ["2"]
+        assert causes(await store.write([put("1", key="k")])) == ["corrupt"]
+        (claimed,) = await store.write([Claim("a")])
+        assert isinstance(claimed, Claimed)
+        assert claimed.lost == ()
 
 
 async def test_the_doctor_knows_the_inbox(tmp_path: Path) -> None:
-    """Rows of no session, inputs that are no JSON and names that do not fit are found; the first are removed."""
+    """Rows of no session, inputs that cannot be read and names that do not fit are found; the names alone stay."""
     async with opened(tmp_path) as store:
         await written(store, updated(turn("a"), peer=Peer("ann")), turn("b"), put("1"))
     config = StoreConfig(tmp_path / "store")
     assert not [each for each in examine(config, full=True).findings if each.level == "problem"]
-    db = apsw.Connection(str(config.path / FILE_NAME))
-    db.execute("INSERT INTO inbox (session, id, starts, body) VALUES (99, 'x', 1, '{}'), (2, 'y', 1, '{')")
-    db.execute("UPDATE sessions SET peer = 'eve' WHERE session_id = 'a'")
-    db.close()
-    report = examine(config, full=True)
-    found = {each.check: each.sessions for each in report.findings if each.level == "problem"}
-    assert found == {"orphans": (), "inbox": ("b",), "peers": ("a",)}
-    db = apsw.Connection(str(config.path / FILE_NAME))
-    db.execute("DELETE FROM inbox WHERE id = 'y'")
-    db.close()
-    assert fix(config, report)[0] == "removed 1 rows of inbox that belonged to no session"
-    assert rows(tmp_path) == 1
+    spoil(tmp_path, "INSERT INTO inbox (session, id, starts, body) VALUES (99, 'x', 1, '{}'), (2, 'y', 1, '{')")
+    spoil(tmp_path, "UPDATE sessions SET peer = 'eve' WHERE session_id = 'a'")
+    for full in (False, True):
+        report = examine(config, full=full)
+        found = {each.check: each.sessions for each in report.findings if each.level == "problem"}
+        assert found == {"orphans": (), "inbox": ("b",), "peers": ("a",)}
+    assert fix(config, report)[:2] == (
+        "removed 1 rows of inbox that belonged to no session",
+        "set 1 inputs aside that cannot be read",
+    )
+    assert rows(tmp_path) == 2
+    assert [each.check for each in examine(config, full=True).findings if each.level == "problem"] == ["peers"]
+
+
+async def test_the_damaged_inputs_of_a_session_that_is_held_are_left_alone(tmp_path: Path) -> None:
+    """What a living process has in hand is not touched, and that is said."""
+    process = await Process.starting(tmp_path)
+    await process.do(turn("a"))
+    await process.do(put("1"))
+    spoil(tmp_path)
+    config = StoreConfig(tmp_path / "store")
+    said = "left 1 inputs alone that cannot be read: a process that lives holds their sessions"
+    assert fix(config, examine(config)) == (said,)
+    await process.end()
 
 
 def test_an_input_is_stored_as_it_is() -> None:

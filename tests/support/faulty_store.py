@@ -10,7 +10,7 @@ import trio
 from warren.config import StoreConfig
 from warren.errors import WarrenError
 from warren.records import SessionRecord
-from warren.storage import Holder, Operation, Runner, Store, StoredSession
+from warren.storage import Commit, Holder, Operation, Runner, Store, StoredSession
 from warren.storage.queries import Context
 
 
@@ -26,6 +26,7 @@ class Faults:
         refuse: what the database raises at the end of every write.
         refusals: how many groups it does so with; None stands for all.
         refuse_kinds: only these operations fail; empty means all.
+        too_large: whether the disk has no room for messages, and for little else.
         crash_before: so many of the next groups raise in the storage actor, nothing written.
         crash_after: so many of the next groups raise in the storage actor after their commit.
         crash_load: so many of the next loads raise in the session's actor.
@@ -41,6 +42,7 @@ class Faults:
     refuse: Exception | None = None
     refusals: int | None = None
     refuse_kinds: tuple[type[Operation[Any]], ...] = ()
+    too_large: bool = False
     crash_before: int = 0
     crash_after: int = 0
     crash_load: int = 0
@@ -60,6 +62,9 @@ class Faults:
 
     def spoil(self, operations: Sequence[Operation[Any]]) -> list[Operation[Any]]:
         """Return a group as it shall go."""
+        if self.too_large:
+            full = apsw.FullError("the disk is full")
+            return [HalfDone(each, full) if isinstance(each, Commit) and each.messages else each for each in operations]
         error = self.refuse
         if error is None or not self._refuses_once_more():
             return list(operations)

@@ -15,6 +15,7 @@ from warren.compaction_config import CompactionConfig
 from warren.config import Limits, RetryPolicy
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
+from warren.structured import MAX_RETRIES, RETRIES
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.option import group, option
@@ -93,6 +94,7 @@ class Options:
         embedder: what makes the memory's vectors.
         drain: seconds that running turns have to finish when the process is told to end; None is as `limits` say.
         output_schema: JSON schema of the answer.
+        structured_output_retries: how often data that does not fit is asked for again; None leaves that as it is.
         tools: which tools there are; None for none, as for commands that run no model.
         switches: which kinds of them the runtime offers.
         approvals: which calls the runtime refuses, or lets wait for somebody's word.
@@ -118,6 +120,7 @@ class Options:
     max_steps: int | None = None
     label: tuple[tuple[str, str], ...] = ()
     output_schema: Mapping[str, Any] | None = None
+    structured_output_retries: int | None = None
     compaction: CompactionConfig | None = None
     memory: bool = False
     embedder: str = BM25
@@ -317,11 +320,19 @@ memory_options: Final = group(
 )
 system_option: Final = option("--system", type=text_of, metavar="TEXT", help="The session's system prompt.")
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")
-output_schema_option: Final = click.option(
-    "--output-schema",
-    type=schema_of,
-    metavar="FILE|JSON",
-    help="JSON schema; the answer is written as JSON that fits it.",
+output_schema_option: Final = group(
+    click.option(
+        "--output-schema",
+        type=schema_of,
+        metavar="FILE|JSON",
+        help="JSON schema; the answer is written as JSON that fits it.",
+    ),
+    click.option(
+        "--structured-output-retries",
+        type=click.IntRange(0, MAX_RETRIES),
+        metavar="N",
+        help=f"How often the model is asked again for data that fits; {RETRIES}, at most {MAX_RETRIES}.",
+    ),
 )
 stream_option: Final = click.option(
     "--stream/--no-stream",

@@ -4,7 +4,7 @@ import math
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -104,11 +104,18 @@ def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
         max_tokens=options.max_tokens,
         labels=dict(options.label),
         budget=options.budget,
-        output_schema=options.output_schema,
+        **_data(options),
         overrides=options.overrides,
         approvals=options.gates,
         on_event=on_event,
     )
+
+
+def _data(options: Options) -> dict[str, Any]:
+    """Return what is said of the answer as data."""
+    often = options.structured_output_retries
+    schema: dict[str, Any] = {"output_schema": options.output_schema}
+    return schema if often is None else schema | {"structured_output_retries": often}
 
 
 def next_turn(service: SessionService, options: Options, session_id: str, prompt: str) -> Begin:
@@ -120,7 +127,7 @@ def next_turn(service: SessionService, options: Options, session_id: str, prompt
         provider=options.provider,
         max_tokens=options.max_tokens,
         budget=options.budget,
-        output_schema=options.output_schema,
+        **_data(options),
         overrides=options.overrides,
         approvals=options.gates,
         on_event=on_event,

@@ -22,7 +22,7 @@ from warren.messages import Message, SystemMessage, ToolResultsMessage, ToolUseB
 from warren.model import ModelReply, ModelRequest
 from warren.service import SessionService
 from warren.tool_config import McpServer, ToolsConfig
-from warren.tools import tool
+from warren.tools import Tool, tool
 from warren.transport.embed import Hosted, open_host
 from warren.transport.tools.session_tools import SessionTools
 
@@ -76,11 +76,14 @@ def _results_since_the_prompt(messages: Sequence[Message]) -> list[str]:
 
 
 @asynccontextmanager
-async def hosting(tools: ToolsConfig | None, model: Caller, **settings: Any) -> AsyncIterator[Hosted]:
-    """Run Warren with tools and one model."""
+async def hosting(
+    tools: ToolsConfig | None, model: Caller, *, own: Sequence[Tool] = (), **settings: Any
+) -> AsyncIterator[Hosted]:
+    """Run Warren with tools and one model, and the host's `own` tools."""
     config = Config(tools=tools, provider="caller", **settings)
     environ = {"PATH": "/usr/bin:/bin", "SECRET": "s3cret", "SHOWN": "shown"}
-    async with open_host(config, providers={"caller": FunctionModel(model.complete)}, environ=environ) as hosted:
+    providers = {"caller": FunctionModel(model.complete)}
+    async with open_host(config, tools=own, providers=providers, environ=environ) as hosted:
         yield hosted
 
 
@@ -187,6 +190,21 @@ async def test_skills_that_need_a_memory_are_there_with_one() -> None:
         await hosted.service.create_session("go")
         assert "load_skill" in model.offered
         assert "\n- memory-retrieval: " in model.told
+
+
+async def test_a_tool_of_the_host_in_the_place_of_the_skills(tmp_path: Path) -> None:
+    """A host that has a tool of that name loads its own things by it: nothing is said of skills."""
+    (tmp_path / "baking.md").write_text(SKILL)
+
+    @tool
+    def load_skill() -> str:
+        """Load the truck."""
+        return "loaded"
+
+    model = Caller([("load_skill", {})])
+    async with hosting(ToolsConfig(skills=(tmp_path,)), model, own=[load_skill]) as hosted:
+        assert (await hosted.service.create_session("go", system_prompt="Be kind.")).text == "loaded"
+        assert model.told == "Be kind."
 
 
 @pytest.mark.parametrize(
