@@ -35,12 +35,14 @@ class Address:
         port: its port; 0 picks one.
         token_file: has the token that clients have to know.
         origins: web pages that may connect.
+        max_connections: clients at once.
     """
 
     host: str
     port: int
     token_file: Path | None
     origins: tuple[str, ...]
+    max_connections: int
 
     def url(self, port: int) -> str:
         """Return where clients find the port that was bound."""
@@ -60,7 +62,7 @@ def serve(options: Options, address: Address) -> None:
     config = served_config_of(options)
     gateway = _gateway_config(address, config)
     tune()
-    allow_files()
+    allow_files(address.max_connections)
     execute(lambda: _serve(config, gateway, address), options, log_level=logging.WARNING)
 
 
@@ -69,7 +71,14 @@ def _gateway_config(address: Address, runtime: Config) -> "GatewayConfig":
 
     token = read_token(address.token_file) if address.token_file is not None else None
     try:
-        config = GatewayConfig(address.host, address.port, token, address.origins, runtime=runtime)
+        config = GatewayConfig(
+            address.host,
+            address.port,
+            token,
+            address.origins,
+            max_connections=address.max_connections,
+            runtime=runtime,
+        )
     except FieldValueError as exc:
         raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
     config.check_exposure()

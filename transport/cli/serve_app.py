@@ -33,6 +33,14 @@ IGNORED: Final = "An option of rkat-rpc that has no meaning here."
 @option("--port", type=click.IntRange(0, 65535), metavar="N", default=8420, show_default=True, help="0 picks one.")
 @option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Clients have to know the token in it.")
 @option("--origin", type=text_of, multiple=True, metavar="URL", help="A web page that may connect; repeatable.")
+@option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1000,
+    show_default=True,
+    help="Clients at once; one more gets 503.",
+)
 @option("--drain", type=delay_of, metavar="TIME", help="How long turns may go on after SIGTERM; 10s.")
 @serving_options
 def serve(
@@ -40,6 +48,7 @@ def serve(
     port: int,
     token_file: Path | None,
     origin: tuple[str, ...],
+    max_connections: int,
     **given: Any,
 ) -> None:
     """Serve sessions to other programs.
@@ -53,7 +62,7 @@ def serve(
     """
     from warren.transport.cli import serve as serving  # noqa: PLC0415 - help does without it
 
-    serving.serve(gather(given), serving.Address(host, port, token_file, origin))
+    serving.serve(gather(given), serving.Address(host, port, token_file, origin, max_connections))
 
 
 @click.command(epilog=examples("warren acp --model claude-sonnet-5", "warren acp --store ~/conversations --memory"))

@@ -44,6 +44,11 @@ class Streams:
         """Whether a person reads stdout as it is written."""
         return self.out.isatty()
 
+    @property
+    def columns(self) -> int:
+        """Characters in a line of the terminal on stdout."""
+        return self._console(self.out).width
+
     def write(self, text: str) -> None:
         """Write text to stdout at once; on a terminal without control characters. Blocks while the reader does."""
         _write(self.out, visible(text) if self.out_is_terminal else text)
@@ -59,8 +64,8 @@ class Streams:
             self._console(self.err).print(Text(visible(text), style), soft_wrap=True)
 
     def render(self, *renderables: "RenderableType") -> None:
-        """Write rich's own shapes to stdout."""
-        self._console(self.out).print(*renderables)
+        """Write rich's own shapes to stdout, each on lines of its own."""
+        self._console(self.out).print(*renderables, sep="\n")
 
     def _console(self, file: TextIO) -> "Console":
         from rich.console import Console  # noqa: PLC0415 - only a terminal needs rich

@@ -23,6 +23,12 @@ from warren.transport.remarks import shrinking
 from warren.views import HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
 
 GAPS: Final = re.compile(r"\s+")
+FOLDED: Final = 2
+"""Columns of a table, the last ones, whose cells may take several lines; the others are short."""
+WIDE: Final = 100
+"""Characters in a line from which on whole ids have room beside the rest."""
+END: Final = 12
+"""Characters at the end of an id that name a session where it has not."""
 
 
 def show_list(streams: Streams, page: SessionPage) -> None:
@@ -30,11 +36,10 @@ def show_list(streams: Streams, page: SessionPage) -> None:
     if not page.sessions:
         streams.note("no sessions")
         return
-    show_table(
-        streams,
-        ("session", "updated", "messages", "tokens", "state", "model", "labels"),
-        [_row(summary) for summary in page.sessions],
-    )
+    rows = [_row(summary) for summary in page.sessions]
+    if streams.out_is_terminal and streams.columns < WIDE:
+        rows = [(session_id[-END:], *rest) for session_id, *rest in rows]
+    show_table(streams, ("session", "updated", "messages", "tokens", "state", "model", "labels"), rows)
 
 
 def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
@@ -46,8 +51,8 @@ def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
     show_table(streams, ("input", "kind", "since", "source", "text"), rows)
 
 
-def show_table(streams: Streams, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Show rows: with titles and borders on a terminal, else as fields between tabs, one line a row."""
+def show_table(streams: Streams, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Show rows: under titles on a terminal, without empty columns; else as fields between tabs, one row a line."""
     if not streams.out_is_terminal:
         for row in rows:
             streams.write("\t".join(_field(cell) for cell in row) + "\n")
@@ -55,10 +60,11 @@ def show_table(streams: Streams, titles: Sequence[str], rows: Iterable[Sequence[
     from rich.table import Table  # noqa: PLC0415 - only a terminal needs rich
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for position, title in enumerate(titles):
-        table.add_column(title, overflow="fold", no_wrap=position == 0)
+    filled = [position for position in range(len(titles)) if any(row[position] for row in rows)]
+    for position in filled:
+        table.add_column(titles[position], overflow="fold", no_wrap=position < len(titles) - FOLDED)
     for row in rows:
-        table.add_row(*(_field(cell) for cell in row))
+        table.add_row(*(_field(row[position]) for position in filled))
     streams.render(table)
 
 

@@ -162,11 +162,11 @@ class _Rest:
 
     def _streaming(self, row: Row) -> Endpoint:
         async def stream(request: Request) -> Answer:
-            data = await _parameters(row, request)
-            if seen := request.headers.get("last-event-id"):
+            data, seen = await _parameters(row, request), request.headers.get("last-event-id")
+            if seen:
                 data["after_seq"] = last_event_id(seen)
             wanted = row.method.decode(data)
-            return EventStream(self.host.service, wanted, self.config.heartbeat, self.ending)
+            return EventStream(self.host.service, wanted, self.config.heartbeat, self.ending, by_header=bool(seen))
 
         return stream
 

@@ -18,6 +18,9 @@ from warren.transport.ending import Ending
 from warren.transport.params import SessionParams, Subscribe
 
 MEDIA_TYPE: Final = "text/event-stream"
+LAST_ID: Final = "$.headers.last-event-id"
+AFTER: Final = "$.after_seq"
+"""The two ways to say after which event a stream begins; the header is the one that counts."""
 HEARTBEAT: Final = b":\n\n"
 KINDS: Final = {cls: name for name, cls in codec.EVENT_TYPES.items()}
 END: Final = "end"
@@ -39,8 +42,7 @@ def last_event_id(value: str) -> int:
     """Return the seq that a client has seen last. Raises InvalidParamsError."""
     if value.isascii() and value.isdigit() and len(value) < len(str(2**63)):
         return int(value)
-    path = "$.headers.last-event-id"
-    raise InvalidParamsError(f"{path}: must be the id of an event", path=path)
+    raise InvalidParamsError(f"{LAST_ID}: must be the id of an event", path=LAST_ID)
 
 
 def frame(envelope: Envelope) -> bytes:
@@ -76,15 +78,25 @@ class EventStream:
         wanted: the session, and after which event to begin.
         heartbeat: seconds of silence before a comment says that the stream is there.
         ending: ends it.
+        by_header: whether `Last-Event-ID` says after which event: an error names it then.
     """
 
     service: SessionService
     wanted: Subscribe
     heartbeat: float
     ending: Ending
+    by_header: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
+        try:
+            await self._send(scope, receive, send)
+        except InvalidParamsError as exc:
+            if not self.by_header or exc.path != AFTER:
+                raise
+            raise InvalidParamsError(exc.message.replace(AFTER, LAST_ID), path=LAST_ID) from None
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as envelopes:
             await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
             async with trio.open_nursery() as tasks:

@@ -5,7 +5,7 @@ from tests.parity.surface import CREATE, PEERS
 from tests.parity.world import Setting, until_event
 from warren.errors import ErrorCode
 from warren.events import RunCompleted, RunStarted
-from warren.peers import PeerInfo
+from warren.peers import Peer, PeerInfo
 
 
 async def _named(stage: Stage, name: str, *trusts: str, keep_alive: bool = False) -> str:
@@ -38,10 +38,12 @@ async def message_of_a_peer(stage: Stage) -> None:
     stage.refused(twice, ErrorCode.INVALID_PARAMS, path="$.peer.name")
 
 
-@scenario(CREATE, PEERS, "peer/list", where="inside")
+@scenario(CREATE, PEERS, "peer/list", "session/read", where="inside")
 async def list_of_peers(stage: Stage) -> None:
-    """It has whom the session trusts, and tells who of them trusts it too."""
+    """It has whom the session trusts, and tells who of them trusts it too; a session shows its own name."""
     ann = await _named(stage, "ann", "bob", "eve", "dan")
+    seen = await stage.one.call("session/read", session_id=ann)
+    stage.well(seen, "session/read", peer=Peer("ann", ("bob", "eve", "dan")))
     bob, _ = await _named(stage, "bob", "ann"), await _named(stage, "eve")
     known = (PeerInfo("bob", True), PeerInfo("eve", False), PeerInfo("dan", False))
     stage.well(await stage.one.call("peer/list", session_id=ann), "peer/list", peers=known)

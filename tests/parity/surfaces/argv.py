@@ -119,7 +119,7 @@ def _usual(world: World, operation: str, given: Mapping[str, Any]) -> Iterator[s
     yield "--ephemeral" if world.store is None else f"--store={world.store}"
     if operation not in RUN_A_MODEL:
         return
-    if operation != "session/compact" and "model" not in given:
+    if operation == CREATE and "model" not in given:
         yield f"--model=scripted:{SCRIPT}"
     yield "--memory" if "memory" in world.build.on else "--no-memory"
     if "compaction" not in world.build.on:

@@ -36,6 +36,8 @@ def test_no_data(cli: Cli) -> None:
     assert (error["code"], error["details"]["cause"]) == ("AGENT_ERROR", "structured_output")
     assert error["details"]["text"] == "Nobody."
     assert json.dumps(error["details"]["errors"])
+    once = cli.run("run", "Who?", "--model", cli.script(ANN), *command[4:], "--structured-output-retries", "0")
+    assert (once.code, once.out) == (1, "It is Ann.\n"), once
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The commands on a terminal: a pseudo-terminal with the process as its session."""
 
+import json
 import os
 import pty
 import re
@@ -150,6 +151,18 @@ def test_tables(terminal: Terminal) -> None:
     assert row.split()[-1] == "team=a"
 
 
+def test_tables_on_a_narrow_terminal(terminal: Terminal) -> None:
+    """On 80 columns each session is one line, and is named by the end of its id, which commands take."""
+    termios.tcsetwinsize(terminal.theirs, (24, 80))
+    session_id = json.loads(terminal.cli.run("run", "x", "--output", "json").out)["session_id"]
+    terminal.start("sessions", "list")
+    titles, row = terminal.end()[1].splitlines()
+    assert titles.split() == ["session", "updated", "messages", "tokens", "state", "model"]
+    shown, *_, messages, _, state, _ = row.split()
+    assert (shown, messages, state) == (session_id[-12:], "2", "stored")
+    assert terminal.cli.run("sessions", "show", shown).code == 0
+
+
 def test_show_renders_the_answer(terminal: Terminal) -> None:
     """On a terminal the model's Markdown is rendered, and cannot steer the terminal."""
     model = terminal.cli.script({"text": "**bold** \x1b]0;title\x07 word"})
@@ -157,6 +170,7 @@ def test_show_renders_the_answer(terminal: Terminal) -> None:
     terminal.start("sessions", "show", "last")
     code, screen = terminal.end()
     assert code == 0
+    assert re.search(r"\nuser · [-0-9]+ [:0-9]+\nx\n", screen)
     assert "bold \ufffd]0;title\ufffd word" in screen
     assert "**" not in screen
     assert "\x1b]0;" not in terminal.seen

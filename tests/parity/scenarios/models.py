@@ -1,0 +1,47 @@
+"""Which model answers: the session's, or for one turn another one, on every surface that can name it."""
+
+from tests.parity.scenarios.turns import PLAIN
+from tests.parity.stage import Stage, scenario
+from tests.parity.surface import OPTIONS, TURN
+from tests.parity.world import Setting
+from warren.errors import ErrorCode
+
+STEPS = ({"text": "one"}, {"text": "two"}, {"text": "three"}, {"text": "four"})
+
+
+@scenario(OPTIONS, TURN, setting=Setting(STEPS))
+async def another_model_for_one_turn(stage: Stage) -> None:
+    """By its name, or under another provider: it answers that turn, and the session's own model the next one."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    for choice in ({"model": "echo"}, {"model": "any-model", "provider": "echo"}):
+        turn = await stage.one.call(TURN, session_id=session_id, prompt="say this", **choice)
+        stage.well(turn, text="say this", turns=1, stop_reason="end_turn")
+        await stage.heard(turn, PLAIN, session_id)
+    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on"), text="four")
+    if stage.has("session/read"):
+        async with stage.world.truth() as service:
+            model = (await service.read(session_id)).state.model
+        view = await stage.one.call("session/read", session_id=session_id)
+        stage.well(view, "session/read", model=model)
+        assert model not in ("echo", "any-model")
+
+
+@scenario(OPTIONS, TURN, setting=Setting(STEPS))
+async def a_session_of_another_model(stage: Stage) -> None:
+    """The model that a session was made with answers all of its turns; where there is a store, after a restart too."""
+    session_id = stage.well(await stage.one.first_turn("hi", model="echo"), text="hi").data["session_id"]
+    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="and on"), text="and on")
+    if stage.on("store"):
+        await stage.restart()
+        stage.well(await stage.one.call(TURN, session_id=session_id, prompt="once more"), text="once more")
+
+
+@scenario(OPTIONS, TURN, codes=[ErrorCode.INVALID_PARAMS], setting=Setting(STEPS))
+async def a_model_that_nobody_has(stage: Stage) -> None:
+    """A turn that asks for it is refused before it begins, and leaves nothing in the session."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    for path, choice in (("$.model", {"model": "no-such"}), ("$.provider", {"model": "echo", "provider": "no-such"})):
+        refused = await stage.one.call(TURN, session_id=session_id, prompt="go on", **choice)
+        stage.refused(refused, ErrorCode.INVALID_PARAMS, path=path)
+        assert refused.events == []
+    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on"), text="two")
