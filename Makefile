@@ -3,13 +3,13 @@
 # The first Python that is new enough and can make virtual environments.
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
-SOAK_SECONDS ?= 60
+SOAK_SECONDS ?= 600
 
 BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench soak builds docs format clean
+.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench bench-page soak builds docs format clean
 
 help: ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -53,8 +53,11 @@ check-api: $(READY)
 bench: $(READY) ## the benchmarks; each prints JSON
 	$(BIN)/python -m benchmarks
 
-soak: $(READY) ## the long tests, SOAK_SECONDS each
-	WARREN_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak --hypothesis-profile=soak -o faulthandler_timeout=0
+bench-page: $(READY) ## the same, and docs/performance.md made of them
+	$(BIN)/python -m benchmarks --page
+
+soak: $(READY) ## the long tests, SOAK_SECONDS in all
+	WARREN_SOAK_TOTAL=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -p tests.support.soaking --hypothesis-profile=soak -o faulthandler_timeout=0
 
 builds: $(READY) ## the contract of each capability build, from the wheel, in an environment of its own
 	$(BIN)/python tests/builds/run.py

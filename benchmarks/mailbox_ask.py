@@ -1,11 +1,14 @@
-"""How fast is an ask? Against the plainest one trio offers: a memory channel each way."""
+"""How fast is an ask? Against the plainest one trio offers, a memory channel each way, and an actor of Pykka."""
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 import attrs
 import trio
 
+from benchmarks.peer import PeerError, peer
 from benchmarks.report import Goal, median_ratio, report
 from warren.errors import AgentError
 from warren.mailbox import Mailbox, MailboxClosedError, Message
@@ -75,16 +78,32 @@ async def _channel(callers: int) -> float:
 
 def main() -> None:
     """Print the ratios for one caller and for a hundred."""
-    figures, goals = {}, []
+    figures: dict[str, Any] = {}
+    goals: list[Goal] = []
     for callers, goal in ((1, 1.0), (100, 2.5)):
-        ours, bare, ratio = median_ratio(
-            lambda callers=callers: trio.run(_mailbox, callers),  # type: ignore[misc]
-            lambda callers=callers: trio.run(_channel, callers),  # type: ignore[misc]
-            ROUNDS,
-        )
-        figures[f"{callers}_callers"] = {"asks_per_s": round(ours), "bare_asks_per_s": round(bare)}
-        goals.append(Goal(f"ask, {callers} caller(s), over a bare trio channel", ratio, ">=", goal))
+        found = median_ratio(partial(trio.run, _mailbox, callers), partial(trio.run, _channel, callers), ROUNDS)
+        figures[f"{callers}_callers"] = {"asks_per_s": round(found.ours), "bare_asks_per_s": round(found.theirs)}
+        goals.append(Goal(f"ask, {callers} caller(s), over a bare trio channel", found.ratio, ">=", goal, found.spread))
+    try:
+        goals += _beside_pykka(figures)
+    except PeerError as exc:
+        figures["failed"] = {"pykka": str(exc)}
     report("How fast is an ask?", figures, goals)
+
+
+def _beside_pykka(figures: dict[str, Any]) -> list[Goal]:
+    goals = []
+    with peer("pykka") as pykka:
+        figures["versions"] = pykka.ask("versions")
+        for callers in (1, 100):
+            found = median_ratio(
+                partial(trio.run, _mailbox, callers),
+                lambda callers=callers: float(pykka.ask("asks", callers=callers, count=ASKS // 4)["rate"]),  # type: ignore[misc]
+                ROUNDS,
+            )
+            figures[f"{callers}_callers"]["pykka_asks_per_s"] = round(found.theirs)
+            goals.append(Goal(f"ask, {callers} caller(s), over pykka", found.ratio, ">=", 1.0, found.spread))
+    return goals
 
 
 if __name__ == "__main__":

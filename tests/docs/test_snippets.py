@@ -25,6 +25,7 @@ READ_HERE: Final = (
 READ_ELSEWHERE: Final = {
     "acp": "tests/transport/acp/test_docs.py",
     "operations": "tests/docs/test_operations.py",
+    "performance": "tests/benchmarks/test_page.py",
     "protocol": "tests/docs/test_protocol.py",
     "projections": "tests/storage/projection",
     "rest": "tests/docs/test_rest.py",
