@@ -1,7 +1,8 @@
 """The command that tests under load, its arguments and its help."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -10,24 +11,36 @@ from warren.transport.cli.option import group
 from warren.transport.cli.options import output_options
 from warren.transport.cli.values import delay_of, duration_of, folder_of, text_of
 
+N = TypeVar("N", int, float)
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
-SCENARIOS: Final = ("steady", "burst", "soak", "overload", "reconnect")
+SCENARIOS: Final = ("steady", "burst", "soak", "overload", "reconnect", "siege")
 ARRIVALS: Final = ("closed", "open", "ramp", "soak")
 PARTS: Final = ("interrupts", "busy", "disconnects", "tools", "compactions", "subscribers")
+STRANGERS: Final = ("idle", "slow", "flood", "huge")
+CROWDED: Final = "With URL: clients that are no users, as idle=500,slow=50; of " + ", ".join(STRANGERS) + "."
 MIXED: Final = "Shares from 0 to 1, as interrupts=0.1,tools=0.3; of " + ", ".join(PARTS) + "."
 
 
 def mix_of(value: str) -> dict[str, float]:
     """Return the shares of a mix. Raises click.BadParameter for what is none."""
-    found: dict[str, float] = {}
+    return _numbers(value, PARTS, float, "a number from 0 to 1")
+
+
+def strangers_of(value: str) -> dict[str, int]:
+    """Return how many strangers there are of each kind. Raises click.BadParameter."""
+    return _numbers(value, STRANGERS, int, "a whole number")
+
+
+def _numbers(value: str, names: tuple[str, ...], read: Callable[[str], N], wanted: str) -> dict[str, N]:
+    found: dict[str, N] = {}
     for part in filter(None, value.split(",")):
-        name, _, share = part.strip().partition("=")
-        if name not in PARTS:
-            raise click.BadParameter(f"{name!r} is unknown; there are {', '.join(PARTS)}.")
+        name, _, number = part.strip().partition("=")
+        if name not in names:
+            raise click.BadParameter(f"{name!r} is unknown; there are {', '.join(names)}.")
         try:
-            found[name] = float(share)
+            found[name] = read(number)
         except ValueError:
-            raise click.BadParameter(f"{share!r} of {name} is not a number from 0 to 1.") from None
+            raise click.BadParameter(f"{number!r} of {name} is not {wanted}.") from None
     return found
 
 
@@ -59,6 +72,7 @@ load_options: Final = group(
     ),
     click.option("--think", type=delay_of, metavar="TIME", help="A user's pause between two turns, on average; 0."),
     click.option("--mix", type=mix_of, metavar="SHARES", help=MIXED),
+    click.option("--strangers", type=strangers_of, metavar="NUMBERS", help=CROWDED),
     click.option("--prompt", type=prompt_of, metavar="MIN-MAX", help="Characters of a prompt; 40-200."),
     click.option("--turn-limit", type=duration_of, metavar="TIME", help="A turn that takes longer is lost; 60s."),
     click.option("--seed", type=int, metavar="N", help="All chance comes from it; 0."),
@@ -136,6 +150,7 @@ def run(context: click.Context, /, url: str | None, **given: Any) -> int:
     soak       ten minutes of everything
     overload   more turns than are admitted: refused at once, and well again after
     reconnect  every other turn loses its client in the middle
+    siege      users at a gateway that others hold idle connections to, flood, and send bad heads and frames (URL)
 
     Latency counts from the moment a turn was meant to start, so an open run (--rate) shows what a slow target makes
     others wait. Figures go to stdout, progress to stderr.

@@ -16,7 +16,7 @@ from warren.fields import FieldValueError
 from warren.transport.auth import read_token
 from warren.transport.cli.streams import Streams
 from warren.transport.load import diff as differences
-from warren.transport.load.plan import LoadPlan
+from warren.transport.load.plan import LoadPlan, Strangers
 from warren.transport.load.scenarios import SCENARIOS
 from warren.transport.load.target import RefusedError, Target
 from warren.transport.process import allow_files, tune
@@ -42,7 +42,7 @@ def run(url: str | None, given: Mapping[str, Any], *, json: bool) -> int:
     for path in writes.values():
         _check_writable(path)
     tune()
-    allow_files()
+    allow_files(2 * plan.sessions + sum(attrs.astuple(plan.strangers)))
     try:
         return trio.run(_run, plan, url, given, writes, json)
     except* RefusedError as group:
@@ -56,12 +56,15 @@ def plan_of(url: str | None, given: Mapping[str, Any]) -> LoadPlan:
     if url is not None and named:
         raise click.UsageError(f"--{named[0].replace('_', '-')} is for runs without URL: the gateway has its own.")
     base = SCENARIOS[given["scenario"]] if given["scenario"] is not None else LoadPlan()
+    if url is None and (given["strangers"] or base.strangers != Strangers()):
+        raise click.UsageError("strangers come to a gateway: name its URL.")
     changes = {name: given[name] for name in PLAN if given[name] is not None}
     if given["prompt"] is not None:
         changes["prompt_min"], changes["prompt_max"] = given["prompt"]
     profile = {name: given[name] for name in PROFILE if given[name] is not None}
     try:
         changes["mix"] = attrs.evolve(base.mix, **(given["mix"] or {}))
+        changes["strangers"] = attrs.evolve(base.strangers, **(given["strangers"] or {}))
         changes["profile"] = attrs.evolve(base.profile, **profile)
         return attrs.evolve(base, **_arrival(base, changes), **changes)
     except FieldValueError as exc:
@@ -153,7 +156,7 @@ def diff(before: Path, after: Path, fail_over: float | None, *, json: bool) -> i
     else:
         streams.write("".join(_lines(changes)))
         for name in differences.unlike(one, other):
-            streams.note(f"the plans differ in {name}", "yellow")
+            streams.note(f"the runs differ in {name}", "yellow")
         for each in worse:
             streams.note(f"{each.name} is worse by {each.worse:.0f} %", "red")
     return REGRESSED if worse else 0

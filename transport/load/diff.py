@@ -1,15 +1,16 @@
 """Two results side by side: each figure, its ratio, and whether it got worse by more than is allowed. No I/O."""
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
 from warren.transport.load.result import Result
 
-SLOWER_IS_WORSE: Final = ("latency ", "service time ", "first event ", "refusal ")
+SLOWER_IS_WORSE: Final = ("setup ", "latency ", "service time ", "first event ", "refusal ")
 MORE_IS_BETTER: Final = frozenset({"turns/s", "events/s"})
-MORE_IS_WORSE: Final = frozenset({"errors"})
+MORE_IS_WORSE: Final = frozenset({"errors", "violations"})
 NOT_JUDGED: Final = (" p100", " p99.9")
 """Single moments of a run: shown, and too much chance to judge by."""
 
@@ -34,9 +35,9 @@ class Change:
 
 
 def compare(before: Result, after: Result) -> list[Change]:
-    """Return every figure that either of two results has."""
-    names = [*before.figures, *(name for name in after.figures if name not in before.figures)]
-    return [_change(name, before.figures.get(name, 0.0), after.figures.get(name, 0.0)) for name in names]
+    """Return every figure that either of two results has, and how many promises were not kept."""
+    left, right = (dict(each.figures) | {"violations": float(each.violation_count)} for each in (before, after))
+    return [_change(name, left.get(name, 0.0), right.get(name, 0.0)) for name in dict.fromkeys([*left, *right])]
 
 
 def regressions(changes: list[Change], percent: float) -> list[Change]:
@@ -45,9 +46,12 @@ def regressions(changes: list[Change], percent: float) -> list[Change]:
 
 
 def unlike(before: Result, after: Result) -> list[str]:
-    """Return the settings in which the plans of two results differ, chance aside."""
-    names = {*before.plan, *after.plan} - {"seed"}
-    return sorted(name for name in names if before.plan.get(name) != after.plan.get(name))
+    """Return in what the plans and the machines of two results differ, chance aside."""
+    return _unlike(before.plan, after.plan, {"seed"}) + _unlike(before.machine, after.machine, set())
+
+
+def _unlike(before: Mapping[str, object], after: Mapping[str, object], aside: set[str]) -> list[str]:
+    return sorted(name for name in {*before, *after} - aside if before.get(name) != after.get(name))
 
 
 def _change(name: str, before: float, after: float) -> Change:

@@ -1,5 +1,7 @@
 """Somebody who follows a session, and can be waited for."""
 
+import math
+
 import attrs
 import trio
 
@@ -20,11 +22,18 @@ class Follower:
         self.check.take(seen)
         self._look()
 
-    async def reach(self, seq: int) -> None:
-        """Wait until an event has come, and the end of its turn; or word that some of them never will."""
-        self._wanted = seq
+    async def reach(self, seq: int, silence: float = math.inf) -> None:
+        """Wait until an event has come, and the end of its turn; or word that some of them never will.
+
+        Returns all the same once nothing has come for so many seconds.
+        """
+        self._wanted, self._reached = seq, trio.Event()
         self._look()
-        await self._reached.wait()
+        before = -1
+        while before < self.check.last_seq and not self._reached.is_set():
+            before = self.check.last_seq
+            with trio.move_on_after(silence):
+                await self._reached.wait()
 
     def _look(self) -> None:
         check = self.check

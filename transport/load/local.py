@@ -1,8 +1,9 @@
 """A runtime inside the tester's process: no wire between, so that what is measured is the runtime alone."""
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,7 +18,7 @@ from warren.events import Envelope
 from warren.service import SessionService
 from warren.transport.embed import open_supervisor
 from warren.transport.load.model import LOOKUP, MODEL, LoadModel
-from warren.transport.load.plan import LoadPlan
+from warren.transport.load.plan import LoadPlan, Strangers
 from warren.transport.load.target import FIELDS, Line, OnSeen, RefusedError, Rows, Said, Seen, Target, said_of
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def seen_of(envelope: Envelope) -> Seen:
     text, ref = FIELDS.get(kind, ("", ""))
     first = envelope.seq if envelope.first_seq is None else envelope.first_seq
     said = getattr(event, text) if text else ""
-    return Seen(envelope.seq, first, kind, said, getattr(event, ref) if ref else "")
+    return Seen(envelope.seq, first, kind, said, getattr(event, ref) if ref else "", envelope.session_id)
 
 
 async def _done(call: Awaitable[T]) -> T:
@@ -137,6 +138,10 @@ class LocalTarget:
             yield line
         finally:
             line.following.cancel()
+
+    def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - nobody comes in
+        """There is no gate here."""
+        return nullcontext()
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
         """Count what is in the file, on a connection of its own."""

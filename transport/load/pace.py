@@ -13,6 +13,10 @@ from warren.transport.load.plan import LoadPlan
 class Pace(Protocol):
     """When one user's turns begin."""
 
+    async def join(self) -> None:
+        """Wait until the user may appear."""
+        ...
+
     async def next(self, think: float) -> float | None:
         """Wait for the user's next turn; return the moment it was meant for, None when there are no more.
 
@@ -27,7 +31,7 @@ class ClosedPace:
     """Goes on when the user has thought, for a number of turns, until a moment, or both.
 
     Attributes:
-        joins: when the first turn is meant to begin.
+        joins: when the user appears.
         turns: how many there are; None for no limit.
         until: no turn begins after it.
     """
@@ -37,9 +41,13 @@ class ClosedPace:
     until: float = math.inf
     _begun: int = 0
 
+    async def join(self) -> None:
+        """Wait for the moment."""
+        await trio.sleep_until(self.joins)
+
     async def next(self, think: float) -> float | None:
         """Think, then go on."""
-        meant = max(trio.current_time() + think, self.joins)
+        meant = trio.current_time() + think
         if self._begun == self.turns or meant > self.until:
             return None
         self._begun += 1
@@ -65,6 +73,10 @@ class OpenPace:
     chance: random.Random
     _given: int = 0
     _last: float | None = None
+
+    async def join(self) -> None:
+        """Go on: all users are there from the beginning."""
+        await trio.lowlevel.checkpoint()
 
     async def next(self, think: float) -> float | None:  # noqa: ARG002 - nobody thinks here
         """Take the next moment and wait for it."""

@@ -51,6 +51,7 @@ def charts(result: Result) -> list[Chart]:
     latency = [(-math.log10(1 - percent / 100), value) for percent, value in result.latency if percent < 100]  # noqa: PLR2004
     return [
         Chart("Latency by percentile", "ms", {"latency": [(x, y) for x, y in latency if x <= MARKS[-1][0]]}, MARKS),
+        Chart("Latency of each second's turns", "ms", {"p50": _series(result, "p50"), "p99": _series(result, "p99")}),
         Chart("Turns", "/s", {"answered": _series(result, "turns"), "running": _series(result, "running")}),
         Chart("Events", "/s", {"events": _series(result, "events")}),
         Chart("Refusals and errors", "/s", {"busy": _series(result, "busy"), "errors": _series(result, "errors")}),

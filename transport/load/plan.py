@@ -63,6 +63,23 @@ class Profile:
 
 
 @attrs.frozen(kw_only=True)
+class Strangers:
+    """Clients of a gateway that are no users; how many of each kind there are at once.
+
+    Attributes:
+        idle: open a WebSocket and never use it.
+        slow: send a head byte by byte, and begin again when they are dropped.
+        flood: connect and leave, a hundred times a second.
+        huge: send a frame that is far too long, and begin again when they are dropped.
+    """
+
+    idle: int = attrs.field(default=0, validator=not_negative)
+    slow: int = attrs.field(default=0, validator=not_negative)
+    flood: int = attrs.field(default=0, validator=not_negative)
+    huge: int = attrs.field(default=0, validator=not_negative)
+
+
+@attrs.frozen(kw_only=True)
 class Conduct:
     """One turn of one session, decided before it begins.
 
@@ -103,6 +120,7 @@ class LoadPlan:
         recovery: whether the run ends with one calm turn of each session, which must be admitted.
         profile: the scripted model of an in-process run.
         mix: what else happens.
+        strangers: who else is at the gateway, while the sessions are; a run in process has none.
     """
 
     sessions: int = attrs.field(default=100, validator=positive)
@@ -120,6 +138,7 @@ class LoadPlan:
     recovery: bool = False
     profile: Profile = attrs.field(factory=Profile)
     mix: Mix = attrs.field(factory=Mix)
+    strangers: Strangers = attrs.field(factory=Strangers)
 
     def __attrs_post_init__(self) -> None:
         """Refuse an arrival without what it needs."""
@@ -178,5 +197,5 @@ def _prompt(tag: str, size: int, chance: random.Random, *, tool: bool) -> str:
 
 def plan_of(data: dict[str, Any]) -> LoadPlan:
     """Return a plan from what `attrs.asdict` made of it. Raises FieldValueError, TypeError."""
-    profile, mix = Profile(**data.get("profile", {})), Mix(**data.get("mix", {}))
-    return LoadPlan(**(data | {"profile": profile, "mix": mix}))
+    parts = {"profile": Profile, "mix": Mix, "strangers": Strangers}
+    return LoadPlan(**(data | {name: cls(**data.get(name, {})) for name, cls in parts.items()}))

@@ -1,5 +1,6 @@
 """What a run is measured by: histograms, counts, and a line of figures for every second."""
 
+import math
 from collections import Counter
 from typing import Final
 
@@ -52,7 +53,19 @@ class Histogram:
 
 @attrs.frozen
 class Second:
-    """What happened in one second of the run; `lag` is the longest one of the tester's own loop, in milliseconds."""
+    """What happened in one second of the run; times in milliseconds.
+
+    Attributes:
+        second: which one.
+        turns: turns that were answered.
+        events: events of the clients' own turns.
+        busy: second turns that were refused.
+        errors: errors.
+        running: turns that ran at its end.
+        p50: the median of the latencies of its turns; 0 without any.
+        p99: within which 99 of a hundred of them lie.
+        lag: by how much the tester's own loop was late at most.
+    """
 
     second: int
     turns: int
@@ -60,6 +73,8 @@ class Second:
     busy: int
     errors: int
     running: int
+    p50: float
+    p99: float
     lag: float
 
 
@@ -68,7 +83,8 @@ class Recorder:
     """Takes what happens.
 
     Attributes:
-        began: when the run began, in trio's time.
+        began: when the load began, in trio's time; sessions that are created before that are not in the rates.
+        setup: from a client's wish for a session to the session, connection included.
         latency: from the moment a turn was meant to start to its answer.
         service: from the moment it did start.
         first: from there to its first event.
@@ -82,6 +98,7 @@ class Recorder:
     """
 
     began: float = attrs.field(factory=trio.current_time)
+    setup: Histogram = attrs.field(factory=Histogram)
     latency: Histogram = attrs.field(factory=Histogram)
     service: Histogram = attrs.field(factory=Histogram)
     first: Histogram = attrs.field(factory=Histogram)
@@ -94,6 +111,7 @@ class Recorder:
     series: list[Second] = attrs.field(factory=list)
     ended: float | None = None
     _before: tuple[int, ...] = (0, 0, 0, 0)
+    _recent: list[float] = attrs.field(factory=list)
     _longest: float = 0.0
 
     @property
@@ -111,6 +129,7 @@ class Recorder:
         now = trio.current_time()
         self.counts["turns"] += 1
         self.latency.add(now - meant)
+        self._recent.append(1e3 * (now - meant))
         self.service.add(now - began)
 
     def refused(self, code: str, began: float) -> None:
@@ -136,4 +155,11 @@ class Recorder:
         now = (self.counts["turns"], self.events, self.counts["busy"], self.errors.total())
         turns, events, busy, errors = (new - old for new, old in zip(now, self._before, strict=True))
         lag, self._before, self._longest = self._longest * 1e3, now, 0.0
-        self.series.append(Second(len(self.series), turns, events, busy, errors, self.running, lag))
+        p50, p99 = (_within(share, self._recent) for share in (0.5, 0.99))
+        self.series.append(Second(len(self.series), turns, events, busy, errors, self.running, p50, p99, lag))
+        self._recent.clear()
+
+
+def _within(share: float, values: list[float]) -> float:
+    """Return the smallest of some values that this share of them does not exceed; 0 without any."""
+    return sorted(values)[math.ceil(share * len(values)) - 1] if values else 0.0

@@ -1,14 +1,16 @@
 """A gateway somewhere: one WebSocket for each client, as its users have."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import trio
 
-from warren.transport.load.plan import LoadPlan
+from warren.transport.load.plan import LoadPlan, Strangers
+from warren.transport.load.strangers import strangers as at_the_gate
 from warren.transport.load.target import FIELDS, Line, OnSeen, Rows, Said, Seen, Target, said_of
 from warren.transport.load.wire import Address, Wire, open_wire
 
@@ -21,7 +23,8 @@ def seen_of(envelope: Mapping[str, Any]) -> Seen:
     kind = event["type"]
     text, ref = FIELDS.get(kind, ("", ""))
     first = envelope.get("first_seq") or seq
-    return Seen(seq, first, kind, event.get(text, "") if text else "", event.get(ref, "") if ref else "")
+    said, about = event.get(text, "") if text else "", event.get(ref, "") if ref else ""
+    return Seen(seq, first, kind, said, about, envelope["session_id"])
 
 
 @attrs.define
@@ -96,6 +99,10 @@ class RemoteTarget:
         finally:
             with trio.CancelScope(shield=True):
                 await wire.cut()
+
+    def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
+        """Have strangers at the gateway."""
+        return at_the_gate(strangers, self.address, counts)
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
         """Count what is in the gateway's file, where that can be seen from here."""

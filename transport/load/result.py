@@ -19,6 +19,17 @@ from warren.transport.load.stream import Violation
 FORMAT: Final = 1
 SHOWN: Final = 1_000
 """Violations that a result keeps; `violation_count` has all of them."""
+EXPECTED: Final = 5
+"""Something that should have happened so often, and has not happened at all, does not happen here."""
+COUNTED: Final = {
+    "interrupts": "interrupted",
+    "busy": "busy",
+    "disconnects": "disconnects",
+    "tools": "tool calls",
+    "compactions": "compactions",
+    "subscribers": "followed",
+}
+"""Under which name each part of a mix is counted."""
 
 
 @attrs.frozen(kw_only=True)
@@ -62,7 +73,7 @@ class Result:
 def result_of(
     plan: LoadPlan, target: str, recorder: Recorder, sessions: int, violations: Sequence[Violation]
 ) -> Result:
-    """Return the result of a run that has ended."""
+    """Return the result of a run that has ended; `sessions` is how many there were."""
     return Result(
         format=FORMAT,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -91,6 +102,7 @@ def figures_of(recorder: Recorder, sessions: int) -> dict[str, float]:
         "turns/s": round(turns / seconds, 2),
         "events": float(recorder.events),
         "events/s": round(recorder.events / seconds, 1),
+        **_spread("setup", recorder.setup),
         **_spread("latency", recorder.latency),
         **_spread("service time", recorder.service),
         **_spread("first event", recorder.first),
@@ -117,7 +129,17 @@ def _warnings(plan: LoadPlan, recorder: Recorder, sessions: int) -> list[str]:
         )
     if sessions < plan.sessions:
         found.append(f"{plan.sessions - sessions} of {plan.sessions} sessions could not be created")
+    if truncated := recorder.counts["truncated streams"]:
+        found.append(f"{truncated} streams said that they lack events: what they told was not checked to the end")
+    found += [f"the mix wants {name}, and not one has happened" for name in _missing(plan, recorder)]
     return found
+
+
+def _missing(plan: LoadPlan, recorder: Recorder) -> list[str]:
+    """Return the parts of the mix that should have happened, and have not: what they test was not tested."""
+    turns = max(recorder.counts["turns"], plan.sessions)
+    shares = {name: share for name, share in attrs.asdict(plan.mix).items() if not recorder.counts[COUNTED[name]]}
+    return [name for name, share in shares.items() if share * turns >= EXPECTED]
 
 
 def _machine() -> dict[str, Any]:

@@ -18,9 +18,12 @@ from warren.transport.load.target import RefusedError, Rows, Target
 from warren.transport.load.user import User
 from warren.transport.load.verify import Kept, Ledger, verify
 
+ARRIVING_AT_ONCE: Final = 50
 CHECKED_AT_ONCE: Final = 20
 CALM_AT_ONCE: Final = 5
-REPLAY_LIMIT: Final = 30.0
+READ_LIMIT: Final = 30.0
+SILENCE: Final = 10.0
+"""Seconds without an event after which a log that is replayed has no more of them."""
 
 
 @attrs.define
@@ -31,7 +34,7 @@ class Progress:
         plan: what it does.
         target: what it is pointed at.
         recorder: its figures so far.
-        stage: `load`, `recovery`, `checks` or `done`.
+        stage: `arrival`, `load`, `recovery`, `checks` or `done`.
         sessions: sessions that there are.
         checked: sessions that were checked.
         violations: promises that were not kept, so far as is known.
@@ -40,13 +43,17 @@ class Progress:
     plan: LoadPlan
     target: str
     recorder: Recorder
-    stage: str = "load"
+    stage: str = "arrival"
     sessions: int = 0
     checked: int = 0
     violations: int = 0
 
 
-async def run_load(plan: LoadPlan, target: Target, watch: Callable[[Progress], None] = lambda _: None) -> Result:
+async def run_load(
+    plan: LoadPlan,
+    target: Target,
+    watch: Callable[[Progress], None] = lambda _: None,
+) -> Result:
     """Run a plan against a target, check every session, and return what was measured and found.
 
     `watch` is given the progress once, at the beginning; it changes as the run goes on. Raises RefusedError where
@@ -55,15 +62,12 @@ async def run_load(plan: LoadPlan, target: Target, watch: Callable[[Progress], N
     recorder = Recorder()
     progress = Progress(plan, target.name, recorder)
     watch(progress)
-    users = [User(target, plan, number, pace, recorder) for number, pace in enumerate(paces(plan, recorder.began))]
-    async with trio.open_nursery() as ticking:
-        ticking.start_soon(recorder.tick)
-        async with trio.open_nursery() as nursery:
-            for user in users:
-                nursery.start_soon(user.run)
-        ticking.cancel_scope.cancel()
-    recorder.ended = trio.current_time()
-    recorder.close_second()
+    users = [User(target, plan, number, recorder) for number in range(plan.sessions)]
+    async with target.crowded(plan.strangers, recorder.counts):
+        if plan.arrival != "ramp":  # there, to arrive is part of the load
+            await _few(ARRIVING_AT_ONCE, [user.arrive for user in users])
+        progress.stage = "load"
+        await _load(plan, users, recorder)
     ledgers = [user.ledger for user in users if user.ledger is not None]
     progress.sessions = len(ledgers)
     if not ledgers:
@@ -77,6 +81,18 @@ async def run_load(plan: LoadPlan, target: Target, watch: Callable[[Progress], N
     return result_of(plan, target.name, recorder, len(ledgers), found)
 
 
+async def _load(plan: LoadPlan, users: Sequence[User], recorder: Recorder) -> None:
+    recorder.began = trio.current_time()
+    async with trio.open_nursery() as ticking:
+        ticking.start_soon(recorder.tick)
+        async with trio.open_nursery() as nursery:
+            for user, pace in zip(users, paces(plan, recorder.began), strict=True):
+                nursery.start_soon(user.run, pace)
+        ticking.cancel_scope.cancel()
+    recorder.ended = trio.current_time()
+    recorder.close_second()
+
+
 async def _check(target: Target, ledgers: Sequence[Ledger], progress: Progress) -> list[Violation]:
     """Check all sessions, some at once; return what is wrong, session by session."""
     rows = await target.rows([ledger.session_id for ledger in ledgers]) or {}
@@ -85,6 +101,8 @@ async def _check(target: Target, ledgers: Sequence[Ledger], progress: Progress) 
     async def one(number: int) -> None:
         found[number] = await check_session(target, ledgers[number], rows)
         progress.checked += 1
+        if truncated := sum(stream.truncated for stream in ledgers[number].streams):
+            progress.recorder.counts["truncated streams"] += truncated
         progress.violations += len(found[number])
 
     await _few(CHECKED_AT_ONCE, [partial(one, number) for number in range(len(ledgers))])
@@ -93,34 +111,34 @@ async def _check(target: Target, ledgers: Sequence[Ledger], progress: Progress) 
 
 async def check_session(target: Target, ledger: Ledger, rows: Mapping[str, Rows]) -> list[Violation]:
     """Read back what a target keeps of a session and compare it with the ledger."""
-    for stream in (ledger.heard, ledger.watched):
-        if stream is not None and (not ledger.sent or ledger.sent[-1].outcome != "unknown"):
+    for stream in ledger.streams:
+        if not ledger.cut_short:
             stream.complete()
     try:
-        with trio.fail_after(REPLAY_LIMIT):
-            kept = await _kept(target, ledger, rows.get(ledger.session_id))
+        kept = await _kept(target, ledger, rows.get(ledger.session_id))
     except (RefusedError, trio.TooSlowError) as exc:
         ledger.wrong("unreadable", f"could not be read back: {exc if str(exc) else 'it took too long'}")
-        return ledger.found
+        return ledger.noticed
     return verify(ledger, kept)
 
 
 async def _kept(target: Target, ledger: Ledger, rows: Rows | None) -> Kept:
     log = Follower(StreamCheck(ledger.session_id))
     async with target.line(log) as line:
-        replayed: StreamCheck | None = log.check
+        ledger.replayed = log.check
         try:
-            await line.follow(ledger.session_id, 0)
+            with trio.fail_after(READ_LIMIT):
+                await line.follow(ledger.session_id, 0)
         except RefusedError as exc:
             if exc.code != ErrorCode.SESSION_PERSISTENCE_DISABLED:
                 raise
-            replayed = None
+            ledger.replayed = None
         else:
-            with trio.move_on_after(REPLAY_LIMIT / 3):
-                await log.reach(ledger.heard.last_seq)
+            await log.reach(ledger.heard.last_seq, SILENCE)
             log.check.complete()
-        history = await line.history(ledger.session_id)
-        return Kept(replayed, history, await line.message_count(ledger.session_id), rows)
+        with trio.fail_after(READ_LIMIT):
+            history = await line.history(ledger.session_id)
+            return Kept(history, await line.message_count(ledger.session_id), rows)
 
 
 async def _few(at_once: int, jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from warren.transport.load.plan import LoadPlan, Mix, Profile
+from warren.transport.load.plan import LoadPlan, Mix, Profile, Strangers
 
 SCENARIOS: Final = {
     "steady": LoadPlan(
@@ -33,5 +33,11 @@ SCENARIOS: Final = {
         turns=5,
         profile=Profile(latency=0.02, chunks=20, chunk_delay=0.01),
         mix=Mix(disconnects=0.5, subscribers=0.2),
+    ),
+    "siege": LoadPlan(
+        sessions=50,
+        turns=20,
+        think=0.2,
+        strangers=Strangers(idle=300, slow=50, flood=3, huge=2),
     ),
 }

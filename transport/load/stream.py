@@ -74,6 +74,9 @@ class StreamCheck:
 
     def take(self, seen: Seen) -> None:
         """Take the next event."""
+        if seen.session_id != self.session_id:
+            self._wrong("session", f"event {seen.seq} ({seen.kind}) of session {seen.session_id} was told here")
+            return
         if seen.kind == "stream_truncated":
             self.truncated = True
             return

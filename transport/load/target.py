@@ -1,5 +1,6 @@
 """What a load run is pointed at, and the one form in which every target tells what happened."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, Protocol
@@ -7,6 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import attrs
 
 from warren.errors import ErrorCode
+from warren.transport.load.plan import Strangers
 
 LOST: Final = "CONNECTION_LOST"
 """The code of a call whose connection ended, or never began."""
@@ -21,6 +23,7 @@ class Seen(NamedTuple):
         kind: what it is called on the wire.
         text: the delta, the content, the prompt, the result, or the cause of a failure.
         ref: the id of a tool call, or the number of a step.
+        session_id: whose event it says it is.
     """
 
     seq: int
@@ -28,6 +31,7 @@ class Seen(NamedTuple):
     kind: str
     text: str = ""
     ref: str | int = ""
+    session_id: str = ""
 
 
 OnSeen = Callable[[Seen], None]
@@ -160,6 +164,10 @@ class Target(Protocol):
 
     def line(self, on_seen: OnSeen) -> AbstractAsyncContextManager[Line]:
         """Open a connection; leaving it goes away without a word. Raises RefusedError."""
+        ...
+
+    def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
+        """Have strangers at it for a body, and count what becomes of them."""
         ...
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:

@@ -1,7 +1,6 @@
 """One user of a run: a client with a session of its own, which does what the plan says and keeps a ledger of it."""
 
 from contextlib import AsyncExitStack
-from typing import Final
 
 import attrs
 import trio
@@ -14,9 +13,6 @@ from warren.transport.load.recorder import Recorder
 from warren.transport.load.stream import ENDS, StreamCheck
 from warren.transport.load.target import LOST, Line, RefusedError, Seen, Target
 from warren.transport.load.verify import Ledger, Sent
-
-NOT_BEGUN: Final = frozenset({ErrorCode.SESSION_BUSY, ErrorCode.CAPACITY_EXCEEDED, ErrorCode.INVALID_PARAMS})
-"""Errors that say that no turn has begun."""
 
 
 @attrs.define(eq=False)
@@ -33,6 +29,8 @@ class Ear:
         """Take an event."""
         self.recorder.events += 1
         self.check.take(seen)
+        if seen.kind == "tool_result_received":
+            self.recorder.counts["tool calls"] += 1
         if self.began is not None:
             self.recorder.first.add(trio.current_time() - self.began)
             self.began = None
@@ -55,7 +53,6 @@ class User:
         target: what it talks to.
         plan: what it does.
         number: which user it is.
-        pace: when its turns begin.
         recorder: takes the figures.
         ledger: what it knows of its session; None where it got none.
         turned_away: why it got none.
@@ -64,7 +61,6 @@ class User:
     target: Target
     plan: LoadPlan
     number: int
-    pace: Pace
     recorder: Recorder
     ledger: Ledger | None = None
     turned_away: RefusedError | None = None
@@ -72,54 +68,80 @@ class User:
     _line: Line = attrs.field(init=False)
     _watcher: Follower | None = None
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
+    _watching: AsyncExitStack = attrs.field(factory=AsyncExitStack)
 
-    async def run(self) -> None:
-        """Create the session and run its turns. What goes wrong is in the recorder and in the ledger."""
+    async def arrive(self) -> None:
+        """Connect and create the session; why there is none is in `turned_away` and in the recorder."""
         self._ear = Ear(StreamCheck(""), self.recorder)
-        conducts = self.plan.conducts(self.number)
-        async with AsyncExitStack() as watching, self._stack:
-            try:
-                await self._arrive(watching)
-            except RefusedError as exc:
-                self.turned_away = exc
-                self.recorder.errors[exc.code] += 1
+        asked = trio.current_time()
+        try:
+            with trio.fail_after(self.plan.turn_limit):
+                await self._settle()
+        except (RefusedError, trio.TooSlowError) as exc:
+            refused = exc if isinstance(exc, RefusedError) else RefusedError(LOST, "no answer in time")
+            self.turned_away = refused
+            self.recorder.errors[refused.code] += 1
+        else:
+            self.recorder.setup.add(trio.current_time() - asked)
+
+    async def run(self, pace: Pace) -> None:
+        """Run the session's turns, one after the other, and leave; arrive first where that is still to be done.
+
+        What goes wrong is in the recorder and in the ledger.
+        """
+        async with self._watching, self._stack:
+            await pace.join()
+            if self.ledger is None and self.turned_away is None:
+                await self.arrive()
+            if self.turned_away is None:
+                await self._take_turns(pace)
+
+    async def _take_turns(self, pace: Pace) -> None:
+        for conduct in self.plan.conducts(self.number):
+            meant = await pace.next(conduct.think)
+            if meant is None:
+                await self._rest()
                 return
-            conduct = next(conducts)
-            while (meant := await self.pace.next(conduct.think)) is not None:
-                if not await self._live(conduct, meant):
-                    return
-                conduct = next(conducts)
-            await self._rest()
+            if not await self._live(conduct, meant):
+                return
 
     async def calm(self) -> None:
         """Run one more turn, which has to be answered: the target has nothing else to do."""
         if self.ledger is None:
             return
         self.recorder = self._ear.recorder = Recorder()  # it is no part of the load
-        async with AsyncExitStack() as self._stack:
+        async with AsyncExitStack() as self._watching, AsyncExitStack() as self._stack:
             try:
                 await self._connect()
+                await self._watch()
             except RefusedError as exc:
                 self.ledger.wrong("recovery", f"no connection after the load: {exc}")
                 return
-            await self._turn(self.plan.calm(self.number), trio.current_time())
+            with trio.move_on_after(self.plan.turn_limit):
+                await self._turn(self.plan.calm(self.number), trio.current_time())
+            await self._rest()
         if self.ledger.sent[-1].outcome != "answered":
             self.ledger.wrong("recovery", f"a calm turn after the load ended as {self.ledger.sent[-1]}")
 
     async def _connect(self) -> None:
         self._line = await self._stack.enter_async_context(self.target.line(self._ear))
 
-    async def _arrive(self, watching: AsyncExitStack) -> None:
+    async def _settle(self) -> None:
         await self._connect()
         session_id = await self._line.create(self.plan.model)
         self._ear.check.session_id = session_id
-        self.ledger = Ledger(session_id, self._ear.check)
         if self.plan.is_followed(self.number):
             self._watcher = Follower(StreamCheck(session_id))
-            self.ledger.watched = self._watcher.check
-            line = await watching.enter_async_context(self.target.line(self._watcher))
-            await line.follow(session_id, 0)
+            await self._watch()
             self.recorder.counts["followed"] += 1
+        watched = None if self._watcher is None else self._watcher.check
+        self.ledger = Ledger(session_id, self._ear.check, watched=watched)
+
+    async def _watch(self) -> None:
+        """Let who follows the session, where somebody does, go on from the last event that was told."""
+        if self._watcher is not None:
+            line = await self._watching.enter_async_context(self.target.line(self._watcher))
+            await line.follow(self._watcher.check.session_id, self._watcher.check.last_seq)
 
     async def _live(self, conduct: Conduct, meant: float) -> bool:
         """Run a turn and what goes with it; return whether the session can go on."""
@@ -176,11 +198,7 @@ class User:
             self.ledger.wrong("answer", f"{sent.prompt!r} was answered with {sent.text!r}")
 
     def _take_error(self, sent: Sent, error: RefusedError, began: float) -> None:
-        sent.code, sent.cause = error.code, error.cause
-        if error.code == LOST:
-            self.recorder.refused(error.code, began)
-            return
-        sent.outcome = "refused" if error.code in NOT_BEGUN else "failed"
+        sent.take(error)
         if error.cancelled:
             self.recorder.counts["interrupted"] += 1
         else:
@@ -207,8 +225,7 @@ class User:
                 second.text = await self._line.turn(self.ledger.session_id, prompt)
                 second.outcome = "answered"
         except RefusedError as exc:
-            second.outcome = "refused" if exc.code in NOT_BEGUN else "failed"
-            second.code, second.cause = exc.code, exc.cause
+            second.take(exc)
         if second.code == ErrorCode.SESSION_BUSY:
             self.recorder.counts["busy"] += 1
             self.recorder.refusal.add(trio.current_time() - began)

@@ -1,14 +1,17 @@
 """Checks a session at the end: what was sent, what its events told, what it holds and what is stored. No I/O."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 
+from warren.errors import ErrorCode
 from warren.transport.load.stream import StreamCheck, Told, Violation
-from warren.transport.load.target import Rows, Said
+from warren.transport.load.target import LOST, RefusedError, Rows, Said
 
 Outcome = Literal["unknown", "answered", "failed", "refused"]
+NOT_BEGUN: Final = frozenset({ErrorCode.SESSION_BUSY, ErrorCode.CAPACITY_EXCEEDED, ErrorCode.INVALID_PARAMS})
+"""Errors that say that no turn has begun."""
 
 
 @attrs.define
@@ -29,6 +32,12 @@ class Sent:
     code: str = ""
     cause: str = ""
 
+    def take(self, error: RefusedError) -> None:
+        """Take what came in place of an answer; where the connection ended nobody knows what came of the turn."""
+        self.code, self.cause = error.code, error.cause
+        if error.code != LOST:
+            self.outcome = "refused" if error.code in NOT_BEGUN else "failed"
+
 
 @attrs.define
 class Ledger:
@@ -39,6 +48,7 @@ class Ledger:
         sent: the turns, in the order in which they were asked for.
         heard: the stream that the client was sent.
         watched: the stream of somebody else who followed from the beginning, if there was one.
+        replayed: the whole log, as it was read in the end; None where that is not kept.
         found: violations that were seen on the way.
     """
 
@@ -46,7 +56,23 @@ class Ledger:
     heard: StreamCheck
     sent: list[Sent] = attrs.field(factory=list)
     watched: StreamCheck | None = None
+    replayed: StreamCheck | None = None
     found: list[Violation] = attrs.field(factory=list)
+
+    @property
+    def streams(self) -> list[StreamCheck]:
+        """All that was told of it, live and from the log."""
+        return [each for each in (self.heard, self.watched, self.replayed) if each is not None]
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether nobody has heard how the last turn ended: what was told then ends early, and may."""
+        return bool(self.sent) and self.sent[-1].outcome == "unknown"
+
+    @property
+    def noticed(self) -> list[Violation]:
+        """What was seen to be wrong, so far."""
+        return [*self.found, *(violation for each in self.streams for violation in each.violations)]
 
     def wrong(self, rule: str, detail: str) -> None:
         """Note a violation."""
@@ -58,13 +84,11 @@ class Kept:
     """What a target says of a session when the run is over.
 
     Attributes:
-        replayed: its whole log; None where that is not kept.
         history: its messages.
         message_count: how many it says it has.
         rows: what is in the store's file; None where that cannot be seen.
     """
 
-    replayed: StreamCheck | None
     history: Sequence[Said]
     message_count: int
     rows: Rows | None = None
@@ -72,24 +96,26 @@ class Kept:
 
 def verify(ledger: Ledger, kept: Kept) -> list[Violation]:
     """Return every promise that was not kept to a session."""
-    streams = [each for each in (ledger.heard, ledger.watched, kept.replayed) if each is not None]
-    found = [*ledger.found, *(violation for each in streams for violation in each.violations)]
     problems = [
-        *_unlike("live", ledger.heard, kept.replayed),
-        *_unlike("watcher", ledger.watched, kept.replayed),
-        *_sent(ledger, kept.replayed or ledger.heard),
+        *_unlike("live", ledger.heard, ledger.replayed, cut_short=ledger.cut_short),
+        *_unlike("watcher", ledger.watched, ledger.replayed, cut_short=ledger.cut_short),
+        *_sent(ledger, ledger.replayed or ledger.heard),
         *_transcript(kept.history),
-        *_history(kept.history, kept.replayed or ledger.heard),
-        *_counts(kept),
+        *_history(kept.history, ledger.replayed or ledger.heard),
+        *_counts(kept, ledger.replayed),
     ]
-    return [*found, *(Violation(ledger.session_id, rule, detail) for rule, detail in problems)]
+    return [*ledger.noticed, *(Violation(ledger.session_id, rule, detail) for rule, detail in problems)]
 
 
-def _unlike(rule: str, stream: StreamCheck | None, log: StreamCheck | None) -> Iterator[tuple[str, str]]:
+def _unlike(
+    rule: str, stream: StreamCheck | None, log: StreamCheck | None, *, cut_short: bool
+) -> Iterator[tuple[str, str]]:
     """Compare what was told as it happened with the log."""
-    if stream is None or log is None or stream.truncated or stream.turns == log.turns:
+    if stream is None or log is None or stream.truncated or log.truncated:
         return
-    yield rule, f"{_difference(stream.turns, log.turns)} (as told, and in the log)"
+    logged = log.turns[: len(stream.turns)] if cut_short else log.turns
+    if stream.turns != logged:
+        yield rule, f"{_difference(stream.turns, logged)} (as told, and in the log)"
 
 
 def _difference(left: Sequence[Told], right: Sequence[Told]) -> str:
@@ -107,7 +133,7 @@ def _sent(ledger: Ledger, log: StreamCheck) -> Iterator[tuple[str, str]]:
         turn = told.get(sent.prompt)
         if sent.outcome == "refused" and turn is not None:
             yield "refused", f"{sent.prompt!r} was refused ({sent.code}), and has run"
-        elif sent.outcome != "refused" and turn is None and not log.truncated:
+        elif sent.outcome != "refused" and sent.code != LOST and turn is None and not log.truncated:
             yield "lost", f"{sent.prompt!r} ({sent.outcome}) is not in the log"
         elif turn is not None and not _agrees(sent, turn):
             yield "reply", f"{sent.prompt!r} was {sent.outcome} {sent.code} {sent.text!r}, its events tell {turn}"
@@ -177,7 +203,7 @@ def _exchanges(history: Sequence[Said]) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _counts(kept: Kept) -> Iterator[tuple[str, str]]:
+def _counts(kept: Kept, log: StreamCheck | None) -> Iterator[tuple[str, str]]:
     total = len(kept.history)
     if kept.message_count != total:
         yield "count", f"it says it has {kept.message_count} messages, and has {total}"
@@ -185,8 +211,8 @@ def _counts(kept: Kept) -> Iterator[tuple[str, str]]:
         return
     if (rows.messages, rows.positions, rows.claimed) != (total, total, total):
         yield "rows", f"{total} messages in its history, in the file {rows}"
-    if kept.replayed is not None:
-        if rows.last_seq < kept.replayed.last_seq:
-            yield "rows", f"event {kept.replayed.last_seq} was told, the file ends with {rows.last_seq}"
-        if rows.turns != len(kept.replayed.turns):
-            yield "rows", f"{len(kept.replayed.turns)} turns were told of, {rows.turns} are in the file"
+    if log is not None:
+        if rows.last_seq < log.last_seq:
+            yield "rows", f"event {log.last_seq} was told, the file ends with {rows.last_seq}"
+        if rows.turns != len(log.turns):
+            yield "rows", f"{len(log.turns)} turns were told of, {rows.turns} are in the file"

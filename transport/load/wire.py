@@ -156,7 +156,7 @@ async def open_wire(address: Address, on_event: Callable[[Mapping[str, Any]], No
     """Connect; what reads and writes runs in `tasks` until the connection ends. Raises RefusedError."""
     try:
         with trio.fail_after(PATIENCE):
-            stream = await _stream(address)
+            stream = await open_stream(address)
             wire: Wire = await tasks.start(_hold, address, stream, on_event)
     except (OSError, trio.TooSlowError, trio.BrokenResourceError) as exc:
         raise RefusedError(LOST, f"{address.url}: {str(exc) or type(exc).__name__}") from None
@@ -197,7 +197,8 @@ def _first(group: BaseException) -> Any:
     return group
 
 
-async def _stream(address: Address) -> trio.abc.Stream:
+async def open_stream(address: Address) -> trio.abc.Stream:
+    """Connect. Raises OSError."""
     stream = await trio.open_tcp_stream(address.host, address.port)
     if not address.secure:
         return stream

@@ -1,14 +1,16 @@
 """A target in memory that keeps every promise, except for the one that a test makes it break."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
 import attrs
 import trio
 
 from warren.errors import ErrorCode
-from warren.transport.load.target import Line, OnSeen, RefusedError, Rows, Said, Seen
+from warren.transport.load.plan import Strangers
+from warren.transport.load.target import LOST, Line, OnSeen, RefusedError, Rows, Said, Seen
 
 T = TypeVar("T")
 Change = Callable[[T], T]
@@ -34,6 +36,8 @@ class Faults:
         busy: whether a second turn is let in.
         cursor: to the number from which a client goes on that comes back.
         resume: to what takes its events then.
+        lose: the turn of a session, from 1, whose request is lost with its connection; 0 for none.
+        watch: to what takes the events of somebody who follows, as they happen.
     """
 
     live: Change[list[Seen]] = same
@@ -46,12 +50,15 @@ class Faults:
     busy: bool = False
     cursor: Change[int] = same
     resume: Change[OnSeen] = same
+    watch: Change[OnSeen] = same
+    lose: int = 0
 
 
 @attrs.define(eq=False)
 class Session:
     """A conversation: its log, its messages, and who is told."""
 
+    session_id: str
     log: list[Seen] = attrs.field(factory=list)
     messages: list[Said] = attrs.field(factory=list)
     told: list[OnSeen] = attrs.field(factory=list)
@@ -71,6 +78,7 @@ class FakeTarget:
     tagged: bool = True
     capacity: int = 1_000
     running: int = 0
+    created: list[float] = attrs.field(factory=list)
 
     @asynccontextmanager
     async def line(self, on_seen: OnSeen) -> AsyncIterator[Line]:
@@ -79,6 +87,10 @@ class FakeTarget:
             yield line
         finally:
             line.leave()
+
+    def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
+        del strangers, counts
+        return nullcontext()
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
         return {each: self.faults.rows(_rows(self.sessions[each])) for each in session_ids}
@@ -103,11 +115,14 @@ class FakeLine:
         del model
         await trio.lowlevel.checkpoint()
         session_id = f"session-{len(self.target.sessions)}"
-        self.target.sessions[session_id] = Session()
+        self.target.created.append(trio.current_time())
+        self.target.sessions[session_id] = Session(session_id)
         return session_id
 
     async def turn(self, session_id: str, prompt: str) -> str:
         session = self.target.sessions[session_id]
+        if session.turns == self.target.faults.lose - 1:
+            raise RefusedError(LOST, "the cable was pulled")
         if session.running and not self.target.faults.busy:
             raise RefusedError(ErrorCode.SESSION_BUSY, "a turn runs")
         if self.target.running >= self.target.capacity:
@@ -139,9 +154,10 @@ class FakeLine:
         session, faults = self.target.sessions[session_id], self.target.faults
         hear = faults.resume(self.hear) if after_seq else self.hear
         start = faults.cursor(after_seq) if after_seq else 0
-        for seen in faults.log([seen for seen in session.log if seen.seq > start]):
-            hear(seen)
-        session.told.append(hear)
+        if session.log:
+            for seen in faults.log([seen for seen in session.log if seen.seq > start]):
+                hear(seen)
+        session.told.append(hear if after_seq else faults.watch(hear))
 
     async def history(self, session_id: str) -> Sequence[Said]:
         await trio.lowlevel.checkpoint()
@@ -184,7 +200,7 @@ class FakeLine:
 
     def _tell(self, session: Session, kind: str, text: str = "", ref: int | str = "") -> None:
         seq = len(session.log) + 1
-        seen = Seen(seq, seq, kind, text, ref)
+        seen = Seen(seq, seq, kind, text, ref, session.session_id)
         session.log.append(seen)
         told = self.target.faults.live([seen]) if session.turns == 1 else [seen]
         for hear in [*session.told]:

@@ -24,7 +24,7 @@ def made(**changes: Any) -> Result:
         figures=figures,
         errors={},
         latency=((0.0, 5.0), (50.0, 10.0), (90.0, 15.0), (99.0, 20.0), (100.0, 25.0)),
-        series=tuple(Second(n, 10 * n, 100 * n, 0, 0, 2, 1.5) for n in range(4)),
+        series=tuple(Second(n, 10 * n, 100 * n, 0, 0, 2, 10.0, 20.0, 1.5) for n in range(4)),
         violations=(),
         violation_count=0,
     )

@@ -10,10 +10,10 @@ import pytest
 from tests.transport.cli.process import Cli, one_line
 from tests.transport.load.results import BROKEN, made
 from warren.transport.cli.load_app import ARRIVALS as SHOWN_ARRIVALS
-from warren.transport.cli.load_app import PARTS
+from warren.transport.cli.load_app import PARTS, STRANGERS
 from warren.transport.cli.load_app import SCENARIOS as SHOWN_SCENARIOS
 from warren.transport.load.command import told
-from warren.transport.load.plan import ARRIVALS, Mix
+from warren.transport.load.plan import ARRIVALS, Mix, Strangers
 from warren.transport.load.result import to_json
 from warren.transport.load.scenarios import SCENARIOS
 
@@ -31,6 +31,7 @@ def test_the_help_has_what_there_is() -> None:
     assert set(SHOWN_SCENARIOS) == set(SCENARIOS)
     assert SHOWN_ARRIVALS == ARRIVALS
     assert set(PARTS) == {field.name for field in attrs.fields(Mix)}
+    assert set(STRANGERS) == {field.name for field in attrs.fields(Strangers)}
 
 
 def test_a_run_writes_its_result_and_its_report(cli: Cli) -> None:
@@ -73,6 +74,10 @@ def test_a_regression_ends_with_1(cli: Cli) -> None:
         (("--mix", "tools=2"), "tools"),
         (("--mix", "tolls=1"), "'tolls' is unknown"),
         (("--mix", "tools=many"), "is not a number"),
+        (("ws://127.0.0.1:1", "--strangers", "idle=few"), "is not a whole number"),
+        (("ws://127.0.0.1:1", "--strangers", "idle=-1"), "idle"),
+        (("--strangers", "idle=1"), "strangers come to a gateway"),
+        (("--scenario", "siege"), "strangers come to a gateway"),
         (("--prompt", "long"), "is not a size"),
         (("--arrival", "soak"), "duration"),
         (("ws://127.0.0.1:1", "--latency", "1s"), "--latency is for runs without URL"),

@@ -81,6 +81,7 @@ async def test_a_closed_user_thinks_between_turns() -> None:
     """Each turn is meant for when the user has thought, counted from the end of the one before."""
     pace = ClosedPace(joins=trio.current_time() + 2, turns=3)
     began, meant = trio.current_time(), list[float]()
+    await pace.join()
     while (moment := await pace.next(5.0 if meant else 0.0)) is not None:
         assert trio.current_time() == pytest.approx(moment)
         meant.append(moment - began)
@@ -103,8 +104,11 @@ async def test_a_soak_ends_in_time() -> None:
 async def test_a_ramp_lets_sessions_join_one_by_one() -> None:
     """Spread over its duration."""
     began = trio.current_time()
-    firsts = [await pace.next(0) for pace in paces(LoadPlan(sessions=5, arrival="ramp", duration=10), began)]
-    assert [moment - began for moment in firsts if moment is not None] == pytest.approx([0, 2, 4, 6, 8])
+    joined = list[float]()
+    for pace in paces(LoadPlan(sessions=5, arrival="ramp", duration=10), began):
+        await pace.join()
+        joined.append(trio.current_time() - began)
+    assert joined == pytest.approx([0, 2, 4, 6, 8])
 
 
 @pytest.mark.virtual_time

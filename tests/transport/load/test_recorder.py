@@ -64,6 +64,18 @@ async def test_every_second_has_a_line() -> None:
 
 
 @pytest.mark.virtual_time
+async def test_a_slow_second_shows() -> None:
+    """The latencies of a second are those of its turns alone."""
+    recorder = Recorder()
+    for latencies in ((0.1,) * 9 + (0.9,), (0.2,), ()):
+        for latency in latencies:
+            recorder.answered(trio.current_time() - latency, trio.current_time())
+        recorder.close_second()
+    shown = [(second.p50, second.p99) for second in recorder.series]
+    assert shown == [pytest.approx(each) for each in ((100, 900), (200, 200), (0, 0))]
+
+
+@pytest.mark.virtual_time
 async def test_a_late_tester_says_so() -> None:
     """Where its own loop was held up, the figures are in doubt."""
     recorder = Recorder()

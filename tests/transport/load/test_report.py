@@ -111,8 +111,15 @@ def test_a_figure_that_only_one_run_has_is_shown() -> None:
     assert regressions(changes, 0) == []
 
 
+def test_broken_promises_are_a_regression() -> None:
+    """However fast the run was."""
+    changes = compare(made(), BROKEN)
+    assert "violations" in [change.name for change in regressions(changes, 1_000)]
+
+
 def test_plans_that_differ_are_told_of() -> None:
-    """The seed may differ."""
+    """And machines; the seed may differ."""
     plan = dict(made().plan)
     assert unlike(made(), made(plan=plan | {"seed": 9})) == []
     assert unlike(made(), made(plan=plan | {"sessions": 9, "seed": 9})) == ["sessions"]
+    assert unlike(made(), made(machine={**made().machine, "processors": 64})) == ["processors"]

@@ -64,6 +64,7 @@ async def test_a_lost_row_is_found(tmp_path: Path) -> None:
             name: str = "thief"
             tagged: bool = True
             line = staticmethod(target.line)
+            crowded = staticmethod(target.crowded)
 
             async def rows(self, session_ids: list[str]) -> object:
                 with apsw.Connection(str(tmp_path / "sessions.sqlite3")) as db:

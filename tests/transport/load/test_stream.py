@@ -35,7 +35,7 @@ def check(events: list[tuple[str, str, str | int]]) -> StreamCheck:
     """Take events, numbered."""
     stream = StreamCheck("s")
     for seq, (kind, text, ref) in enumerate(events, 1):
-        stream.take(Seen(seq, seq, kind, text, ref))
+        stream.take(Seen(seq, seq, kind, text, ref, "s"))
     stream.complete()
     return stream
 
@@ -72,14 +72,14 @@ def test_a_truncated_stream_is_not_judged_by_what_it_lacks() -> None:
     """It said that events are missing; numbers have to rise all the same."""
     stream = check([*TOOL_TURN[:3], ("stream_truncated", "", ""), ("tool_result_received", "", "c9")])
     assert stream.violations == []
-    stream.take(Seen(2, 2, "text_delta"))
+    stream.take(Seen(2, 2, "text_delta", session_id="s"))
     assert [violation.rule for violation in stream.violations] == ["seq"]
 
 
 def test_merged_deltas_count_as_all_that_they_stand_for() -> None:
     """One that begins within what was told already is told twice."""
     stream = StreamCheck("s")
-    stream.take(Seen(1, 1, "run_started"))
-    stream.take(Seen(5, 2, "turn_started", "", 0))
-    stream.take(Seen(9, 5, "text_delta", "again"))
+    stream.take(Seen(1, 1, "run_started", session_id="s"))
+    stream.take(Seen(5, 2, "turn_started", "", 0, "s"))
+    stream.take(Seen(9, 5, "text_delta", "again", session_id="s"))
     assert [violation.rule for violation in stream.violations] == ["seq"]

@@ -1,0 +1,132 @@
+"""Clients that are no users: they hold connections, never finish a head, come and go, or send far too much.
+
+What they do to a gateway must not be felt by those who use it.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Final
+
+import trio
+
+from warren.transport.load.plan import Strangers
+from warren.transport.load.wire import CHUNK, Address, open_stream
+
+ARRIVING_AT_ONCE: Final = 50
+BETWEEN_BYTES: Final = 0.5
+BETWEEN_VISITS: Final = 0.01
+HUGE: Final = 256 * 1024 * 1024
+UPGRADED: Final = b"HTTP/1.1 101 "
+GONE: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+@asynccontextmanager
+async def strangers(plan: Strangers, address: Address, counts: Counter[str]) -> AsyncIterator[None]:
+    """Have strangers at a gateway for a body, the idle ones from its beginning; what becomes of them is counted."""
+    async with trio.open_nursery() as nursery:
+        await _hold(plan.idle, nursery, address, counts)
+        kinds = ((plan.slow, _slow), (plan.flood, _flood), (plan.huge, _huge))
+        for number, behave in kinds:
+            for _ in range(number):
+                nursery.start_soon(_again, partial(behave, address, counts))
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def _hold(number: int, nursery: trio.Nursery, address: Address, counts: Counter[str]) -> None:
+    """Open connections that stay, some at once."""
+    waiting = iter(range(number))
+
+    async def open_some() -> None:
+        for _ in waiting:
+            await nursery.start(_idle, address, counts)
+
+    async with trio.open_nursery() as opening:
+        for _ in range(min(number, ARRIVING_AT_ONCE)):
+            opening.start_soon(open_some)
+
+
+async def _idle(address: Address, counts: Counter[str], task_status: trio.TaskStatus[None]) -> None:
+    """Open a WebSocket and never use it."""
+    try:
+        stream = await open_stream(address)
+        async with stream:
+            await _upgrade(stream, address)
+            counts["idle connections"] += 1
+            task_status.started()
+            while await stream.receive_some(CHUNK):
+                pass
+        counts["idle connections lost"] += 1
+    except GONE:
+        counts["strangers turned away"] += 1
+        task_status.started()
+
+
+async def _upgrade(stream: trio.abc.Stream, address: Address) -> None:
+    """Ask for a WebSocket. Raises trio.BrokenResourceError where there is none."""
+    await stream.send_all(_head(address) + b"\r\n")
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        data = await stream.receive_some(CHUNK)
+        answer += data
+        if not data or not answer.startswith(UPGRADED[: len(answer)]):
+            raise trio.BrokenResourceError("there is no room")
+
+
+def _head(address: Address) -> bytes:
+    """Return the head of an upgrade, without the empty line that ends it."""
+    lines = [f"GET {address.path} HTTP/1.1", f"Host: {address.host}", "Upgrade: websocket", "Connection: Upgrade"]
+    lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: c3RyYW5nZXJzIGFuZCBtbw=="]
+    if address.token is not None:
+        lines.append(f"Authorization: Bearer {address.token}")
+    return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+async def _again(behave: Callable[[], Awaitable[None]]) -> None:
+    """Behave so again and again, whatever the gateway does about it."""
+    while True:
+        try:
+            await behave()
+        except* GONE:  # behind a group, where somebody read beside
+            pass
+        await trio.sleep(BETWEEN_VISITS)
+
+
+async def _slow(address: Address, counts: Counter[str]) -> None:
+    """Send a head byte by byte, until that is no longer taken."""
+    async with await open_stream(address) as stream, trio.open_nursery() as reading:
+        reading.start_soon(_until_end, stream, reading.cancel_scope)
+        counts["slow heads"] += 1
+        for byte in _head(address):
+            await stream.send_all(bytes([byte]))
+            await trio.sleep(BETWEEN_BYTES)
+        reading.cancel_scope.cancel()
+
+
+async def _until_end(stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
+    with suppress(*GONE):
+        while await stream.receive_some(CHUNK):
+            pass
+    scope.cancel()
+
+
+async def _flood(address: Address, counts: Counter[str]) -> None:
+    """Connect and leave."""
+    stream = await open_stream(address)
+    counts["visits"] += 1
+    await trio.aclose_forcefully(stream)
+
+
+async def _huge(address: Address, counts: Counter[str]) -> None:
+    """Send a frame that is far too long, until the connection ends."""
+    async with await open_stream(address) as stream, trio.open_nursery() as reading:
+        await _upgrade(stream, address)
+        counts["huge frames"] += 1
+        reading.start_soon(_until_end, stream, reading.cancel_scope)
+        await stream.send_all(b"\x81\xff" + struct.pack(">Q", HUGE) + bytes(4))
+        for _ in range(HUGE // CHUNK):
+            await stream.send_all(b"x" * CHUNK)
+        reading.cancel_scope.cancel()
