@@ -32,6 +32,8 @@ RECEIVE_BYTES: Final = 64 * 1024
 MESSAGE_QUEUE: Final = 16
 UNREAD: Final = 4
 """How many times the limit a message may have before it is not even read: a client deserves to be told why."""
+FAREWELLS: Final = 100
+"""Clients that have left, or were refused, and may still read why; in a flood of them the others have to do without."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -102,6 +104,8 @@ class _Gateway:
         self._host = host
         self._gate = Gate(config.token, config.origins)
         self._connected = 0
+        self._leaving = 0
+        self._knocking: dict[trio.CancelScope, None] = {}
         self._connections: trio.Nursery | None = None
         self._ending = ending
         self._http = http
@@ -126,11 +130,22 @@ class _Gateway:
         wire = Wire(stream, self._config.stall_timeout)
         self._connected += 1
         try:
-            await self._guard(wire, stream)
-            await wire.linger()
+            try:
+                await self._guard(wire, stream)
+            finally:
+                self._connected -= 1
+            await self._part(wire)
         finally:
-            self._connected -= 1
             wire.close()
+
+    async def _part(self, wire: Wire) -> None:
+        """Let a client read what was said last, unless very many have to."""
+        if self._leaving < FAREWELLS:
+            self._leaving += 1
+            try:
+                await wire.linger()
+            finally:
+                self._leaving -= 1
 
     async def _guard(self, wire: Wire, stream: trio.SocketStream) -> None:
         try:
@@ -150,15 +165,30 @@ class _Gateway:
 
     async def _open(self, wire: Wire) -> Head | None:
         """Return the head of the first request, None where none comes. Raises RefusedError."""
-        if self._connected > self._config.max_connections:
+        if self._connected > self._config.max_connections and not self._make_room():
             raise RefusedError(503, "too many connections", RETRY)
         reader = HeadReader()
         scope = trio.move_on_after(self._config.handshake_timeout)
-        with self._ending.ends(scope), scope:
-            while data := await wire.receive_some(RECEIVE_BYTES):
-                if (head := reader.feed(data)) is not None:
-                    return head
+        self._knocking[scope] = None
+        try:
+            with self._ending.ends(scope), scope:
+                while data := await wire.receive_some(RECEIVE_BYTES):
+                    if (head := reader.feed(data)) is not None:
+                        return head
+        finally:
+            self._knocking.pop(scope, None)
         return None
+
+    def _make_room(self) -> bool:
+        """Drop who has taken longest to say what it wants; return whether there was somebody.
+
+        Clients that say it at once come in, however many others only hold the door.
+        """
+        for scope in self._knocking:
+            scope.cancel()
+            del self._knocking[scope]
+            return True
+        return False
 
     async def _upgrade(self, wire: Wire, head: Head, subprotocol: str | None) -> None:
         wire.unread(plain_upgrade(head, subprotocol))

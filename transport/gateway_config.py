@@ -47,7 +47,8 @@ class GatewayConfig:
             times that closes its connection with code 1009, unread.
         max_in_flight: requests of one connection that may be unanswered.
         max_subscriptions: sessions that one connection may follow.
-        max_connections: clients at once; another one gets 503.
+        max_connections: clients at once; for another one the one goes that has taken longest to send its first head,
+            and where all have sent theirs it gets 503.
         max_http: those of them that speak HTTP; each takes four file descriptors.
         outbox_events: events that may wait for one client; past it there is a gap.
         stall_timeout: how long 64 KiB may take to leave before the client is dropped, and a request's body to come.

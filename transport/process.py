@@ -27,9 +27,10 @@ def tune() -> None:
     gc.set_threshold(YOUNG, 20, 100)
 
 
-def allow_files() -> None:
-    """Let the process open as many files as many clients need, where the system allows it so many."""
+def allow_files(clients: int = 0) -> None:
+    """Let the process open as many files as many clients need, or these and some more, where the system allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    needed = FILES + clients
+    wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

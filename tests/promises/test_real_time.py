@@ -17,7 +17,7 @@ from tests.support.checks import assert_valid_stream, assert_valid_transcript
 from tests.support.models import Emit, FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren import codec
-from warren.config import Config, StoreConfig
+from warren.config import Config, Limits, StoreConfig
 from warren.errors import AgentError, StoreError
 from warren.events import RunFailed
 from warren.messages import ToolUseBlock
@@ -187,3 +187,22 @@ async def test_a_model_that_blocks_the_loop_is_the_hosts_problem_only(tmp_path: 
         result = await service.create_session("hello")
         assert result.text == "rude"
         assert len(await transcript(service, result.session_id)) == 2
+
+
+async def test_turns_that_come_just_as_their_sessions_leave_are_run(tmp_path: Path) -> None:
+    """A session that goes is gone for all at once: no mail arrives where nobody reads any more."""
+    config = Config(limits=Limits(idle_after=0.02))
+
+    async def talk(service: SessionService) -> None:
+        session_id = await new_session(service)
+        for _ in range(30):
+            await service.start_turn(session_id, "hello")
+            await trio.sleep(0.02)
+
+    model = says(*[["hi"]] * 600)
+    async with (
+        open_runtime(model, store=tmp_path, config=config, runner=thread_runner) as service,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(20):
+            nursery.start_soon(talk, service)

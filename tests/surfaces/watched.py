@@ -78,10 +78,10 @@ class Watched:
 
 
 @contextmanager
-def watched(folder: Path, args: Sequence[str]) -> Iterator[Watched]:
+def watched(folder: Path, args: Sequence[str], config: str = CONFIG) -> Iterator[Watched]:
     """Run `warren` in a folder for a body; it has to be there at its end, and to end then with no fault on stderr."""
     cli, counts, errors = Cli(folder), folder / "counts", folder / "errors"
-    (folder / "warren.toml").write_text(CONFIG)
+    (folder / "warren.toml").write_text(config)
     counts.touch()
     with errors.open("wb") as stderr:
         running = cli.start(*args, "--config", "warren.toml", python=(str(COUNTED), str(counts)), stderr=stderr)
