@@ -72,6 +72,11 @@ class Inbox:
         for gone in known.values():
             _refuse(gone, self._unknown())
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._waiting
+
     def shown(self) -> Sequence[Input]:
         """Return what waits, in order."""
         return tuple(each.input for each in self._waiting.values())
@@ -164,7 +169,7 @@ class Inbox:
 
     def first(self) -> Waiting | None:
         """Return what begins the next turn, if something does."""
-        if self.paused:
+        if self.paused or not self._waiting:
             return None
         return next((each for each in self._waiting.values() if each.input.starts), None)
 

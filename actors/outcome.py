@@ -69,6 +69,10 @@ class Outcome:
             self.structured_output,
         )
 
+    def ending(self, session_id: str) -> TurnResult | WarrenError:
+        """Return what becomes of those who wait for the turn."""
+        return self.error or self.result(session_id)
+
     def charged(self, base: SessionRecord, now: SessionRecord) -> SessionRecord:
         """Return the record with what the turn has cost: all that stays of a turn that could not be stored.
 

@@ -82,6 +82,8 @@ def tools_of(
     known = {**search, **comms.tools_of(record), **shared.tools, **brought}
     if shared.passing_tools is not None:
         known |= shared.passing_tools(record.session_id, known)
+    if not known:
+        return known
     switches = (asked.overrides or INHERIT).over(record.overrides).over(shared.config.switches)
     names = known if record.tools is None else [name for name in record.tools if name in known]
     return {name: known[name] for name in names if switches.on(known[name].category)}

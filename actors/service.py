@@ -210,9 +210,11 @@ class Service(Reads):
 
     def _check_overrides(self, overrides: Switches | None) -> Switches | None:
         """Refuse to enable tools that the runtime does not have."""
+        if check_value(overrides, Switches, "overrides") is None or overrides is None:
+            return None
         there = self._supervisor.shared.categories
-        for category in CATEGORIES if check_value(overrides, Switches, "overrides") is not None else ():
-            if overrides is not None and overrides.of(category) == "enable" and category not in there:
+        for category in CATEGORIES:
+            if overrides.of(category) == "enable" and category not in there:
                 problem = f"this runtime has no {category} tools"
                 raise InvalidParamsError(f"$.overrides.{category}: {problem}", path=f"$.overrides.{category}")
         return overrides

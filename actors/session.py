@@ -10,7 +10,7 @@ import trio
 
 from warren.actors.comms import Comms
 from warren.actors.conversation import Conversation
-from warren.actors.inbox import Inbox, Waiting
+from warren.actors.inbox import Ending, Inbox, Waiting
 from warren.actors.listeners import Listeners
 from warren.actors.outcome import Outcome
 from warren.actors.planning import plan_of
@@ -264,7 +264,9 @@ class SessionActor(Visible):
             self._commit_compaction,
         )
 
-    def _take_inputs(self, last: bool) -> Sequence[Input]:  # noqa: FBT001 - the turn's question
+    def _take_inputs(self, last: bool, has_room: Callable[[], bool]) -> Sequence[Input]:  # noqa: FBT001 - the turn asks
+        if self.held.inbox.empty or not has_room():
+            return ()
         entering = self.held.inbox.take_for_step(last=last)
         for listener in itertools.chain.from_iterable(each.listeners for each in entering):
             self._listeners.add(listener)
@@ -336,20 +338,20 @@ class SessionActor(Visible):
         outcome = await turn.run()
         terminal, held = self._last_words(turn, outcome), self.held
         record = outcome.settled(turn.record, held.known, terminal, self.log.last_seq, held.context.end)
-        ending = outcome.error or outcome.result(self.session_id)
         # Where it only compacted all of it is stored.
+        ending = outcome.ending(self.session_id)
         error = await held.commit(record, terminal, ending) if turn.compacted is None else None
         if error is not None:
             outcome = outcome.failed(error)
-            terminal = self._last_words(turn, outcome)
+            ending, terminal = error, self._last_words(turn, outcome)
             held.take_back(outcome.charged(turn.record, held.known))
-        self._finish(turn, outcome, terminal, stored=error is None)
+        self._finish(turn, ending, terminal, stored=error is None)
 
     def _last_words(self, turn: Turn, outcome: Outcome) -> Envelope | None:
         """Return the turn's terminal event; None where it only compacted, and was no turn to anybody who watches."""
         return self.log.stamp(outcome.terminal(self.session_id)) if turn.begun else None
 
-    def _finish(self, turn: Turn, outcome: Outcome, terminal: Envelope | None, *, stored: bool) -> None:
+    def _finish(self, turn: Turn, ending: Ending, terminal: Envelope | None, *, stored: bool) -> None:
         """End the turn: no checkpoint from here until everybody knows."""
         starter, self._starter, self._turn = self._starter, None, None
         interrupters, self._interrupters = self._interrupters, []
@@ -361,15 +363,16 @@ class SessionActor(Visible):
             self.log.trim()
         self._admission.move(Signal.TURN_ENDED)
         self.turn_ended()
-        if starter is not None and outcome.error is None:
-            starter.answer(turn.compacted or outcome.result(self.session_id))
-        elif starter is not None and outcome.error is not None:
-            outcome.error.session_id = self.session_id
-            starter.refuse(outcome.error)
+        if isinstance(ending, WarrenError):
+            ending.session_id = self.session_id
+            if starter is not None:
+                starter.refuse(ending)
+        elif starter is not None:
+            starter.answer(turn.compacted or ending)
         if stored:
-            self.held.inbox.settle(outcome.error or outcome.result(self.session_id))
-        elif outcome.error is not None:
-            self.held.inbox.put_back(outcome.error)
+            self.held.inbox.settle(ending)
+        elif isinstance(ending, WarrenError):
+            self.held.inbox.put_back(ending)
         for mail in interrupters:
             mail.answer(None)
         self._claim_next()

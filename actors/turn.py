@@ -91,7 +91,8 @@ class Turn:
     Attributes:
         record: the session as the turn found it.
         context: what the model sees; the turn appends to it.
-        inputs: takes what has been said to the session meanwhile; after a `last` step only what wants another one.
+        inputs: takes what has been said to the session meanwhile, if there is room for it; after a `last` step only
+            what wants another one.
         stamp: gives an event its number and time.
         publish: takes the numbered events.
         commit_compaction: stores a new head of the context, with all that the turn has added so far; returns what
@@ -108,7 +109,7 @@ class Turn:
     plan: TurnPlan
     record: SessionRecord
     context: Transcript
-    inputs: Callable[[bool], Sequence[Input]]
+    inputs: Callable[[bool, Callable[[], bool]], Sequence[Input]]
     stamp: Callable[[Event], Envelope]
     publish: Callable[[Envelope], None]
     commit_compaction: "Callable[[Turn, CompactionEntry], Awaitable[Callable[[], None]]]"
@@ -215,24 +216,23 @@ class Turn:
             if message.tool_calls:
                 await self._run_tools(message)
             self.emit(TurnCompleted(message.stop_reason, self._step_usage))
-            if not self._hear(last=not message.tool_calls) and not message.tool_calls:
+            if not self._take_inputs(last=not message.tool_calls) and not message.tool_calls:
                 break
         if self.plan.output is not None:
             self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
 
-    def _hear(self, *, last: bool) -> bool:
-        """Let what was said meanwhile enter, if the budgets have a step for it: else it is for the next turn."""
-        self._clock()
-        steps = 1 if self.plan.output is None else 2  # an answer, and the same as data
-        return self.plan.meter.has_steps(steps) and self._take_inputs(last=last)
-
     def _take_inputs(self, *, last: bool) -> bool:
         """Let what was said meanwhile enter the conversation; return whether there was anything."""
-        taken = self.inputs(last)
+        taken = self.inputs(last, self._has_room)
         for said in taken:
             self._add(UserMessage(said.text) if said.kind == "steer" else ContextMessage(said.text, said.source))
             self.emit(InputTaken(said.input_id, said.kind, said.text, said.source))
         return bool(taken)
+
+    def _has_room(self) -> bool:
+        """Tell whether the budgets have a step for what was said; else it is for the next turn."""
+        self._clock()
+        return self.plan.meter.has_steps(1 if self.plan.output is None else 2)  # an answer, and the same as data
 
     async def _make_room(self) -> Sequence[Message]:
         """Return what to send at the next step, if there may be one."""

@@ -38,6 +38,9 @@ class Budget:
         return attrs.evolve(self, **given)
 
 
+UNLIMITED: Final = Budget()
+
+
 @attrs.frozen
 class Spent:
     """What was used of a budget."""
@@ -176,6 +179,8 @@ class Meter:
 
 
 def _set_limits(budget: Budget, before: Spent) -> Iterator[_Limit]:
+    if budget == UNLIMITED:
+        return
     for kind, figure in _FIGURES.items():
         limit: float | None = getattr(budget, f"max_{figure}")
         if limit is not None:
