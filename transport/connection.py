@@ -5,6 +5,9 @@ from typing import Final
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
+from wsproto.connection import Connection as WsConnection
+from wsproto.connection import ConnectionType
+from wsproto.events import TextMessage
 
 from warren.transport.dialect import Native
 from warren.transport.gateway_config import GatewayConfig
@@ -50,6 +53,7 @@ class _Frames:
         self._socket = socket
         self._wire = wire
         self._max_bytes = max_bytes
+        self._framer = WsConnection(ConnectionType.SERVER)
 
     async def receive(self) -> str | Unreadable | None:
         try:
@@ -61,12 +65,12 @@ class _Frames:
         return Unreadable("is a binary frame: send text") if isinstance(message, bytes) else message
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        self._wire.cork()
+        """Send messages in one piece. They pass by the WebSocket's own way out, which is a piece for each."""
+        if self._socket.closed is not None:
+            raise trio.BrokenResourceError("the connection is closed")
         try:
-            for frame in frames:
-                await self._socket.send_message(frame.decode())
-            await self._wire.flush()
-        except (ConnectionClosed, trio.ClosedResourceError) as exc:
+            await self._wire.send_all(b"".join(self._framer.send(TextMessage(frame.decode())) for frame in frames))
+        except trio.ClosedResourceError as exc:
             raise trio.BrokenResourceError("the connection is closed") from exc
 
     def _too_big(self, message: str | bytes) -> bool:

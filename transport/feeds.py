@@ -159,7 +159,8 @@ class _Feed:
         self._move()
 
     def _move(self) -> None:
-        self._waiting.unpark_all()
+        if self._waiting:  # at every streamed piece: nobody, as a rule
+            self._waiting.unpark_all()
 
 
 @attrs.define(eq=False)

@@ -91,7 +91,8 @@ def error(request_id: Id, exc: WarrenError, number: int | None = None) -> bytes:
 
 def notification(method: str, params: object) -> bytes:
     """Return a message that asks for no reply; `params` is an object as plain data or a domain object."""
-    return codec.encode({"jsonrpc": "2.0", "method": method, "params": params})
+    # One a streamed piece: put together from parts, it is not looked through once more as plain data.
+    return b'{"jsonrpc":"2.0","method":' + codec.encode(method) + b',"params":' + codec.encode(params) + b"}"
 
 
 def unknown_method(request_id: Id, method: str) -> bytes:

@@ -1,6 +1,7 @@
-"""A TCP stream with manners: a client that does not read is dropped, what is corked leaves in one piece."""
+"""A TCP stream with manners: a client that does not read is dropped, what the kernel takes at once waits for nobody."""
 
 import contextlib
+import os
 import socket
 import struct
 from typing import Final
@@ -8,7 +9,6 @@ from typing import Final
 import trio
 
 CHUNK: Final = 64 * 1024
-COLLECTED: Final = 4 * CHUNK
 SEND_BUFFER: Final = 256 * 1024
 FAREWELL: Final = 1.0
 _WANTED: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
@@ -27,7 +27,6 @@ class Wire(trio.abc.Stream):
         self._stall_timeout = stall_timeout
         self._unread = b""
         self._out = bytearray()
-        self._corked = False
         self._sending = trio.Lock()
         _tune(stream.socket)
 
@@ -44,35 +43,25 @@ class Wire(trio.abc.Stream):
         data, self._unread = self._unread[:size], self._unread[size:]
         return data
 
-    def cork(self) -> None:
-        """Collect what is sent from now on, up to a size; `flush` sends the rest."""
-        self._corked = True
-
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes, or collect them where the wire is corked.
+        """Send bytes.
 
+        Trap: where the kernel takes them at once this is no checkpoint; it costs a fraction of one.
         Raises trio.BrokenResourceError or trio.ClosedResourceError where the client is gone or does not read.
         """
         self._out += data
-        if not self._corked or len(self._out) >= COLLECTED:
+        if not self._sending.locked():
+            self._send_now()
+        if self._out:
             await self._send_out()
-
-    async def flush(self) -> None:
-        """Send what was collected, in order, and collect no more. Raises as `send_all` does."""
-        self._corked = False
-        await self._send_out()
 
     async def wait_send_all_might_not_block(self) -> None:
         """Wait until a send is likely not to wait."""
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """Send what was collected, where that goes at once, and close."""
-        try:
-            with trio.move_on_after(FAREWELL), contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await self.flush()
-        finally:
-            self.close()
+        """Close at once; the kernel goes on to send what it holds."""
+        self.close()
         await trio.lowlevel.checkpoint()
 
     async def linger(self) -> None:
@@ -93,6 +82,11 @@ class Wire(trio.abc.Stream):
         with contextlib.suppress(OSError):
             self._stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
+
+    def _send_now(self) -> None:
+        """Send what the kernel takes without waiting; who waits learns of everything that is wrong."""
+        with contextlib.suppress(OSError):
+            del self._out[: os.write(self._stream.socket.fileno(), self._out)]
 
     async def _send_out(self) -> None:
         async with self._sending:

@@ -5,7 +5,7 @@ import socket
 import pytest
 import trio
 
-from warren.transport.wire import COLLECTED, Wire
+from warren.transport.wire import Wire
 
 BIG = b"x" * 8_000_000
 
@@ -21,40 +21,6 @@ async def pair(stall_timeout: float = 5.0) -> tuple[Wire, trio.SocketStream]:
 async def rest(stream: trio.SocketStream) -> bytes:
     """Read to the end."""
     return b"".join([chunk async for chunk in stream])
-
-
-async def test_what_is_corked_leaves_in_one_piece() -> None:
-    """Corked sends wait for the flush and then go in order."""
-    wire, client = await pair()
-    async with client, wire:
-        wire.cork()
-        await wire.send_all(b"one ")
-        await wire.send_all(b"two")
-        with trio.move_on_after(0.05) as early:
-            await client.receive_some()
-        assert early.cancelled_caught
-        await wire.flush()
-        assert await client.receive_some() == b"one two"
-        await wire.send_all(b"three")
-        assert await client.receive_some() == b"three"
-
-
-async def test_what_is_corked_is_bounded() -> None:
-    """A corked wire does not collect without end: past a size it sends, and goes on to collect."""
-    wire, client = await pair()
-
-    async def send() -> None:
-        wire.cork()
-        await wire.send_all(BIG[:COLLECTED])
-        await wire.send_all(b"kept")
-
-    async with client, wire, trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        received = b""
-        with trio.move_on_after(0.2):
-            while True:
-                received += await client.receive_some()
-        assert len(received) == COLLECTED
 
 
 async def test_bytes_put_back_come_first() -> None:
@@ -128,16 +94,6 @@ async def test_senders_take_turns() -> None:
         nursery.start_soon(send_both)
         data = await rest(client)
     assert data in (b"a" * 500_000 + b"b" * 500_000, b"b" * 500_000 + b"a" * 500_000)
-
-
-async def test_closing_sends_what_is_corked() -> None:
-    """The last words are not lost."""
-    wire, client = await pair()
-    async with client:
-        wire.cork()
-        await wire.send_all(b"bye")
-        await wire.aclose()
-        assert await rest(client) == b"bye"
 
 
 async def test_lingering_saves_the_last_words() -> None:
