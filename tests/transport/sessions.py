@@ -260,15 +260,17 @@ class Puppet:
 
 @attrs.define(eq=False)
 class Flood:
-    """A model that says much, in big pieces, and lets others run after each."""
+    """A model that says much, in big pieces, and lets others run after each, or after each `burst` of them."""
 
     pieces: int
     piece: str = "0123456789abcdef" * 256
+    burst: int = 1
 
     async def complete(self, _request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
-        for _ in range(self.pieces):
+        for number in range(1, self.pieces + 1):
             emit(TextPiece(self.piece))
-            await trio.lowlevel.checkpoint()
+            if number % self.burst == 0:
+                await trio.lowlevel.checkpoint()
         return ModelReply(AssistantMessage((TextBlock("enough"),)), Usage(input_tokens=1, output_tokens=1))
 
 
