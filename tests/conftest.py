@@ -28,6 +28,7 @@ hypothesis.settings.register_profile("soak", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("suite")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Run one more than there are processors: many tests wait for processes and sockets."""
     return (os.cpu_count() or 1) + 1
