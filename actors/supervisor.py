@@ -325,8 +325,7 @@ class Supervisor:
             logger.exception("session %s crashed", actor.session_id)
             problem = storable(f"the session crashed: {first_error(exc)!r}")
             refusal = AgentError(problem, session_id=actor.session_id, cause="crash")
-            self._remember_lost(entry)
-            self._patience.set_back(actor.session_id, trio.current_time())
+            self._remember_crash(actor.session_id)
         finally:
             if entry.actor is actor:
                 self._bury(entry, actor, refusal or self._ended(actor))
@@ -359,11 +358,14 @@ class Supervisor:
         else:
             self.release(entry.log.session_id)
 
-    def _remember_lost(self, entry: Entry) -> None:
-        if self.shared.storage is None:
-            self._lost[entry.log.session_id] = None
-            while len(self._lost) > LOST_REMEMBERED:
-                del self._lost[next(iter(self._lost))]
+    def _remember_crash(self, session_id: str) -> None:
+        """Note that a stored session is to be left alone for a while; that any other is gone."""
+        if self.shared.storage is not None:
+            self._patience.set_back(session_id, trio.current_time())
+            return
+        self._lost[session_id] = None
+        while len(self._lost) > LOST_REMEMBERED:
+            del self._lost[next(iter(self._lost))]
 
     def _new_log(self, session_id: str) -> EventLog:
         read = None if self.shared.storage is None else self._read_log
