@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import apsw
 import attrs
 import pytest
 import trio
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from tests.support.asking import Asked, ask
 from tests.support.checks import assert_valid_transcript, assert_whole_turns
 from tests.support.crashing import crash
-from tests.support.faulty_store import Faults
+from tests.support.faulty_store import Faults, Trouble
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.service import Service
@@ -128,7 +127,7 @@ class Talk:
 
 
 @attrs.define(eq=False)
-class World:
+class World(Trouble):
     """Carries out scripts."""
 
     store: Path
@@ -237,22 +236,6 @@ class World:
 
     async def _crash(self, _nursery: trio.Nursery, service: Service, talk: Talk, _how: int) -> None:
         crash(service, talk.session_id)
-
-    async def _crash_storage(self, *_: Any) -> None:
-        self.faults.crash_before += 1
-
-    async def _crash_storage_after(self, *_: Any) -> None:
-        self.faults.crash_after += 1
-
-    async def _refuse(self, *_: Any) -> None:
-        self.faults.refuse = apsw.FullError("the disk is full")
-        self.faults.refusals = (self.faults.refusals or 0) + 1
-
-    async def _slow(self, *_: Any) -> None:
-        self.faults.delay = self.faults.delay_after = 3.0
-
-    async def _fast(self, *_: Any) -> None:
-        self.faults.delay = self.faults.delay_after = 0.0
 
     async def _wait(self, _nursery: trio.Nursery, _service: Service, _talk: Talk, how: int) -> None:
         await trio.sleep(how)

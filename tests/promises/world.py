@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import apsw
 import attrs
 import trio
 import trio.testing
@@ -14,7 +13,7 @@ from tests.support.asking import Asked, ask
 from tests.support.checks import assert_valid_transcript, name, numbers
 from tests.support.compacting import assert_whole, summarise, wants_summary
 from tests.support.crashing import crash
-from tests.support.faulty_store import Faults
+from tests.support.faulty_store import Faults, Trouble
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, open_runtime, replay, transcript
 from warren.actors.service import Service
@@ -164,7 +163,7 @@ class Session:
 
 
 @attrs.define(eq=False)
-class World:
+class World(Trouble):
     """Carries out scripts."""
 
     store: Path | None
@@ -270,24 +269,8 @@ class World:
         if crash(service, session.session_id) and self.store is None:
             session.lost = True
 
-    async def _crash_storage(self, *_: Any) -> None:
-        self.faults.crash_before += 1
-
-    async def _crash_storage_after(self, *_: Any) -> None:
-        self.faults.crash_after += 1
-
     async def _crash_load(self, *_: Any) -> None:
         self.faults.crash_load += 1
-
-    async def _refuse(self, *_: Any) -> None:
-        self.faults.refuse = apsw.FullError("the disk is full")
-        self.faults.refusals = (self.faults.refusals or 0) + 1
-
-    async def _slow(self, *_: Any) -> None:
-        self.faults.delay = self.faults.delay_after = 3.0
-
-    async def _fast(self, *_: Any) -> None:
-        self.faults.delay = self.faults.delay_after = 0.0
 
     async def _wait(self, _nursery: trio.Nursery, _service: Service, _session: Session, how: Any) -> None:
         await trio.sleep(how or 0)

@@ -75,6 +75,28 @@ class Faults:
         return self.refusals is None or self.take("refusals")
 
 
+class Trouble:
+    """The steps of a script that make for trouble in the store, by the names of their verbs."""
+
+    faults: Faults
+
+    async def _crash_storage(self, *_: Any) -> None:
+        self.faults.crash_before += 1
+
+    async def _crash_storage_after(self, *_: Any) -> None:
+        self.faults.crash_after += 1
+
+    async def _refuse(self, *_: Any) -> None:
+        self.faults.refuse = apsw.FullError("the disk is full")
+        self.faults.refusals = (self.faults.refusals or 0) + 1
+
+    async def _slow(self, *_: Any) -> None:
+        self.faults.delay = self.faults.delay_after = 3.0
+
+    async def _fast(self, *_: Any) -> None:
+        self.faults.delay = self.faults.delay_after = 0.0
+
+
 @attrs.frozen
 class HalfDone(Operation[None]):
     """An operation that the database refuses after it has written its rows."""
