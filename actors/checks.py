@@ -15,6 +15,7 @@ from warren.tools import Tool
 V = TypeVar("V")
 C = TypeVar("C")
 L = TypeVar("L", dict[str, str], dict[str, str | None])
+MODES: Final[tuple[TurnMode, ...]] = get_args(TurnMode)
 SCOPES: Final = ("session", "project")
 MAX_PAGE: Final = 1_000
 MAX_OFFSET: Final = 2**53
@@ -71,8 +72,8 @@ def check_words(words: str, name: str) -> str:
 
 def check_mode(mode: str, key: str | None) -> None:
     """Refuse a mode that is none, and a key that is none or where nothing waits."""
-    if mode not in get_args(TurnMode):
-        raise _bad("mode", f"must be one of {', '.join(get_args(TurnMode))}")
+    if mode not in MODES:
+        raise _bad("mode", f"must be one of {', '.join(MODES)}")
     if check_name(key, "idempotency_key") is not None and len(key or "") > MAX_KEY:
         raise _bad("idempotency_key", f"must have at most {MAX_KEY} characters")
     if key is not None and mode == "busy":
@@ -154,7 +155,7 @@ def check_callback(callback: C, name: str) -> C:
 
 def check_own_tools(tools: Sequence[str | Tool] | None, name: str, *, names: bool = False) -> dict[str, Tool]:
     """Return the tools that a caller has brought, by their names; where `names` is true there may be names besides."""
-    if tools is None and names:
+    if (tools is None and names) or tools == ():
         return {}
     if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
         raise _bad(name, "must be a list")

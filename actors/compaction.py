@@ -39,6 +39,11 @@ logger: Final = logging.getLogger("warren.compaction")
 Index = Callable[[int, Sequence[Message]], Awaitable[None]]
 """Takes messages, the first of them at that position, into the memory: all or none. Raises WarrenError."""
 
+CommitCompaction = Callable[[CompactionEntry], Awaitable[Callable[[], None]]]
+"""Stores a new head, and that it is complete, while the context still is the old one; returns what tells of it.
+
+Raises WarrenError: then nothing changed.
+"""
 CUT_SHORT: Final = CompactionFailed("the turn ended before the compaction did", "cancelled")
 
 
@@ -59,6 +64,25 @@ class CompactionPlan:
     index: Index | None
 
 
+@attrs.frozen
+class Summarising:
+    """What the turn has for an attempt.
+
+    Attributes:
+        choice: the model that writes the summary.
+        retry: how its failed calls are tried again.
+        emit: takes the events.
+        book: takes the tokens of the call, whatever comes of it.
+        commit: stores what came of it.
+    """
+
+    choice: ModelChoice
+    retry: RetryPolicy
+    emit: Callable[[Event], None]
+    book: Callable[[Usage], None]
+    commit: CommitCompaction
+
+
 @attrs.define(eq=False)
 class Compaction:
     """One attempt at the context of a running turn. Whatever ends it, the context is wholly old or wholly new.
@@ -67,12 +91,7 @@ class Compaction:
         plan: how.
         context: what is compacted.
         step: the step before which it happens.
-        choice: the model that writes the summary.
-        retry: how its failed calls are tried again.
-        emit: takes the events.
-        book: takes the tokens of the call, whatever comes of it.
-        commit: stores the new head, and that it is complete, while the context still is the old one; returns what tells
-            of it. Raises WarrenError: then nothing changed.
+        by: the model, and who takes what comes of it.
         instructions: what the user wants the summary to mind.
         failure: what was told of an attempt that failed.
         refused: whether it failed because the memory or the store did not take what was to leave.
@@ -81,11 +100,7 @@ class Compaction:
     plan: CompactionPlan
     context: Transcript
     step: int
-    choice: ModelChoice
-    retry: RetryPolicy
-    emit: Callable[[Event], None]
-    book: Callable[[Usage], None]
-    commit: Callable[[CompactionEntry], Awaitable[Callable[[], None]]]
+    by: Summarising
     instructions: str | None = None
     failure: CompactionFailed | None = None
     refused: bool = False
@@ -106,7 +121,7 @@ class Compaction:
         self, rebuild: Callable[[Sequence[Message]], Awaitable[tuple[CompactionResult, int]]], last_input_tokens: int
     ) -> CompactionEntry | None:
         """Run the steps, and tell of them: started first, its end last."""
-        self.emit(CompactionStarted(last_input_tokens, estimate(self.context.size), len(self.context)))
+        self.by.emit(CompactionStarted(last_input_tokens, estimate(self.context.size), len(self.context)))
         entry, self.failure = None, CUT_SHORT
         try:
             entry = await self._steps(rebuild)
@@ -117,7 +132,7 @@ class Compaction:
             self.failure = CompactionFailed(exc.message, exc.code.value.lower())
         finally:
             if self.failure is not None:
-                self.emit(self.failure)
+                self.by.emit(self.failure)
         return entry
 
     async def _steps(
@@ -131,7 +146,7 @@ class Compaction:
             await self.plan.index(new_head - len(result.discarded), result.discarded)
         counts = (before, len(result.messages))
         entry = CompactionEntry(self.step, utc_now(), new_head, *counts, result.summary or "", summary_tokens)
-        tell = await self.commit(entry)
+        tell = await self.by.commit(entry)
         self.refused = False
         # No checkpoint from the commit on: what is stored is what is here, and what is told.
         self.context.move_head(max(new_head, head), map(codec.encode, result.prefix))
@@ -157,8 +172,8 @@ class Compaction:
         prompt = prompt_with(compactor.compaction_prompt(), self.instructions)
         cap, window = compactor.max_summary_tokens(), self.plan.window
         room = None if window is None else attrs.evolve(window, answer=cap).request  # no tools in this one
-        request = ModelRequest(self.choice.model, summary_request(messages, prompt, room), max_tokens=cap)
-        return await ask_aside(self.choice, request, self.retry, self.emit, self.book)
+        request = ModelRequest(self.by.choice.model, summary_request(messages, prompt, room), max_tokens=cap)
+        return await ask_aside(self.by.choice, request, self.by.retry, self.by.emit, self.by.book)
 
 
 @attrs.define(eq=False)
@@ -168,14 +183,14 @@ class ContextKeeper:
     Attributes:
         plan: how; None where compaction is off.
         context: the context.
-        attempt: makes an attempt before a step.
+        by: the model that writes summaries, and who takes what comes of them.
         last_input_tokens: of the newest model call, 0 after a compaction.
         last_step: the step of the newest attempt.
     """
 
     plan: CompactionPlan | None
     context: Transcript
-    attempt: Callable[[CompactionPlan, int], Compaction]
+    by: Summarising
     last_input_tokens: int
     last_step: int | None
 
@@ -194,8 +209,7 @@ class ContextKeeper:
     ) -> CompactionEntry | CompactionFailed:
         """Make one attempt, which arms the guard whatever comes of it."""
         self.last_step = step
-        attempt = self.attempt(plan, step)
-        attempt.instructions = instructions
+        attempt = Compaction(plan, self.context, step, self.by, instructions)
         entry = await attempt.summarise(self.last_input_tokens)
         self._note(attempt, step)
         return entry or attempt.failure or CUT_SHORT
@@ -218,7 +232,7 @@ class ContextKeeper:
         return refused is None or step - refused >= max(1, plan.distance)
 
     async def _drop(self, plan: CompactionPlan, result: CompactionResult, step: int) -> None:
-        attempt = self.attempt(plan, step)
+        attempt = Compaction(plan, self.context, step, self.by)
         await attempt.drop_oldest(result, self.last_input_tokens)
         self._note(attempt, step)
 

@@ -1,12 +1,12 @@
 """Those who hear a turn's events as they come: the one who started it, and whoever has said something in between."""
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 import attrs
 
-from warren.events import Envelope
+from warren.actors.eventlog import EventLog
+from warren.events import Envelope, Event
 from warren.service import OnEvent
 
 logger: Final = logging.getLogger("warren.session")
@@ -17,20 +17,28 @@ class Listeners:
     """Publishes a turn's events: to the session's log first, then to each listener in turn.
 
     Attributes:
-        publish: takes an event into the log.
+        log: the session's events.
     """
 
-    publish: Callable[[Envelope], None]
+    log: EventLog
     _callbacks: list[OnEvent] = attrs.field(factory=list)
 
-    def add(self, callback: OnEvent | None) -> None:
-        """Tell one more, from the next event on."""
-        if callback is not None:
-            self._callbacks.append(callback)
+    def add(self, *callbacks: OnEvent | None) -> None:
+        """Tell these too, from the next event on."""
+        self._callbacks.extend(callback for callback in callbacks if callback is not None)
+
+    def emit(self, event: Event) -> None:
+        """Number an event and publish it."""
+        self.tell(self.log.stamp(event))
 
     def tell(self, envelope: Envelope) -> None:
-        """Publish an event. A callback is the host's code: its bug is not the session's, and is told once."""
-        self.publish(envelope)
+        """Publish an event."""
+        self.log.publish(envelope)
+        if self._callbacks:
+            self._call(envelope)
+
+    def _call(self, envelope: Envelope) -> None:
+        """Call the host's code: its bug is not the session's, and is told once."""
         for callback in tuple(self._callbacks):
             try:
                 callback(envelope)

@@ -41,6 +41,9 @@ class Shown:
 
     def fresh(self, text: str) -> str:
         """Return the part of the attempt's next piece that is to be shown."""
+        if not self._earlier:
+            self.parts.append(text)
+            return text
         known = self._earlier[self._position : self._position + len(text)]
         self._position += len(text)
         if self._diverged or not text.startswith(known):

@@ -12,7 +12,7 @@ from warren.actors.turn import TurnPlan
 from warren.budget import Meter
 from warren.categories import INHERIT
 from warren.errors import SessionNotFoundError
-from warren.inputs import TurnOptions
+from warren.inputs import DEFAULTS, TurnOptions
 from warren.records import SessionRecord
 from warren.structured import wish_of
 from warren.tools import Tool
@@ -24,7 +24,7 @@ def plan_of(
     """Return the plan of a session's next turn. Raises SessionNotFoundError, InvalidParamsError."""
     if record.archived:
         raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-    asked, brought = TurnOptions(), own_tools
+    asked, brought = DEFAULTS, own_tools
     if isinstance(message, StartTurn):
         asked, brought = message.options, {**own_tools, **message.tools}
     provider = asked.provider or (None if asked.model else record.provider)
@@ -68,7 +68,7 @@ def instructions_of(
     """Return the instructions of a new session: what was given, and what is to be known of tools that it is offered."""
     if not shared.notes:
         return given
-    offered = tools_of(record, TurnOptions(), shared, comms, own_tools)
+    offered = tools_of(record, DEFAULTS, shared, comms, own_tools)
     notes = [note for name, note in shared.notes.items() if offered.get(name) is shared.tools[name]]
     return "\n\n".join([*([given] if given else []), *notes]) or None
 

@@ -31,7 +31,7 @@ from warren.actors.retiring import Retiring
 from warren.actors.shared import Shared
 from warren.actors.turn import Turn
 from warren.actors.visible import Visible
-from warren.errors import LeasedError, SessionNotRunningError, WarrenError
+from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
 from warren.events import CompactionCompleted, Envelope
 from warren.inputs import Input
 from warren.mailbox import Admission, Mail, Mailbox, Message, Signal, State
@@ -68,6 +68,7 @@ class SessionActor(Visible):
     comms: Comms
     own_tools: Mapping[str, Tool]
     mailbox: Mailbox = attrs.field(init=False)
+    _turns: trio.Nursery = attrs.field(init=False)
     _in_hand: list[Mail[Any]] = attrs.field(factory=list)
     _turn: Turn | None = None
     _next: Waiting | None = None
@@ -89,20 +90,23 @@ class SessionActor(Visible):
 
     async def run(self, turns: trio.Nursery) -> None:
         """Read mail until retired; `turns` is where turns run. An error leaves the session as it was last committed."""
+        self._turns = turns
         while self._admission.state is not State.CLOSED:
             await self._read_mail()
-            while self._turn is not None or self._next is not None:
-                if self._next is not None:
-                    await self._begin_next(self._next)
-                if self._turn is not None:
-                    await self._serve_turn(self._turn, turns)
+            await self._own_again()
+            while self._turn is None and self._next is not None:
+                await self._begin_next(self._next)
                 await self._own_again()
-            if self.held.archived and self._admission.state is State.IDLE:
-                self._admission.move(Signal.RETIRE)
-            if self._admission.state is State.RETIRING:
-                await self._retire()
-            elif self._leaves:
-                self._leave()
+            if self._turn is not None:
+                self._stay_if_told_to_leave()
+            else:
+                await self._end_if_told_to()
+
+    @property
+    def _rests(self) -> bool:
+        """Whether, after a turn that was stored, there is nothing to do but to wait for mail."""
+        idle = self._admission.state is State.IDLE
+        return idle and not (self.held.archived or self._leaves) and self.held.inbox.first() is None
 
     def bury(self, error: Callable[[], WarrenError]) -> None:
         """Answer everybody who still waits and end an open turn on the stream: the actor's task is over."""
@@ -113,7 +117,7 @@ class SessionActor(Visible):
             self.turn_ended()
         if self._turn is not None and self._turn.begun:
             last_words = self._turn.so_far().failed(error())
-            self._turn.publish(self.log.stamp(last_words.terminal(self.session_id)))
+            self._listeners.emit(last_words.terminal(self.session_id))
         waiting = [*self._in_hand, *self._interrupters, *self._retiring.asked]
         for mail in waiting if self._starter is None else [self._starter, *waiting]:
             mail.refuse(error())
@@ -252,24 +256,23 @@ class SessionActor(Visible):
 
     def _begin(self, message: StartTurn | Compact) -> None:
         plan = plan_of(message, self.held.known, self.shared, self.comms, self.own_tools)
-        self._listeners = Listeners(self.log.publish)
+        self._listeners = Listeners(self.log)
         self._listeners.add(message.on_event if isinstance(message, StartTurn) else None)
         self._turn = Turn(
             plan,
             self.held.known,
             self.held.context,
             self._take_inputs,
-            self.log.stamp,
-            self._listeners.tell,
+            self._listeners.emit,
             self._commit_compaction,
         )
+        self._turns.start_soon(self._run_turn, self._turn)
 
     def _take_inputs(self, last: bool, has_room: Callable[[], bool]) -> Sequence[Input]:  # noqa: FBT001 - the turn asks
         if self.held.inbox.empty or not has_room():
             return ()
         entering = self.held.inbox.take_for_step(last=last)
-        for listener in itertools.chain.from_iterable(each.listeners for each in entering):
-            self._listeners.add(listener)
+        self._listeners.add(*itertools.chain.from_iterable(each.listeners for each in entering))
         return [each.input for each in entering]
 
     def _claim_next(self) -> None:
@@ -295,13 +298,9 @@ class SessionActor(Visible):
             await self.held.drop_taken(exc)
             self._unclaim()
         else:
-            self._begun(waiting)
-
-    def _begun(self, waiting: Waiting) -> None:
-        for listener in waiting.listeners:
-            self._listeners.add(listener)
-        if self._turn is not None and self._interrupters:
-            self._turn.interrupt()
+            self._listeners.add(*waiting.listeners)
+            if self._turn is not None and self._interrupters:
+                self._turn.interrupt()
 
     def _unclaim(self) -> None:
         """Free the session of a turn that does not begin, for the next one."""
@@ -312,22 +311,18 @@ class SessionActor(Visible):
         self._interrupters.clear()
         self._claim_next()
 
-    async def _serve_turn(self, turn: Turn, turns: trio.Nursery) -> None:
-        """Run the turn in a task of its own and go on reading mail until it has ended."""
-        turns.start_soon(self._run_turn, turn)
-        while self._turn is turn:
-            self._stay_if_told_to_leave()
-            await self._read_mail()
-
-    async def _commit_compaction(self, turn: Turn, entry: CompactionEntry) -> Callable[[], None]:
-        """Store a new head and the event that tells of it; return what publishes that event."""
+    async def _commit_compaction(self, entry: CompactionEntry) -> Callable[[], None]:
+        """Store the running turn's new head and the event that tells of it; return what publishes that event."""
+        turn = self._turn
+        if turn is None:
+            raise AgentError("no turn runs that could compact", session_id=self.session_id, cause="crash")
         told = self.log.stamp(CompactionCompleted(entry.summary_tokens, entry.messages_before, entry.messages_after))
         now, count = self.held.known, self.held.context.end
         record = turn.so_far().compacted(turn.record, now, entry, told.seq, count, turn_open=turn.begun)
         await self.held.commit_compaction(record, entry, told)
 
         def tell() -> None:
-            turn.publish(told)
+            self._listeners.tell(told)
             if self.shared.storage is not None:
                 self.log.stored()
 
@@ -356,7 +351,7 @@ class SessionActor(Visible):
         starter, self._starter, self._turn = self._starter, None, None
         interrupters, self._interrupters = self._interrupters, []
         if terminal is not None:
-            turn.publish(terminal)
+            self._listeners.tell(terminal)
         if stored and self.shared.storage is not None:
             self.log.stored()
         else:
@@ -376,9 +371,18 @@ class SessionActor(Visible):
         for mail in interrupters:
             mail.answer(None)
         self._claim_next()
-        self.mailbox.wake()
+        if not (stored and self._rests):
+            self.mailbox.wake()
 
     # -- the end
+
+    async def _end_if_told_to(self) -> None:
+        if self.held.archived and self._admission.state is State.IDLE:
+            self._admission.move(Signal.RETIRE)
+        if self._admission.state is State.RETIRING:
+            await self._retire()
+        elif self._leaves:
+            self._leave()
 
     async def _retire(self) -> None:
         """Archive or delete as asked, answer those who asked, and close; where the store refuses, live on."""

@@ -1,7 +1,7 @@
 """One turn: the loop of steps from the user's prompt to the final answer."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -9,7 +9,7 @@ import trio
 
 from warren.actors.approvals import Approvals
 from warren.actors.checks import storable
-from warren.actors.compaction import Compaction, CompactionPlan, ContextKeeper
+from warren.actors.compaction import CommitCompaction, CompactionPlan, ContextKeeper, Summarising
 from warren.actors.extraction import Extraction
 from warren.actors.model_call import ModelCall, ask_aside
 from warren.actors.outcome import Outcome
@@ -22,7 +22,6 @@ from warren.config import Limits, RetryPolicy
 from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
 from warren.events import (
     CompactionFailed,
-    Envelope,
     Event,
     InputTaken,
     RunStarted,
@@ -37,6 +36,7 @@ from warren.messages import (
     Message,
     StopReason,
     ToolResultsMessage,
+    ToolUseBlock,
     UserMessage,
     with_unique_calls,
 )
@@ -45,7 +45,7 @@ from warren.records import CompactionEntry, SessionRecord
 from warren.structured import OutputWish
 from warren.tools import Tool
 from warren.transcript import Transcript
-from warren.usage import Usage
+from warren.usage import NO_USAGE, Usage
 
 logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
@@ -93,13 +93,11 @@ class Turn:
         context: what the model sees; the turn appends to it.
         inputs: takes what has been said to the session meanwhile, if there is room for it; after a `last` step only
             what wants another one.
-        stamp: gives an event its number and time.
-        publish: takes the numbered events.
+        emit: publishes the next event.
         commit_compaction: stores a new head of the context, with all that the turn has added so far; returns what
             tells of it.
         text: the newest answer's text.
         stop_reason: why the model stopped.
-        usage: tokens of this turn.
         structured_output: the answer as data, where that was asked for.
         keeper: keeps the context within what the model can take.
         compacted: what came of a compaction that was all there was to do.
@@ -110,18 +108,16 @@ class Turn:
     record: SessionRecord
     context: Transcript
     inputs: Callable[[bool, Callable[[], bool]], Sequence[Input]]
-    stamp: Callable[[Event], Envelope]
-    publish: Callable[[Envelope], None]
-    commit_compaction: "Callable[[Turn, CompactionEntry], Awaitable[Callable[[], None]]]"
+    emit: Callable[[Event], None]
+    commit_compaction: CommitCompaction
     text: str = ""
     stop_reason: StopReason = "end_turn"
-    usage: Usage = attrs.field(factory=Usage)
     structured_output: Any = None
     begun: bool = False
     compacted: CompactionEntry | None = None
     keeper: ContextKeeper = attrs.field(init=False)
     _approvals: Approvals = attrs.field(init=False)
-    _step_usage: Usage = attrs.field(factory=Usage)
+    _step_usage: Usage = NO_USAGE
     _scope: trio.CancelScope = attrs.field(init=False)
     _interrupted: bool = False
     _call: ModelCall | None = None
@@ -129,14 +125,13 @@ class Turn:
     _began: float = attrs.field(factory=trio.current_time)
 
     def __attrs_post_init__(self) -> None:
-        marks = (self.record.last_input_tokens, self.record.last_compaction_step)
-        self.keeper = ContextKeeper(self.plan.compaction, self.context, self._compaction, *marks)
-        self._approvals = Approvals(self.plan.gates, self.plan.limits.approval_timeout, self.emit)
-        self._scope = trio.CancelScope(deadline=self._began + self.plan.meter.seconds_left())
-
-    def emit(self, event: Event) -> None:
-        """Publish the next event."""
-        self.publish(self.stamp(event))
+        # Nothing of these refers to the turn: what lives once a turn must not wait for the garbage collector.
+        plan, record = self.plan, self.record
+        summarising = Summarising(plan.choice, plan.retry, self.emit, plan.meter.charge, self.commit_compaction)
+        marks = (record.last_input_tokens, record.last_compaction_step)
+        self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
+        self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit)
+        self._scope = trio.CancelScope(deadline=self._began + plan.meter.seconds_left())
 
     def interrupt(self) -> None:
         """End the turn at its next checkpoint; a turn already past its last step is not touched."""
@@ -162,7 +157,6 @@ class Turn:
         except Exception as exc:  # a tool or a provider is the host's code: its bug ends the turn, not the session
             logger.exception("a turn of session %s crashed", self.record.session_id)
             error = AgentError(storable(f"the turn crashed: {first_error(exc)!r}"), cause="crash")
-        self._clock()
         if self._scope.cancelled_caught or (self._interrupted and error is not None):
             error = self._cancelled()
         return self._outcome(error)
@@ -179,7 +173,7 @@ class Turn:
         return Outcome(
             self.text,
             self.stop_reason,
-            self.usage,
+            self.plan.meter.usage,
             self.plan.meter.spent,
             *marks,
             self.plan.prompt,
@@ -189,6 +183,7 @@ class Turn:
     def _cancelled(self) -> WarrenError:
         if self._interrupted:
             return AgentError("the turn was interrupted", cause="cancelled")
+        self._clock()
         return self._exhausted(self.plan.meter.exhausted() or self.plan.meter.use("time"))
 
     async def _steps(self) -> None:
@@ -213,10 +208,11 @@ class Turn:
         self._add(UserMessage(prompt))
         while True:
             message = await self._call_model(await self._make_room())
-            if message.tool_calls:
-                await self._run_tools(message)
+            calls = message.tool_calls
+            if calls:
+                await self._run_tools(calls)
             self.emit(TurnCompleted(message.stop_reason, self._step_usage))
-            if not self._take_inputs(last=not message.tool_calls) and not message.tool_calls:
+            if not self._take_inputs(last=not calls) and not calls:
                 break
         if self.plan.output is not None:
             self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
@@ -237,9 +233,9 @@ class Turn:
     async def _make_room(self) -> Sequence[Message]:
         """Return what to send at the next step, if there may be one."""
         self._check_budgets()
-        before = self.usage
+        before = self.plan.meter.usage
         context = await self.keeper.make_room(self._step)
-        if self.usage is not before:  # a compaction drew from the same budget
+        if self.plan.meter.usage is not before:  # a compaction drew from the same budget
             self._check_budgets()
         return context
 
@@ -248,24 +244,12 @@ class Turn:
         plan, context = self.plan, await self._make_room()
         request = ModelRequest(plan.choice.model, (*context, *asked), max_tokens=plan.max_tokens, output_schema=schema)
         plan.meter.charge(steps=1)
-        return await ask_aside(plan.choice, request, plan.retry, self.emit, self._book)
+        return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.meter.charge)
 
     @property
     def _step(self) -> int:
         """The session's step counter."""
         return self.record.steps + self.plan.meter.steps
-
-    def _compaction(self, plan: CompactionPlan, step: int) -> Compaction:
-        return Compaction(
-            plan,
-            self.context,
-            step,
-            self.plan.choice,
-            self.plan.retry,
-            self.emit,
-            self._book,
-            lambda entry: self.commit_compaction(self, entry),
-        )
 
     async def _call_model(self, context: Sequence[Message]) -> AssistantMessage:
         plan = self.plan
@@ -276,10 +260,10 @@ class Turn:
         plan.meter.charge(steps=1)
         self._call = ModelCall(self.emit, plan.retry)
         reply = await self._call.run(plan.choice, request)
-        self._book(reply.usage)
+        plan.meter.charge(reply.usage)
         self._step_usage = reply.usage
         self.keeper.last_input_tokens = reply.usage.input_tokens
-        message = with_unique_calls(reply.message) if reply.message.tool_calls else reply.message
+        message = with_unique_calls(reply.message)
         self._accept(message)
         self._call = None
         self.text, self.stop_reason = message.text, message.stop_reason
@@ -287,8 +271,8 @@ class Turn:
             self.emit(TextComplete(self.text))
         return message
 
-    async def _run_tools(self, message: AssistantMessage) -> None:
-        plan, calls = self.plan, message.tool_calls
+    async def _run_tools(self, calls: Sequence[ToolUseBlock]) -> None:
+        plan = self.plan
         allowed = plan.meter.tool_calls_left(len(calls))
         plan.meter.charge(tool_calls=allowed)
         timeout, approvals = plan.limits.tool_timeout, self._approvals
@@ -305,10 +289,6 @@ class Turn:
             self._add(message)
         except (TypeError, ValueError) as exc:
             raise ProviderError(f"the model's answer cannot be kept: {exc}", cause="provider_bug") from exc
-
-    def _book(self, usage: Usage) -> None:
-        self.usage += usage
-        self.plan.meter.charge(usage)
 
     def _check_budgets(self) -> None:
         self._clock()
@@ -333,7 +313,8 @@ class Turn:
         if self._call is not None and (partial := self._call.partial()) is not None:
             self.text, self.stop_reason = partial.text, partial.stop_reason
             # What was said was paid for, also where the provider did not come to say how much it was.
-            self._book(Usage(estimate(self.context.size), estimate(len(partial.text.encode())), estimated=True))
+            said = estimate(len(partial.text.encode()))
+            self.plan.meter.charge(Usage(estimate(self.context.size), said, estimated=True))
             self._add(partial)
         if self._tool_run is not None:
             self._tool_run.close(reason)

@@ -1,14 +1,14 @@
 """Budgets: limits of a turn or a session, what was spent of them, and when to warn."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, Literal, Self
 
 import attrs
 
 from warren.events import BudgetWarning
 from warren.fields import fits, positive
-from warren.usage import Usage
+from warren.usage import NO_USAGE, Usage
 
 BudgetType = Literal["tokens", "time", "tool_calls", "steps"]
 WARN_AT = 0.8
@@ -38,9 +38,6 @@ class Budget:
         return attrs.evolve(self, **given)
 
 
-UNLIMITED: Final = Budget()
-
-
 @attrs.frozen
 class Spent:
     """What was used of a budget."""
@@ -59,6 +56,9 @@ class Spent:
         )
 
 
+NOTHING: Final = Spent()
+
+
 @attrs.frozen
 class Use:
     """One limit and its use."""
@@ -72,12 +72,13 @@ class Use:
         return BudgetWarning(self.budget_type, self.used, self.limit, round(100 * self.used / self.limit, 1))
 
 
-_FIGURES: Final[Mapping[BudgetType, str]] = {
-    "tokens": "tokens",
-    "time": "seconds",
-    "tool_calls": "tool_calls",
-    "steps": "steps",
-}
+_FIGURES: Final[tuple[tuple[BudgetType, str, str], ...]] = (
+    ("tokens", "max_tokens", "tokens"),
+    ("time", "max_seconds", "seconds"),
+    ("tool_calls", "max_tool_calls", "tool_calls"),
+    ("steps", "max_steps", "steps"),
+)
+"""The kinds of limits: the field that sets one, and what it is about."""
 
 
 @attrs.define
@@ -106,14 +107,14 @@ class Meter:
     """Charges one turn against its own budget and its session's.
 
     Attributes:
-        tokens: what the turn has spent so far.
-        seconds: likewise, as of the last `clock`.
-        tool_calls: likewise.
-        steps: likewise.
+        usage: tokens of the turn's model calls so far.
+        seconds: how long it has run, as of the last `clock`.
+        tool_calls: tools it has run.
+        steps: model calls it has made.
     """
 
     _limits: list[_Limit]
-    tokens: int = 0
+    usage: Usage = NO_USAGE
     seconds: float = 0.0
     tool_calls: int = 0
     steps: int = 0
@@ -121,7 +122,12 @@ class Meter:
     @classmethod
     def of(cls, turn: Budget, session: Budget, before: Spent) -> Self:
         """Return a meter for a turn with a budget of its own, in a session that had spent `before`."""
-        return cls([*_set_limits(turn, Spent()), *_set_limits(session, before)])
+        return cls([*_set_limits(turn, NOTHING), *_set_limits(session, before)])
+
+    @property
+    def tokens(self) -> int:
+        """Input plus output tokens so far."""
+        return self.usage.total_tokens
 
     @property
     def spent(self) -> Spent:
@@ -131,7 +137,7 @@ class Meter:
     def charge(self, usage: Usage | None = None, *, tool_calls: int = 0, steps: int = 0) -> None:
         """Book a model call's tokens, tool calls or steps."""
         if usage is not None:
-            self.tokens += usage.total_tokens
+            self.usage += usage
         self.tool_calls += tool_calls
         self.steps += steps
 
@@ -179,9 +185,7 @@ class Meter:
 
 
 def _set_limits(budget: Budget, before: Spent) -> Iterator[_Limit]:
-    if budget == UNLIMITED:
-        return
-    for kind, figure in _FIGURES.items():
-        limit: float | None = getattr(budget, f"max_{figure}")
+    for kind, field, figure in _FIGURES:
+        limit: float | None = getattr(budget, field)
         if limit is not None:
             yield _Limit(kind, figure, limit, getattr(before, figure))

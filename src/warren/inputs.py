@@ -29,6 +29,9 @@ class TurnOptions:
     structured_output_retries: int | None = None
 
 
+DEFAULTS: Final = TurnOptions()
+
+
 @attrs.frozen
 class Input:
     """One thing that waits to be said to a session.

@@ -6,27 +6,28 @@ from datetime import datetime
 import attrs
 
 from warren import codec
-from warren.events import DELTAS, Envelope, Event, ReasoningDelta, TextDelta
+from warren.events import DELTAS, Envelope, ReasoningDelta, TextDelta
 from warren.records import EventRow
 
 
 @attrs.define
-class _Run:
-    """One event, or adjacent deltas of one kind in one step."""
+class _Deltas:
+    """Adjacent deltas of one kind in one step: no envelope is kept of them, they are cheaper as one."""
 
     first_seq: int
     seq: int
     timestamp: datetime
-    event: Event
-    pieces: list[str] | None = None
+    kind: type[TextDelta | ReasoningDelta]
+    pieces: list[str]
 
     @property
     def lengths(self) -> list[int]:
         """The characters of each delta."""
-        return [len(piece) for piece in self.pieces or ()]
+        return [len(piece) for piece in self.pieces]
 
-    def merged(self) -> Event:
-        return type(self.event)("".join(self.pieces)) if self.pieces and isinstance(self.event, DELTAS) else self.event
+    def merged(self, session_id: str) -> Envelope:
+        event = self.kind("".join(self.pieces))
+        return Envelope(session_id, self.seq, self.timestamp, event, _first(self.first_seq, self.seq))
 
 
 @attrs.define
@@ -42,34 +43,26 @@ class Journal:
     session_id: str
     last_seq: int = 0
     floor: int = attrs.field(default=attrs.Factory(lambda self: self.last_seq, takes_self=True))
-    _runs: list[_Run] = attrs.field(factory=list, repr=False)
+    _runs: list[Envelope | _Deltas] = attrs.field(factory=list, repr=False)
 
     def __len__(self) -> int:
         return len(self._runs)
 
     def append(self, envelope: Envelope) -> None:
         """Add the next event; its seq must be above `last_seq`."""
-        event = envelope.event
+        event, runs = envelope.event, self._runs
         self.last_seq = envelope.seq
         if not isinstance(event, DELTAS):
-            self._runs.append(_Run(envelope.seq, envelope.seq, envelope.timestamp, event))
-        elif (pieces := self._continued(envelope)) is not None:
-            self._runs[-1].seq = envelope.seq
-            pieces.append(event.delta)
+            runs.append(envelope)
+        elif runs and isinstance(run := runs[-1], _Deltas) and run.kind is type(event) and run.seq + 1 == envelope.seq:
+            run.seq = envelope.seq  # the run has no hole: pieces are counted by seq
+            run.pieces.append(event.delta)
         else:
-            self._runs.append(_Run(envelope.seq, envelope.seq, envelope.timestamp, event, [event.delta]))
-
-    def _continued(self, envelope: Envelope) -> list[str] | None:
-        """Return the newest run's pieces where a delta belongs to it; it has no hole: pieces are counted by seq."""
-        run = self._runs[-1] if self._runs else None
-        if run is None or type(run.event) is not type(envelope.event) or run.seq + 1 != envelope.seq:
-            return None
-        return run.pieces
+            runs.append(_Deltas(envelope.seq, envelope.seq, envelope.timestamp, type(event), [event.delta]))
 
     def rows(self, last: Envelope | None = None) -> tuple[EventRow, ...]:
         """Return what is here as rows of the log, and the event that is about to close it."""
-        closing = [] if last is None else [_Run(last.seq, last.seq, last.timestamp, last.event)]
-        return tuple(_row(run) for run in [*self._runs, *closing])
+        return tuple(map(_row, self._runs if last is None else [*self._runs, last]))
 
     def start_above(self, seq: int) -> None:
         """Number the next event above `seq`; what is below is elsewhere, but for what is here already."""
@@ -79,19 +72,12 @@ class Journal:
 
     def after(self, seq: int) -> list[Envelope]:
         """Return the events above `seq`, adjacent deltas merged."""
-        newer: list[_Run] = []
+        newer: list[Envelope] = []
         for run in reversed(self._runs):
             if run.seq <= seq:
                 break
-            newer.append(run)
-        return [
-            cut(
-                Envelope(self.session_id, run.seq, run.timestamp, run.merged(), _first(run.first_seq, run.seq)),
-                run.lengths,
-                seq,
-            )
-            for run in reversed(newer)
-        ]
+            newer.append(cut(run.merged(self.session_id), run.lengths, seq) if isinstance(run, _Deltas) else run)
+        return newer[::-1]
 
     def forget(self, up_to: int) -> None:
         """Drop what is not above `up_to`: it is in the store now."""
@@ -141,6 +127,8 @@ def _first(first_seq: int, seq: int) -> int | None:
     return first_seq if first_seq < seq else None
 
 
-def _row(run: _Run) -> EventRow:
-    cuts = codec.encode(run.lengths) if run.first_seq < run.seq else None
-    return EventRow(run.first_seq, run.seq, run.timestamp, codec.encode(run.merged()), cuts)
+def _row(run: Envelope | _Deltas) -> EventRow:
+    if isinstance(run, _Deltas):
+        cuts = codec.encode(run.lengths) if run.first_seq < run.seq else None
+        return EventRow(run.first_seq, run.seq, run.timestamp, codec.encode(run.kind("".join(run.pieces))), cuts)
+    return EventRow(run.seq, run.seq, run.timestamp, codec.encode(run.event))

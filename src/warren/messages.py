@@ -117,6 +117,8 @@ class AssistantMessage:
 
 def with_unique_calls(message: AssistantMessage) -> AssistantMessage:
     """Return the message with an id of its own for each tool call: a result could not be told from another's."""
+    if not message.tool_calls:
+        return message
     seen: set[str] = set()
     blocks = tuple(_unlike(block, seen) if isinstance(block, ToolUseBlock) else block for block in message.blocks)
     return message if blocks == message.blocks else attrs.evolve(message, blocks=blocks)

@@ -1,9 +1,9 @@
 """Answers as data: the JSON schema that a caller wants one to fit, what the model is told, and whether it fits."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -12,6 +12,7 @@ from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.messages import AssistantMessage, Message, TextBlock, UserMessage
 
+T = TypeVar("T")
 MAX_SCHEMA: Final = 32 * 1024
 """Bytes of a schema: it goes with every request for data, and is looked through on the event loop."""
 MAX_RETRIES: Final = 10
@@ -52,9 +53,18 @@ def wish_of(
     schemas: Sequence[Mapping[str, Any] | None], retries: Sequence[int | None] = (RETRIES,)
 ) -> OutputWish | None:
     """Return what is wished for by the first that says something of each; None where nobody has a schema."""
-    schema = next((each for each in schemas if each is not None), None)
-    often = next((each for each in retries if each is not None), RETRIES)
-    return None if schema is None else OutputWish(schema, often)
+    schema = _first(schemas)
+    if schema is None:
+        return None
+    often = _first(retries)
+    return OutputWish(schema, RETRIES if often is None else often)
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    for each in values:
+        if each is not None:
+            return each
+    return None
 
 
 def checked_schema(schema: object, root: str = "$.output_schema") -> Mapping[str, Any]:

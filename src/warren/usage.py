@@ -1,5 +1,7 @@
 """Token counts, as a provider reports them."""
 
+from typing import Final
+
 import attrs
 
 
@@ -34,3 +36,6 @@ class Usage:
             self.cache_read_tokens + other.cache_read_tokens,
             self.estimated or other.estimated,
         )
+
+
+NO_USAGE: Final = Usage()
