@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
+from warren import journal
 from warren.events import DELTAS, Envelope, StreamTruncated
-from warren.journal import merge
 
 PRESSURE: Final = 4
 MERGED_TEXT: Final = 16 * 1024
@@ -38,6 +38,25 @@ class _Gap:
         return Envelope(self.session_id, self.resume_after, self.timestamp, event)
 
 
+@attrs.define
+class _Run:
+    """Envelopes that leave as one: adjacent deltas, up to a size, or a single envelope."""
+
+    envelopes: list[Envelope]
+    _size: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._size = _length(self.envelopes[0])
+
+    def take(self, envelope: Envelope) -> bool:
+        """Take in what follows, where it belongs here; return whether it does."""
+        if self._size >= MERGED_TEXT or not journal.adjacent(self.envelopes[-1], envelope):
+            return False
+        self.envelopes.append(envelope)
+        self._size += _length(envelope)
+        return True
+
+
 @attrs.define(eq=False)
 class Outbox:
     """The outbound queue of one connection.
@@ -48,7 +67,7 @@ class Outbox:
 
     Attributes:
         capacity: events that may wait.
-        notify: called, without arguments, whenever there is something to take. It must not block.
+        notify: called, without arguments, when there is something to take again. It must not block.
     """
 
     capacity: int
@@ -77,14 +96,12 @@ class Outbox:
             self._drop(envelope)
         else:
             self._events += 1
-            self._items.append(envelope)
-        self.notify()
+            self._add(envelope)
 
     def reply(self, frame: bytes | Over) -> None:
         """Add a reply, ready to send, or the word of an end: it leaves after everything that was added before it."""
         if not self._closed:
-            self._items.append(frame)
-            self.notify()
+            self._add(frame)
 
     def take(self) -> list[Item]:
         """Return everything that waits, in order, and forget it; where much waits, adjacent deltas come as one.
@@ -102,6 +119,11 @@ class Outbox:
         self._closed = True
         self._clear()
 
+    def _add(self, item: Item | _Gap) -> None:
+        self._items.append(item)
+        if len(self._items) == 1:
+            self.notify()
+
     def _make_room(self) -> None:
         """Merge what can be merged; it is worth the while of doing it again only where that halves the queue."""
         kept = _merged([item for item in self._items if not isinstance(item, _Gap)])
@@ -114,7 +136,7 @@ class Outbox:
         gap = self._gaps.get(envelope.session_id)
         if gap is None:
             self._gaps[envelope.session_id] = gap = _Gap(envelope.session_id, resume_after, envelope.timestamp)
-            self._items.append(gap)
+            self._add(gap)
         gap.dropped += missing
 
     def _clear(self) -> None:
@@ -125,21 +147,15 @@ class Outbox:
 
 
 def _merged(items: list[Item]) -> list[Item]:
-    merged: list[Item] = []
-    newest: dict[str, tuple[int, Envelope]] = {}
+    merged: list[bytes | Over | _Run] = []
+    newest: dict[str, _Run] = {}
     for item in items:
         if not isinstance(item, Envelope):
             merged.append(item)
-            continue
-        index, before = newest.get(item.session_id, (-1, None))
-        both = _merge(before, item) if before is not None else None
-        if both is None:
-            newest[item.session_id] = (len(merged), item)
-            merged.append(item)
-        else:
-            merged[index] = both
-            newest[item.session_id] = (index, both)
-    return merged
+        elif (run := newest.get(item.session_id)) is None or not run.take(item):
+            newest[item.session_id] = run = _Run([item])
+            merged.append(run)
+    return [journal.merged(each.envelopes) if isinstance(each, _Run) else each for each in merged]
 
 
 def _extent(envelope: Envelope) -> tuple[int, int]:
@@ -150,8 +166,5 @@ def _extent(envelope: Envelope) -> tuple[int, int]:
     return first - 1, envelope.seq - first + 1
 
 
-def _merge(left: Envelope, right: Envelope) -> Envelope | None:
-    """Merge two deltas, up to a size: adding to an ever longer text would copy it each time."""
-    if isinstance(left.event, DELTAS) and len(left.event.delta) >= MERGED_TEXT:
-        return None
-    return merge(left, right)
+def _length(envelope: Envelope) -> int:
+    return len(envelope.event.delta) if isinstance(envelope.event, DELTAS) else 0

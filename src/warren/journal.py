@@ -1,6 +1,6 @@
 """The tail of a session's event log that is not in the store yet; and how merged deltas are cut."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import attrs
@@ -111,16 +111,24 @@ def cut(envelope: Envelope, lengths: list[int], after_seq: int) -> Envelope:
     return attrs.evolve(envelope, event=type(envelope.event)(rest), first_seq=_first(after_seq + 1, envelope.seq))
 
 
-def merge(left: Envelope, right: Envelope) -> Envelope | None:
-    """Return two adjacent envelopes of one log as one, where both are deltas of one kind; else None."""
-    one, two = left.event, right.event
-    if not isinstance(one, DELTAS) or not isinstance(two, DELTAS) or type(one) is not type(two):
-        return None
-    if left.session_id != right.session_id or (right.first_seq or right.seq) != left.seq + 1:
-        return None
-    return Envelope(
-        left.session_id, right.seq, left.timestamp, type(one)(one.delta + two.delta), left.first_seq or left.seq
+def adjacent(left: Envelope, right: Envelope) -> bool:
+    """Tell whether two envelopes of one log may be one: deltas of one kind, with nothing between them."""
+    kind = type(left.event)
+    return (
+        kind in DELTAS
+        and kind is type(right.event)
+        and (right.first_seq or right.seq) == left.seq + 1
+        and left.session_id == right.session_id
     )
+
+
+def merged(run: Sequence[Envelope]) -> Envelope:
+    """Return envelopes as one; of more than one each has to be `adjacent` to the next."""
+    first, last = run[0], run[-1]
+    if first is last or not isinstance(first.event, DELTAS):
+        return first
+    text = "".join([each.event.delta for each in run if isinstance(each.event, DELTAS)])
+    return Envelope(first.session_id, last.seq, first.timestamp, type(first.event)(text), first.first_seq or first.seq)
 
 
 def _first(first_seq: int, seq: int) -> int | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from warren import codec
 from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, TextDelta, TurnStarted
-from warren.journal import Journal, cut, envelopes, merge
+from warren.journal import Journal, adjacent, cut, envelopes, merged
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -152,13 +152,15 @@ def test_the_store_reads_as_the_journal_did(script: list[Event | Commit | Skip])
 
 @given(stories)
 def test_merging_live_events_is_what_the_journal_does(script: list[Event | Commit | Skip]) -> None:
-    """Live envelopes merged one by one are those that a late reader gets."""
+    """Live envelopes, merged, are those that a late reader gets."""
     story = told([step for step in script if not isinstance(step, Commit)])
-    merged: list[Envelope] = []
+    runs: list[list[Envelope]] = []
     for envelope in story.live:
-        longer = merge(merged[-1], envelope) if merged else None
-        merged[-1:] = [longer] if longer else [*merged[-1:], envelope]
-    assert merged == story.journal.after(0)
+        if runs and adjacent(runs[-1][-1], envelope):
+            runs[-1].append(envelope)
+        else:
+            runs.append([envelope])
+    assert [merged(run) for run in runs] == story.journal.after(0)
 
 
 @given(stories, st.integers(0, 4))
@@ -178,7 +180,7 @@ def test_deltas_of_a_kind_share_a_row(script: list[Event | Commit | Skip]) -> No
     """No two rows could have been one: a long answer is a few rows, not thousands."""
     story = told([*script, Commit()])
     read = list(envelopes("s", story.store, 0))
-    assert [merge(left, right) for left, right in itertools.pairwise(read)] == [None] * (len(read) - 1)
+    assert not any(adjacent(left, right) for left, right in itertools.pairwise(read))
 
 
 def test_rows_do_not_hang_on_the_closing_event() -> None:
@@ -238,16 +240,20 @@ def test_a_cut(after: int, rest: str, first: int | None) -> None:
 def test_only_neighbours_are_merged() -> None:
     """Another kind, another session, a hole between the numbers: not one event."""
     left = Envelope("s", 4, EPOCH, TextDelta("a"), 3)
-    assert merge(left, Envelope("s", 5, EPOCH, TextDelta("b"))) == Envelope("s", 5, EPOCH, TextDelta("ab"), 3)
-    assert merge(left, Envelope("s", 7, EPOCH, TextDelta("bc"), 5)) == Envelope("s", 7, EPOCH, TextDelta("abc"), 3)
+    for right, text in (
+        (Envelope("s", 5, EPOCH, TextDelta("b")), "ab"),
+        (Envelope("s", 7, EPOCH, TextDelta("bc"), 5), "abc"),
+    ):
+        assert adjacent(left, right)
+        assert merged([left, right]) == Envelope("s", right.seq, EPOCH, TextDelta(text), 3)
     for right in (
         Envelope("s", 5, EPOCH, ReasoningDelta("b")),
         Envelope("s", 6, EPOCH, TextDelta("b")),
         Envelope("t", 5, EPOCH, TextDelta("b")),
         Envelope("s", 5, EPOCH, TurnStarted(0)),
     ):
-        assert merge(left, right) is None
-        assert merge(right, left) is None
+        assert not adjacent(left, right)
+        assert not adjacent(right, left)
 
 
 def test_a_damaged_log_is_an_error() -> None:
