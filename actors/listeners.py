@@ -21,27 +21,22 @@ class Listeners:
     """
 
     log: EventLog
-    _callbacks: list[OnEvent] = attrs.field(factory=list)
+    _callbacks: tuple[OnEvent, ...] = ()
 
     def add(self, *callbacks: OnEvent | None) -> None:
         """Tell these too, from the next event on."""
-        self._callbacks.extend(callback for callback in callbacks if callback is not None)
+        self._callbacks += tuple(callback for callback in callbacks if callback is not None)
 
     def emit(self, event: Event) -> None:
         """Number an event and publish it."""
         self.tell(self.log.stamp(event))
 
     def tell(self, envelope: Envelope) -> None:
-        """Publish an event."""
+        """Publish an event. A callback is the host's code: its bug is not the session's, and is told once."""
         self.log.publish(envelope)
-        if self._callbacks:
-            self._call(envelope)
-
-    def _call(self, envelope: Envelope) -> None:
-        """Call the host's code: its bug is not the session's, and is told once."""
-        for callback in tuple(self._callbacks):
+        for callback in self._callbacks:
             try:
                 callback(envelope)
             except Exception:
                 logger.exception("on_event of session %s raised: it gets no more of this turn", envelope.session_id)
-                self._callbacks.remove(callback)
+                self._callbacks = tuple(each for each in self._callbacks if each is not callback)

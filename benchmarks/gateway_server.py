@@ -1,7 +1,8 @@
 """The servers that the benchmark of the gateway speaks to, each in a process of its own; the first line is the port.
 
-`singly` and `merged` are gateways whose model streams its pieces one at a time or all at once; `bare FILE` is a plain
-trio-websocket server that answers every message with the messages in a file, a line each.
+`singly` and `merged` are gateways whose model streams its pieces one at a time or all at once. `bare FILE` is a plain
+trio-websocket server that answers every message with the messages in a file, a line each; `paced FILE` waits after each
+message as the model of `singly` does after each piece.
 """
 
 import sys
@@ -50,7 +51,7 @@ async def _gateway(*, singly: bool) -> None:
         print(await nursery.start(serve_gateway, service, GatewayConfig(port=0)), flush=True)
 
 
-async def _bare(messages: list[str]) -> None:
+async def _bare(messages: list[str], *, paced: bool) -> None:
     async def serve(request: WebSocketRequest) -> None:
         socket = await request.accept()
         try:
@@ -58,6 +59,8 @@ async def _bare(messages: list[str]) -> None:
                 await socket.get_message()
                 for message in messages:
                     await socket.send_message(message)
+                    if paced:
+                        await trio.testing.wait_all_tasks_blocked()
         except ConnectionClosed:
             return
 
@@ -70,8 +73,9 @@ def main(kind: str, *path: str) -> None:
     """Serve until the process is ended."""
     allow_files()
     tune()
-    if kind == "bare":
-        trio.run(_bare, Path(path[0]).read_text(encoding="utf-8").splitlines())
+    if path:
+        messages = Path(path[0]).read_text(encoding="utf-8").splitlines()
+        trio.run(lambda: _bare(messages, paced=kind == "paced"))
     else:
         trio.run(lambda: _gateway(singly=kind == "singly"))
 

@@ -74,7 +74,6 @@ class _Feed:
             self.put(envelope)
         else:
             self.held.append(envelope)
-        self._move()
 
     def relay(self, source: _Subscription, envelope: Envelope) -> None:
         """Take an event of a subscription; one that was replaced meanwhile is not heard."""
@@ -159,8 +158,7 @@ class _Feed:
         self._move()
 
     def _move(self) -> None:
-        if self._waiting:  # at every streamed piece: nobody, as a rule
-            self._waiting.unpark_all()
+        self._waiting.unpark_all()
 
 
 @attrs.define(eq=False)
@@ -172,16 +170,16 @@ class _Turn:
     heard: bool = False
 
     def on_event(self, envelope: Envelope) -> None:
-        if self.feed is None:
-            self.enter(envelope.session_id)
-        assert self.feed is not None  # noqa: S101 - just entered
-        self.feed.heard += not self.heard
-        self.heard = True
-        self.feed.direct(envelope)
+        feed = self.feed or self.enter(envelope.session_id)
+        if not self.heard:
+            self.heard = True
+            feed.heard += 1
+        feed.direct(envelope)
 
-    def enter(self, session_id: str) -> None:
-        self.feed = self.find(session_id)
-        self.feed.turns += 1
+    def enter(self, session_id: str) -> _Feed:
+        self.feed = feed = self.find(session_id)
+        feed.turns += 1
+        return feed
 
     async def settle(self) -> None:
         if self.feed is not None:
