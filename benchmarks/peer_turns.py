@@ -1,7 +1,7 @@
 """What does a turn cost beside other frameworks? One session from its first turn on; the model answers at once.
 
 Each framework has the fake model behind its own interface and keeps the history as its documentation says; the durable
-ones have SQLite as the framework opens it. Ours streams its answer, logs events and commits with `synchronous=FULL`.
+ones have SQLite as the framework opens it. Ours logs events and commits with `synchronous=FULL`.
 """
 
 from typing import Any, Final

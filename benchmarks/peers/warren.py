@@ -1,4 +1,4 @@
-"""Warren, driven as its peers are. Unlike theirs, its model streams: the answer is three pieces, each an event."""
+"""Warren, driven as its peers are. Its model too gives the whole answer at once, of which Warren makes an event."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +17,6 @@ from warren.usage import Usage
 
 PACKAGES = ("warren", "trio", "apsw")
 BACKEND = "trio"
-PIECES = 3
 MANY = 100_000
 """Sessions at once, and kept in memory: more than are ever asked for."""
 
@@ -37,9 +36,7 @@ class Model:
         if self.script.tools and not isinstance(request.messages[-1], ToolResultsMessage):
             call = ToolUseBlock(f"call-{len(request.messages)}", "look_up", {"subject": self.script.argument})
             return ModelReply(AssistantMessage((call,), "tool_use"), usage)
-        size = len(self.script.answer) // PIECES
-        for at in range(0, len(self.script.answer), size):
-            emit(TextPiece(self.script.answer[at : at + size]))
+        emit(TextPiece(self.script.answer))
         return ModelReply(AssistantMessage((TextBlock(self.script.answer),)), usage)
 
 

@@ -181,7 +181,11 @@ class Meter:
         return found
 
     def _left(self, kind: BudgetType) -> float:
-        return min((limit.left(self) for limit in self._limits if limit.budget_type == kind), default=math.inf)
+        least = math.inf
+        for limit in self._limits:
+            if limit.budget_type == kind:
+                least = min(least, limit.left(self))
+        return least
 
 
 def _set_limits(budget: Budget, before: Spent) -> Iterator[_Limit]:
