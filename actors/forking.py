@@ -26,6 +26,7 @@ async def fork(supervisor: Supervisor, session_id: str, wanted: ForkRequest) -> 
 
 
 async def _fork_in_memory(supervisor: Supervisor, session_id: str, wanted: ForkRequest) -> SessionView:
+    supervisor.room.check_memory(supervisor.live)
     original = supervisor.revive(session_id)
     await original.mailbox.ask(Loaded())
     kept = original.held.kept()

@@ -193,7 +193,7 @@ class Reads:
 
     def health(self) -> Health:
         """See SessionService."""
-        supervisor, shared = self._supervisor, self._supervisor.shared
+        supervisor, room, shared = self._supervisor, self._supervisor.room, self._supervisor.shared
         most = shared.config.limits.max_sessions
         store = shared.storage.health() if shared.storage is not None else None
         projector = self._projector.health() if self._projector is not None else None
@@ -201,9 +201,9 @@ class Reads:
         loop = self._loop.health()
         mcp = tuple(shared.mcp_health()) if shared.mcp_health is not None else ()
         of_parts = [part.status for part in (store, projector, memory, loop, *mcp) if part is not None]
-        full: Status = "degraded" if supervisor.draining or supervisor.stopping or supervisor.running >= most else "ok"
+        full: Status = "degraded" if supervisor.stopping or room.full else "ok"
         status = worst(full, *of_parts)
-        return Health(status, supervisor.live, supervisor.running, most, store, projector, memory, mcp or None, loop)
+        return Health(status, supervisor.live, room.running, most, store, projector, memory, mcp or None, loop)
 
     async def _reader(self) -> "Store | None":
         storage = self._supervisor.shared.storage

@@ -117,8 +117,9 @@ class Service(Reads):
         instructions = check_text(system_prompt, "system_prompt") or config.system_prompt
         shared.providers.resolve(record.model, record.provider)
         await self._comms.check_free(record.peer)
+        self._supervisor.room.check_memory(self._supervisor.live)
         if turn is not None:
-            self._supervisor.check_capacity()
+            self._supervisor.room.check()
         instructions = instructions_of(instructions, record, shared, self._comms, own_tools)
         actor = self._supervisor.spawn(record, instructions, own_tools)
         if turn is None:
@@ -274,7 +275,7 @@ class Service(Reads):
 
     async def drain(self) -> None:
         """See SessionService."""
-        await self._supervisor.drain()
+        await self._supervisor.room.drained()
 
 
 def _no_compaction() -> CompactionDisabledError:

@@ -16,10 +16,11 @@ from warren.actors.idle import Idle
 from warren.actors.kept import Kept
 from warren.actors.patience import Patience
 from warren.actors.protocol import BeginNext, Passivate, Retire, Wake
+from warren.actors.room import Room, shutting_down
 from warren.actors.session import SessionActor
 from warren.actors.shared import Shared
 from warren.actors.supervision import first_error
-from warren.errors import AgentError, CapacityExceededError, SessionNotFoundError, StoreError, WarrenError
+from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenError
 from warren.journal import envelopes
 from warren.mailbox import Message, Reply
 from warren.records import SessionRecord
@@ -29,6 +30,8 @@ R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
 REPLAY_PAGE: Final = 500
 LOST_REMEMBERED: Final = 1_000
+LEAVE_AT_ONCE: Final = 100
+"""Sessions that leave memory at once where it is short."""
 LOOK_AROUND: Final = 15.0
 """Seconds between two looks for sessions that nobody has, where the store does not say."""
 Begin = Callable[[SessionActor], Awaitable[None]]
@@ -62,47 +65,36 @@ class Supervisor:
 
     Attributes:
         shared: what its sessions share.
-        running: turns admitted and not ended.
         live: sessions that have an actor.
-        draining: whether it is about to end: new turns are refused, all else is answered.
         stopping: whether the runtime ends: everything new is refused.
+        room: for turns; closed where the runtime is about to end: all else is answered.
         idle: stored sessions that are live and have nothing to do.
         comms: the way into sessions' inboxes.
     """
 
     shared: Shared
     _nursery: trio.Nursery
-    running: int = 0
     live: int = 0
-    draining: bool = False
     stopping: bool = False
+    room: Room = attrs.field(init=False)
     idle: Idle = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
     _entries: dict[str, Entry] = attrs.field(factory=dict)
     _leaving: set[str] = attrs.field(factory=set)
     _lost: dict[str, None] = attrs.field(factory=dict)
-    _hungry: dict[str, None] = attrs.field(factory=dict)  # sessions for which something waits, and there was no room
     _patience: Patience = attrs.field(factory=Patience)
     _one_ended: trio.Event = attrs.field(factory=trio.Event)
-    _quiet: trio.Event = attrs.field(factory=trio.Event)
     _cut_off: bool = False
 
     def __attrs_post_init__(self) -> None:
-        self.idle = Idle(self.shared.config.limits.idle_after)
+        limits = self.shared.config.limits
+        self.room, self.idle = Room(limits, self._slim), Idle(limits.idle_after)
         self.comms = Comms(self)
 
     def check_open(self) -> None:
         """Raise AgentError(cause="shutting_down") once the runtime ends."""
         if self.stopping:
-            raise _shutting_down()
-
-    def check_capacity(self) -> None:
-        """Raise CapacityExceededError where as many turns run as may, AgentError where it is about to end."""
-        if self.draining:
-            raise _shutting_down()
-        limit = self.shared.config.limits.max_sessions
-        if self.running >= limit:
-            raise CapacityExceededError(f"{limit} turns run already")
+            raise shutting_down()
 
     def find(self, session_id: str) -> SessionActor | None:
         """Return the live session's actor; it may still be loading."""
@@ -156,9 +148,9 @@ class Supervisor:
     def admit(self, actor: SessionActor, turn: Message[R]) -> Reply[R]:
         """Claim the session for a turn, or refuse at once: busy, retired, or no capacity."""
         if not actor.turn_runs:
-            self.check_capacity()
+            self.room.check()
         reply = actor.mailbox.post(turn)
-        self.running += 1
+        self.room.take()
         self.idle.drop(actor.session_id)
         return reply
 
@@ -174,13 +166,6 @@ class Supervisor:
             problem = "the session crashed and was not stored: it is gone"
             return SessionNotFoundError(problem, session_id=session_id, cause="crash")
         return SessionNotFoundError("there is no such session", session_id=session_id)
-
-    async def drain(self) -> None:
-        """Admit no more turns, and return when those that run have ended."""
-        self.draining = True
-        while self.running:
-            self._quiet = trio.Event()
-            await self._quiet.wait()
 
     async def stop(self) -> None:
         """End all sessions: turns are interrupted and stored, within the drain time; then they are cut off.
@@ -233,33 +218,25 @@ class Supervisor:
             await self._one_ended.wait()
 
     def _turn_ended(self, entry: Entry) -> None:
-        self.running -= 1
-        if not self.running:
-            self._quiet.set()
+        self.room.give_back()
         if entry.actor is not None:
             self._rests(entry.actor)
-        self._let_others_begin()
+        while (waiting := self.room.next_waiting()) is not None:
+            self._let_begin(waiting)
 
     def _may_start(self, session_id: str) -> bool:
         """Count a turn that begins by itself, if there is room for one; else its session is told when there is."""
-        if self.draining or self.stopping:
-            return False
-        if self.running >= self.shared.config.limits.max_sessions:
-            self._hungry[session_id] = None
-            return False
-        self.running += 1
-        self.idle.drop(session_id)
-        return True
+        may = not self.stopping and self.room.take_or_wait(session_id)
+        if may:
+            self.idle.drop(session_id)
+        return may
 
-    def _let_others_begin(self) -> None:
-        """Give free room to those that wait for it longest; it is theirs at once, until they do not need it."""
-        while self._hungry and not self.draining and self.running < self.shared.config.limits.max_sessions:
-            session_id = next(iter(self._hungry))
-            del self._hungry[session_id]
-            with contextlib.suppress(WarrenError):  # it runs already, or is gone
-                self.revive(session_id).mailbox.tell(BeginNext())
-                self.running += 1
-                self.idle.drop(session_id)
+    def _let_begin(self, session_id: str) -> None:
+        """Give a session room that is free; it has it at once, until it does not need it."""
+        with contextlib.suppress(WarrenError):  # it runs already, or is gone
+            self.revive(session_id).mailbox.tell(BeginNext())
+            self.room.take()
+            self.idle.drop(session_id)
 
     def rouse(self, session_id: str) -> None:
         """Have a session look whether something waits for it that may begin."""
@@ -274,6 +251,14 @@ class Supervisor:
 
     def _make_room(self) -> None:
         while self.live - len(self._leaving) > self.shared.config.limits.max_live:
+            longest = self.idle.longest()
+            if longest is None:
+                return
+            self._passivate(longest)
+
+    def _slim(self) -> None:
+        """Let sessions that have nothing to do leave memory, some at a time."""
+        for _ in range(LEAVE_AT_ONCE):
             longest = self.idle.longest()
             if longest is None:
                 return
@@ -378,10 +363,6 @@ class Supervisor:
         store = await storage.reader()
         page = await store.replay(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
         return LogPage(list(envelopes(session_id, page.rows, after_seq)), page.gone)
-
-
-def _shutting_down() -> AgentError:
-    return AgentError("the runtime is shutting down", cause="shutting_down", retryable=True)
 
 
 async def _refusal(life: Awaitable[None]) -> WarrenError | None:

@@ -43,6 +43,9 @@ class Limits:
         subscription: events a subscriber may fall behind before it gets a gap.
         event_log: events that a session without a store keeps for late subscribers.
         max_live: stored sessions that are kept in memory; past it the one that is idle longest goes to the store.
+        max_memory: MiB that the process may have in memory, None for no limit; it is known on Linux alone. Past it
+            stored sessions leave memory as soon as they have nothing to do, turns run one at a time, and there are no
+            new sessions beside those that are live.
         idle_after: how long a stored session may be idle in memory.
         interrupt_grace: how long `interrupt` waits for the turn to end.
         drain: how long shutdown waits for interrupted turns to end.
@@ -58,6 +61,7 @@ class Limits:
     subscription: int = attrs.field(default=256, validator=positive)
     event_log: int = attrs.field(default=10_000, validator=positive)
     max_live: int = attrs.field(default=10_000, validator=positive)
+    max_memory: int | None = attrs.field(default=None, validator=positive)
     idle_after: float = attrs.field(default=60.0, validator=not_negative)
     interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)
     drain: float = attrs.field(default=10.0, validator=not_negative)

@@ -157,6 +157,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "subscription", [1], [0]),
     (Limits, "event_log", [1], [0]),
     (Limits, "max_live", [1], [0]),
+    (Limits, "max_memory", [1, None], [0]),
     (Limits, "idle_after", [0], [-1]),
     (Limits, "interrupt_grace", [0], [-1]),
     (Limits, "drain", [0], [-1]),

@@ -71,6 +71,7 @@ class LimitsTable:
     subscription: int | None = _count()
     event_log: int | None = _count()
     max_live: int | None = _count()
+    max_memory: int | None = _count()
     idle_after: str | None = _delay()
     interrupt_grace: str | None = _delay()
     drain: str | None = _delay()
