@@ -1,4 +1,4 @@
-"""The moment from which the gateway ends: it is waited for, and ends what cannot wait."""
+"""The moment from which a gateway, or a load run, ends: it is waited for, and ends what cannot wait."""
 
 import contextlib
 from collections.abc import Iterator
@@ -22,16 +22,16 @@ class Ending:
 
     @property
     def begun(self) -> bool:
-        """Whether the gateway ends."""
+        """Whether the end has begun."""
         return self._event.is_set()
 
     async def wait(self) -> None:
-        """Return once the gateway ends."""
+        """Return once the end has begun."""
         await self._event.wait()
 
     @contextlib.contextmanager
     def ends(self, scope: trio.CancelScope) -> Iterator[None]:
-        """Have a scope cancelled when the gateway ends, for as long as the body lasts."""
+        """Have a scope cancelled when the end begins, for as long as the body lasts."""
         self._scopes.add(scope)
         if self.begun:
             scope.cancel()

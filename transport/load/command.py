@@ -15,6 +15,8 @@ from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.transport.auth import read_token
 from warren.transport.cli.streams import Streams
+from warren.transport.cli.turns import SIGNALS, die_of
+from warren.transport.ending import Ending
 from warren.transport.load import diff as differences
 from warren.transport.load.plan import LoadPlan, Strangers
 from warren.transport.load.scenarios import SCENARIOS
@@ -28,6 +30,8 @@ PROFILE: Final = ("latency", "chunks", "chunk_size", "chunk_delay")
 INSIDE: Final = ("capacity", *PROFILE)
 LISTED: Final = 20
 REGRESSED: Final = 1
+STOPPED: Final = 130
+"""Exit code of a run that was told to stop, and in which nothing was wrong until then."""
 
 
 def run(url: str | None, given: Mapping[str, Any], *, json: bool) -> int:
@@ -82,10 +86,13 @@ def _arrival(base: LoadPlan, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written before the run, not after it."""
+    """Refuse a file that cannot be written before the run, not after it; one that was not there is not left there."""
+    there = path.exists()
     try:
         with path.open("ab"):
             pass
+        if not there:
+            path.unlink()
     except OSError as exc:
         raise click.ClickException(f"cannot write {path}: {exc.strerror}") from None
 
@@ -103,13 +110,34 @@ async def _run(
     from warren.transport.load.run import run_load  # noqa: PLC0415
 
     streams = Streams()
-    async with _target(plan, url, given) as target, shown(streams.err) as watch:
-        result = await run_load(plan, target, watch)
+    ending = Ending()
+    async with _target(plan, url, given) as target, shown(streams.err) as watch, _told_to_stop(ending, streams):
+        result = await run_load(plan, target, watch, ending)
     made = {"json_file": lambda: to_json(result), "html_file": lambda: render(result).encode()}
     for name, path in writes.items():
         await trio.Path(path).write_bytes(made[name]())
     streams.write(f"{to_json(result).decode()}\n" if json else told(result))
+    if ending.begun and result.passed:
+        return STOPPED
     return 0 if result.passed else 1
+
+
+@asynccontextmanager
+async def _told_to_stop(ending: Ending, streams: Streams) -> AsyncIterator[None]:
+    """Let the first Ctrl-C or SIGTERM end the run in good order, the second one the process."""
+
+    async def listen(*, task_status: trio.TaskStatus[None]) -> None:
+        with trio.open_signal_receiver(*SIGNALS) as signals:
+            task_status.started()
+            await anext(signals)
+            streams.note("no more turns begin; what there was is checked and told. Once more to give it up.")
+            ending.begin()
+            die_of(await anext(signals))
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(listen)
+        yield
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ SHOWN: Final = 1_000
 """Violations that a result keeps; `violation_count` has all of them."""
 EXPECTED: Final = 5
 """Something that should have happened so often, and has not happened at all, does not happen here."""
+CUT_SHORT: Final = "the run was stopped before its end: the figures are of what there was until then"
 COUNTED: Final = {
     "interrupts": "interrupted",
     "busy": "busy",
@@ -71,9 +72,16 @@ class Result:
 
 
 def result_of(
-    plan: LoadPlan, target: str, recorder: Recorder, sessions: int, violations: Sequence[Violation]
+    plan: LoadPlan,
+    target: str,
+    recorder: Recorder,
+    sessions: int,
+    violations: Sequence[Violation],
+    *,
+    cut_short: bool = False,
 ) -> Result:
     """Return the result of a run that has ended; `sessions` is how many there were."""
+    warnings = [CUT_SHORT] if cut_short else _warnings(plan, recorder, sessions)
     return Result(
         format=FORMAT,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -86,7 +94,7 @@ def result_of(
         series=tuple(recorder.series),
         violations=tuple(violations[:SHOWN]),
         violation_count=len(violations),
-        warnings=tuple(_warnings(plan, recorder, sessions)),
+        warnings=tuple(warnings),
     )
 
 

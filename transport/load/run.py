@@ -8,13 +8,14 @@ import attrs
 import trio
 
 from warren.errors import ErrorCode
+from warren.transport.ending import Ending
 from warren.transport.load.follower import Follower
 from warren.transport.load.pace import paces
 from warren.transport.load.plan import LoadPlan
 from warren.transport.load.recorder import Recorder
 from warren.transport.load.result import Result, result_of
 from warren.transport.load.stream import StreamCheck, Violation
-from warren.transport.load.target import RefusedError, Rows, Target
+from warren.transport.load.target import LOST, RefusedError, Rows, Target
 from warren.transport.load.user import User
 from warren.transport.load.verify import Kept, Ledger, verify
 
@@ -53,16 +54,19 @@ async def run_load(
     plan: LoadPlan,
     target: Target,
     watch: Callable[[Progress], None] = lambda _: None,
+    ending: Ending | None = None,
 ) -> Result:
     """Run a plan against a target, check every session, and return what was measured and found.
 
-    `watch` is given the progress once, at the beginning; it changes as the run goes on. Raises RefusedError where
-    nothing can be measured: no session could be created at all.
+    `watch` is given the progress once, at the beginning; it changes as the run goes on. Once the `ending` has begun no
+    turn begins any more; those that run end, and are checked. Raises RefusedError where nothing can be measured: no
+    session could be created at all.
     """
+    ending = ending or Ending()
     recorder = Recorder()
     progress = Progress(plan, target.name, recorder)
     watch(progress)
-    users = [User(target, plan, number, recorder) for number in range(plan.sessions)]
+    users = [User(target, plan, number, recorder, ending) for number in range(plan.sessions)]
     async with target.crowded(plan.strangers, recorder.counts):
         if plan.arrival != "ramp":  # there, to arrive is part of the load
             await _few(ARRIVING_AT_ONCE, [user.arrive for user in users])
@@ -71,14 +75,14 @@ async def run_load(
     ledgers = [user.ledger for user in users if user.ledger is not None]
     progress.sessions = len(ledgers)
     if not ledgers:
-        raise next(user.turned_away for user in users if user.turned_away is not None)
-    if plan.recovery:
+        raise next((user.turned_away for user in users if user.turned_away is not None), RefusedError(LOST, "stopped"))
+    if plan.recovery and not ending.begun:
         progress.stage = "recovery"
         await _few(CALM_AT_ONCE, [user.calm for user in users])
     progress.stage = "checks"
     found = await _check(target, ledgers, progress)
     progress.stage = "done"
-    return result_of(plan, target.name, recorder, len(ledgers), found)
+    return result_of(plan, target.name, recorder, len(ledgers), found, cut_short=ending.begun)
 
 
 async def _load(plan: LoadPlan, users: Sequence[User], recorder: Recorder) -> None:

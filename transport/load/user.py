@@ -6,6 +6,7 @@ import attrs
 import trio
 
 from warren.errors import ErrorCode
+from warren.transport.ending import Ending
 from warren.transport.load.follower import Follower
 from warren.transport.load.pace import Pace
 from warren.transport.load.plan import Conduct, LoadPlan
@@ -54,6 +55,7 @@ class User:
         plan: what it does.
         number: which user it is.
         recorder: takes the figures.
+        ending: once it has begun no turn begins any more.
         ledger: what it knows of its session; None where it got none.
         turned_away: why it got none.
     """
@@ -62,6 +64,7 @@ class User:
     plan: LoadPlan
     number: int
     recorder: Recorder
+    ending: Ending
     ledger: Ledger | None = None
     turned_away: RefusedError | None = None
     _ear: Ear = attrs.field(init=False)
@@ -72,6 +75,8 @@ class User:
 
     async def arrive(self) -> None:
         """Connect and create the session; why there is none is in `turned_away` and in the recorder."""
+        if self.ending.begun:
+            return
         self._ear = Ear(StreamCheck(""), self.recorder)
         asked = trio.current_time()
         try:
@@ -90,15 +95,18 @@ class User:
         What goes wrong is in the recorder and in the ledger.
         """
         async with self._watching, self._stack:
-            await pace.join()
+            with trio.CancelScope() as waiting, self.ending.ends(waiting):
+                await pace.join()
             if self.ledger is None and self.turned_away is None:
                 await self.arrive()
-            if self.turned_away is None:
+            if self.ledger is not None:
                 await self._take_turns(pace)
 
     async def _take_turns(self, pace: Pace) -> None:
         for conduct in self.plan.conducts(self.number):
-            meant = await pace.next(conduct.think)
+            meant: float | None = None
+            with trio.CancelScope() as waiting, self.ending.ends(waiting):
+                meant = await pace.next(conduct.think)
             if meant is None:
                 await self._rest()
                 return

@@ -11,8 +11,9 @@ import pytest
 import trio
 
 from tests.transport.load.fake import FakeTarget, Faults
+from warren.transport.ending import Ending
 from warren.transport.load.plan import LoadPlan, Mix
-from warren.transport.load.result import Result
+from warren.transport.load.result import CUT_SHORT, Result
 from warren.transport.load.run import run_load
 from warren.transport.load.target import LOST, OnSeen, RefusedError, Rows, Said, Seen
 
@@ -290,3 +291,57 @@ async def test_a_ramp_connects_as_it_goes(arrival: dict[str, Any], moments: list
         result = await run_load(LoadPlan(sessions=5, turns=1, **arrival), target)
     assert result.passed
     assert [moment - began for moment in target.created] == pytest.approx(moments)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        LoadPlan(sessions=3, turns=1_000, think=1.0),
+        LoadPlan(sessions=3, turns=1_000, rate=1.0, arrival="open"),
+        LoadPlan(sessions=3, arrival="soak", duration=1e6, think=5.0),
+        LoadPlan(sessions=40, turns=1_000, arrival="ramp", duration=100),
+    ],
+)
+async def test_a_run_can_be_stopped(plan: LoadPlan) -> None:
+    """No turn begins any more, whatever it waited for; what there was is checked, and the result says so."""
+    ending = Ending()
+    async with trio.open_nursery() as tasks:
+        target = FakeTarget(tasks)
+
+        async def stop() -> None:
+            await trio.sleep(20)
+            ending.begin()
+
+        tasks.start_soon(stop)
+        began = trio.current_time()
+        result = await run_load(plan, target, ending=ending)
+        assert trio.current_time() - began < 25
+        tasks.cancel_scope.cancel()
+    assert result.passed
+    assert result.warnings == (CUT_SHORT,)
+    assert 0 < result.figures["turns"] < 1_000
+    assert 0 < result.figures["sessions"] <= plan.sessions
+
+
+async def test_a_stopped_run_finds_what_was_wrong() -> None:
+    """The sessions that there are are checked as ever."""
+    ending = Ending()
+    async with trio.open_nursery() as tasks:
+        target = FakeTarget(tasks, Faults(live=without("text_complete")))
+        result = await run_load(PLAN, target, lambda _: tasks.start_soon(_after, 1.0, ending), ending)
+        tasks.cancel_scope.cancel()
+    assert not result.passed
+
+
+async def test_a_run_that_is_stopped_at_once() -> None:
+    """Has nothing to tell."""
+    ending = Ending()
+    ending.begin()
+    async with trio.open_nursery() as tasks:
+        with pytest.raises(RefusedError, match="stopped"):
+            await run_load(PLAN, FakeTarget(tasks), ending=ending)
+
+
+async def _after(seconds: float, ending: Ending) -> None:
+    await trio.sleep(seconds)
+    ending.begin()

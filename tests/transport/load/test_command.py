@@ -1,20 +1,26 @@
 """`warren load` as a user meets it."""
 
+import contextlib
 import json
+import signal
+import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import attrs
 import pytest
 
-from tests.transport.cli.process import Cli, one_line
+from tests.transport.cli.process import Cli, one_line, wait_for
 from tests.transport.load.results import BROKEN, made
+from warren.storage.file import FILE_NAME
 from warren.transport.cli.load_app import ARRIVALS as SHOWN_ARRIVALS
 from warren.transport.cli.load_app import PARTS, STRANGERS
 from warren.transport.cli.load_app import SCENARIOS as SHOWN_SCENARIOS
-from warren.transport.load.command import told
+from warren.transport.load.command import STOPPED, told
 from warren.transport.load.plan import ARRIVALS, Mix, Strangers
-from warren.transport.load.result import to_json
+from warren.transport.load.result import CUT_SHORT, to_json
 from warren.transport.load.scenarios import SCENARIOS
 
 
@@ -47,6 +53,36 @@ def test_a_run_writes_its_result_and_its_report(cli: Cli) -> None:
     same = cli.run("load", "diff", "a.json", "a.json", "--fail-over", "1")
     assert same.code == 0
     assert "turns/s" in same.out
+
+
+def test_a_run_that_is_stopped_tells_what_there_was(cli: Cli) -> None:
+    """Ctrl-C ends no turn and loses no figure: its sessions are checked, its files are written."""
+    options = ("--sessions", "3", "--turns", "100000", "--latency", "20ms", "--store", "store", "--json", "a.json")
+    running = cli.start("load", *options)
+    wait_for(cli.folder / "store" / FILE_NAME)
+    while not _messages(cli.folder / "store" / FILE_NAME):
+        time.sleep(0.01)
+    running.signal(signal.SIGINT)
+    ended = running.end()
+    assert ended.code == STOPPED, ended
+    assert "no more turns begin" in ended.err
+    assert ended.out.endswith("checked 3 sessions: no violations\n")
+    result = json.loads((cli.folder / "a.json").read_bytes())
+    assert (result["figures"]["sessions"], result["warnings"]) == (3, [CUT_SHORT])
+    assert 0 < result["figures"]["turns"] < 300_000
+
+
+def _messages(file: Path) -> int:
+    with closing(sqlite3.connect(file)) as db, contextlib.suppress(sqlite3.OperationalError):
+        return int(db.execute("SELECT count(*) FROM messages").fetchone()[0])
+    return 0
+
+
+def test_no_file_is_left_by_a_run_that_had_nothing_to_measure(cli: Cli) -> None:
+    """That it can be written is tried, and leaves no trace."""
+    ended = cli.run("load", "ws://127.0.0.1:1", "--sessions", "1", "--json", "a.json")
+    assert ended.code == 1
+    assert not (cli.folder / "a.json").exists()
 
 
 def test_the_result_can_go_to_stdout(cli: Cli) -> None:
