@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final
 
 import attrs
@@ -53,6 +54,8 @@ class _Details:
 
 
 _DETAILS: Final = tuple(field.name for field in attrs.fields(_Details))
+_DEFAULTS: Final = attrs.astuple(_Details(), recurse=False)
+_details_of: Final = attrgetter(*_DETAILS)
 
 
 def microseconds(moment: datetime) -> int:
@@ -67,7 +70,9 @@ def moment(stored: int) -> datetime:
 
 def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     """Return the record's values in the order of `COLUMNS`."""
-    details = _Details(*(getattr(record, name) for name in _DETAILS))
+    # As `_Details` would be written, without making one: this runs beside the event loop, for every turn.
+    each = zip(_DETAILS, _details_of(record), _DEFAULTS, strict=True)
+    details = {name: value for name, value, default in each if value != default}
     return (
         record.session_id,
         microseconds(record.created_at),
@@ -79,7 +84,7 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
         record.message_count,
         record.last_seq,
         record.head,
-        codec.encode(record.labels).decode(),
+        codec.encode(record.labels).decode() if record.labels else "{}",
         codec.encode(details).decode(),
     )
 
