@@ -103,7 +103,7 @@ LIFECYCLE: Final[Mapping[State, Mapping[Signal, State | Refusal]]] = {
         Signal.PASSIVATE: _R.IMPOSSIBLE,
     },
 }
-TURN_RUNS: Final = frozenset({State.RUNNING, State.INTERRUPTING, State.DRAINING})
+TURN_RUNS: Final = (State.RUNNING, State.INTERRUPTING, State.DRAINING)
 
 
 @attrs.define

@@ -71,6 +71,8 @@ def _exactly(cls: type) -> Callable[[Any, Any], Any]:
 def _text(value: Any, _: Any) -> str:
     if type(value) is not str:
         raise _BadFieldError("must be a string")
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -118,40 +120,53 @@ def _tagged(
         converter.register_unstructure_hook(unknown, lambda obj: {tag: obj.type, **obj.data})
     converter.register_unstructure_hook(union, converter.unstructure)
 
-    def structure(value: Any, _: Any) -> Any:
-        if not isinstance(value, dict):
-            raise _BadFieldError("must be an object")
-        name = value.get(tag)
-        rest = {key: item for key, item in value.items() if key != tag}
-        if isinstance(name, str) and name in classes:
-            return converter.structure(rest, classes[name])
-        if isinstance(name, str) and unknown is not None:
-            return unknown(name, rest)
-        raise _BadFieldError(f"`{tag}` must be one of {', '.join(classes)}")
+    def factory(_: Any) -> Callable[[Any, Any], Any]:
+        hooks = {name: converter.get_structure_hook(cls) for name, cls in classes.items()}
 
-    converter.register_structure_hook_func(lambda candidate: candidate == union, structure)
+        def structure(value: Any, _: Any) -> Any:
+            if not isinstance(value, dict):
+                raise _BadFieldError("must be an object")
+            rest = value.copy()
+            name = rest.pop(tag, None)
+            if isinstance(name, str) and name in hooks:
+                return hooks[name](rest, classes[name])
+            if isinstance(name, str) and unknown is not None:
+                return unknown(name, rest)
+            raise _BadFieldError(f"`{tag}` must be one of {', '.join(classes)}")
+
+        return structure
+
+    converter.register_structure_hook_factory(lambda candidate: candidate == union, factory)
 
 
 def _guard_containers(converter: cattrs.Converter) -> None:
     """Refuse what cattrs would take for a container by duck typing (a string for a list, a list for an object)."""
 
     def sequence(cls: Any) -> Callable[[Any, Any], Any]:
-        item = get_args(cls)[0]
+        item, build = get_args(cls)[0], list if _origin(cls) is list else tuple
+        hook = converter.get_structure_hook(item)
 
         def structure(value: Any, _: Any) -> Any:
             if type(value) is not list and type(value) is not tuple:
                 raise _BadFieldError("must be a list")
-            return _each(converter, enumerate(value), item, list if _origin(cls) is list else tuple)
+            try:
+                return build([hook(each, item) for each in value])
+            except Exception:  # noqa: BLE001 - hooks raise what they like; only now it matters for which items
+                raise _bad_items(hook, item, {f"[{index}]": each for index, each in enumerate(value)}) from None
 
         return structure
 
     def mapping(cls: Any) -> Callable[[Any, Any], Any]:
         item = get_args(cls)[1]
+        hook = converter.get_structure_hook(item)
 
         def structure(value: Any, _: Any) -> Any:
             if not isinstance(value, dict):
                 raise _BadFieldError("must be an object")
-            return value if item is Any else _each(converter, value.items(), item, dict)
+            try:
+                return value if item is Any else {key: hook(each, item) for key, each in value.items()}
+            except Exception:  # noqa: BLE001 - as above
+                raise _bad_items(hook, item, {f".{key}": each for key, each in value.items()}) from None
 
         return structure
 
@@ -159,19 +174,16 @@ def _guard_containers(converter: cattrs.Converter) -> None:
     converter.register_structure_hook_factory(lambda cls: _origin(cls) in (dict, Mapping), mapping)
 
 
-def _each(converter: cattrs.Converter, items: Any, item_type: Any, build: type) -> Any:
-    """Structure each item; errors are collected under its index or key."""
-    done: list[Any] = []
+def _bad_items(hook: Callable[[Any, Any], Any], item: Any, items: Mapping[str, Any]) -> cattrs.BaseValidationError:
+    """Return an error that has, of items of which some are bad, those that are, and how the path goes on to each."""
     errors: list[Exception] = []
-    for key, value in items:
+    for step, value in items.items():
         try:
-            done.append((key, converter.structure(value, item_type)))
-        except Exception as exc:  # noqa: BLE001 - cattrs hooks raise what they like; the path is added below
-            exc.add_note(_STEP_NOTE + (f".{key}" if build is dict else f"[{key}]"))
+            hook(value, item)
+        except Exception as exc:  # noqa: BLE001 - as above
+            exc.add_note(_STEP_NOTE + step)
             errors.append(exc)
-    if errors:
-        raise cattrs.BaseValidationError("bad items", errors, list)
-    return dict(done) if build is dict else build(value for _, value in done)
+    return cattrs.BaseValidationError("bad items", errors, list)
 
 
 _STEP_NOTE: Final = "warren step: "
