@@ -10,7 +10,7 @@ from benchmarks.peer import FRAMEWORKS, Beside, Comparison, beside
 from benchmarks.report import Goal, report
 
 TURNS: Final = 20
-ROUNDS: Final = 3
+ROUNDS: Final = 9
 KINDS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
     ("text turn in memory", {}, 10),
     ("tool turn in memory", {"tools": True}, 10),
