@@ -1,8 +1,8 @@
 """How much memory the process has, and whether that is more than it may."""
 
 import logging
-import math
 import resource
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +12,8 @@ import trio
 STATM: Final = Path("/proc/self/statm")
 PAGE: Final = resource.getpagesize()
 MIB: Final = 1024 * 1024
-FRESH: Final = 0.05
-"""Seconds for which a reading holds: what a burst can take in meanwhile is small."""
+INTERVAL: Final = 0.1
+"""Seconds between two looks: what a burst can take in meanwhile is small."""
 logger: Final = logging.getLogger("warren.supervisor")
 
 
@@ -31,29 +31,25 @@ class MemoryGauge:
 
     Attributes:
         limit: MiB; None for none.
+        full: whether the process had more than that when it was looked at last.
     """
 
     limit: int | None
-    _read_at: float = -math.inf
-    _full: bool = False
+    full: bool = False
 
-    @property
-    def full(self) -> bool:
-        """Whether the process has more than it may, as of the last moments."""
-        if self.limit is None:
-            return False
-        now = trio.current_time()
-        if now - self._read_at >= FRESH:
-            self._read_at = now
+    async def watch(self, relieve: Callable[[], None]) -> None:
+        """Look again and again; while it has too much, have some given back."""
+        while self.limit is not None:
             self._note((resident() or 0) / MIB, self.limit)
-        return self._full
+            if self.full:
+                relieve()
+            await trio.sleep(INTERVAL)
 
     def _note(self, used: float, limit: int) -> None:
         full = used > limit
-        if full and not self._full:
-            logger.warning(
-                "the process has %.0f MiB of the %d it may have: it takes in less until it has less", used, limit
-            )
-        elif self._full and not full:
+        if full and not self.full:
+            problem = "the process has %.0f MiB of the %d it may have: it takes in less until it has less"
+            logger.warning(problem, used, limit)
+        elif self.full and not full:
             logger.info("the process has %.0f MiB again, which it may have", used)
-        self._full = full
+        self.full = full

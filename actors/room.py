@@ -1,7 +1,5 @@
 """Room for turns: how many may run, and which sessions wait for it to begin one of theirs."""
 
-from collections.abc import Callable
-
 import attrs
 import trio
 
@@ -16,14 +14,12 @@ class Room:
 
     Attributes:
         limits: how many may run.
-        relieve: has memory given back, where it is short.
         memory: how much the process has.
         running: turns admitted and not ended.
         closed: whether no more are admitted.
     """
 
     limits: Limits
-    relieve: Callable[[], None]
     memory: MemoryGauge = attrs.field(init=False)
     running: int = 0
     closed: bool = False
@@ -48,7 +44,7 @@ class Room:
 
     def check_memory(self, others: int) -> None:
         """Raise CapacityExceededError where memory is too short for one more beside the others of its kind."""
-        if self._memory_is_short() and others:
+        if self.memory.full and others:
             raise CapacityExceededError("the process has as much memory as it may", cause="memory")
 
     def take(self) -> None:
@@ -87,13 +83,7 @@ class Room:
             await self._quiet.wait()
 
     def _there_is_some(self) -> bool:
-        return self.running < self.limits.max_sessions and not (self.running and self._memory_is_short())
-
-    def _memory_is_short(self) -> bool:
-        short = self.memory.full
-        if short:
-            self.relieve()
-        return short
+        return self.running < self.limits.max_sessions and not (self.running and self.memory.full)
 
 
 def shutting_down() -> AgentError:

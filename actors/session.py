@@ -1,7 +1,6 @@
 """The session actor: owns one conversation, runs its turns one at a time, and answers all else while one runs."""
 
 import itertools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -44,7 +43,6 @@ NEED_NOTHING: Final = (Passivate(), Retire("stop"))
 """What is done without a look at the session."""
 NEED_LEASE: Final = (Arrived, Withdraw, Wake)
 """What is not done where another process has the session."""
-logger: Final = logging.getLogger("warren.session")
 
 
 @attrs.define(eq=False)
@@ -92,7 +90,8 @@ class SessionActor(Visible):
         """Read mail until retired; `turns` is where turns run. An error leaves the session as it was last committed."""
         self._turns = turns
         while self._admission.state is not State.CLOSED:
-            await self._read_mail()
+            if self._next is None:
+                await self._read_mail()
             await self._own_again()
             while self._turn is None and self._next is not None:
                 await self._begin_next(self._next)
@@ -398,3 +397,4 @@ class SessionActor(Visible):
             self.log.close()
         else:
             self._admission.move(Signal.RETIRE_FAILED)
+            self._claim_next()

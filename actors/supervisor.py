@@ -88,7 +88,7 @@ class Supervisor:
 
     def __attrs_post_init__(self) -> None:
         limits = self.shared.config.limits
-        self.room, self.idle = Room(limits, self._slim), Idle(limits.idle_after)
+        self.room, self.idle = Room(limits), Idle(limits.idle_after)
         self.comms = Comms(self)
 
     def check_open(self) -> None:
@@ -256,7 +256,7 @@ class Supervisor:
                 return
             self._passivate(longest)
 
-    def _slim(self) -> None:
+    def slim(self) -> None:
         """Let sessions that have nothing to do leave memory, some at a time."""
         for _ in range(LEAVE_AT_ONCE):
             longest = self.idle.longest()

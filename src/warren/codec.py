@@ -5,7 +5,7 @@ are read leniently in keys only, so that an older version can read what a newer 
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
@@ -152,7 +152,7 @@ def _guard_containers(converter: cattrs.Converter) -> None:
             try:
                 return build([hook(each, item) for each in value])
             except Exception:  # noqa: BLE001 - hooks raise what they like; only now it matters for which items
-                raise _bad_items(hook, item, {f"[{index}]": each for index, each in enumerate(value)}) from None
+                raise _bad_items(hook, item, ((f"[{index}]", each) for index, each in enumerate(value))) from None
 
         return structure
 
@@ -166,7 +166,7 @@ def _guard_containers(converter: cattrs.Converter) -> None:
             try:
                 return value if item is Any else {key: hook(each, item) for key, each in value.items()}
             except Exception:  # noqa: BLE001 - as above
-                raise _bad_items(hook, item, {f".{key}": each for key, each in value.items()}) from None
+                raise _bad_items(hook, item, ((f".{key}", each) for key, each in value.items())) from None
 
         return structure
 
@@ -174,10 +174,12 @@ def _guard_containers(converter: cattrs.Converter) -> None:
     converter.register_structure_hook_factory(lambda cls: _origin(cls) in (dict, Mapping), mapping)
 
 
-def _bad_items(hook: Callable[[Any, Any], Any], item: Any, items: Mapping[str, Any]) -> cattrs.BaseValidationError:
+def _bad_items(
+    hook: Callable[[Any, Any], Any], item: Any, items: Iterable[tuple[str, Any]]
+) -> cattrs.BaseValidationError:
     """Return an error that has, of items of which some are bad, those that are, and how the path goes on to each."""
     errors: list[Exception] = []
-    for step, value in items.items():
+    for step, value in items:
         try:
             hook(value, item)
         except Exception as exc:  # noqa: BLE001 - as above

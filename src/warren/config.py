@@ -44,7 +44,7 @@ class Limits:
         event_log: events that a session without a store keeps for late subscribers.
         max_live: stored sessions that are kept in memory; past it the one that is idle longest goes to the store.
         max_memory: MiB that the process may have in memory, None for no limit; it is known on Linux alone. Past it
-            stored sessions leave memory as soon as they have nothing to do, turns run one at a time, and there are no
+            stored sessions that have nothing to do soon leave memory, turns run one at a time, and there are no
             new sessions beside those that are live.
         idle_after: how long a stored session may be idle in memory.
         interrupt_grace: how long `interrupt` waits for the turn to end.

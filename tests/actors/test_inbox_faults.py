@@ -12,6 +12,7 @@ from tests.support.asking import ask
 from tests.support.compacting import Model, compacting, talk
 from tests.support.crashing import actor_of
 from tests.support.faulty_store import Faults
+from tests.support.models import GatedModel
 from tests.support.runtime import Recorder, new_session, open_runtime
 from warren.actors.protocol import Withdraw
 from warren.actors.service import Service
@@ -21,7 +22,7 @@ from warren.events import Envelope, RunCompleted, RunStarted
 from warren.inputs import TurnMode
 from warren.mailbox import Reply
 from warren.peers import Peer
-from warren.storage import Holder, Settle
+from warren.storage import Archive, Holder, Settle
 from warren.storage.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time
@@ -44,6 +45,29 @@ async def test_a_sender_hears_the_turn_of_a_session_that_slept(tmp_path: Path) -
         assert recorder.only(RunStarted)
         assert await said(service, session_id) == ["call"]
         assert "rested" in str(await service.history(session_id))
+
+
+async def test_what_waited_behind_an_archive_that_failed(tmp_path: Path) -> None:
+    """The session lives on where the store refuses to retire it, and so does what was said to it."""
+    faults, model = Faults(), GatedModel()
+    async with (
+        open_runtime(model, store=tmp_path, faults=faults, config=config(idle_after=1e9)) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, session_id, "one")
+        await trio.sleep(1)
+        queued = ask(nursery, service.start_turn, session_id, "two", mode="queue")
+        await trio.sleep(1)
+        faults.refuse, faults.refuse_kinds = FULL, (Archive,)
+        archived = ask(nursery, service.archive, session_id)
+        await trio.sleep(1)
+        model.gate.set()
+        await trio.sleep(1)
+        assert isinstance(archived.error, StoreError)
+        assert queued.ended.is_set()
+        assert queued.error is None
+        assert await said(service, session_id) == ["one", "two"]
 
 
 async def test_a_full_mailbox_loses_nothing(tmp_path: Path) -> None:

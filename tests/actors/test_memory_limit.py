@@ -75,8 +75,9 @@ async def interrupted_turn(service: Service, session_id: str) -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_waits_begins_one_at_a_time(used: list[int]) -> None:
-    """Inputs that are taken in lose nothing: each has its turn, none beside another."""
+@pytest.mark.parametrize("stored", [False, True])
+async def test_what_waits_begins_one_at_a_time(tmp_path: Path, used: list[int], *, stored: bool) -> None:
+    """Inputs that are taken in lose nothing: each has its turn, none beside another; who waits is at rest meanwhile."""
     at_once: list[str] = []
 
     async def alone(request: ModelRequest, emit: Emit) -> ModelReply:
@@ -87,7 +88,7 @@ async def test_what_waits_begins_one_at_a_time(used: list[int]) -> None:
         assert not at_once
         return reply("yes")
 
-    async with open_runtime(FunctionModel(alone), config=limited()) as service:
+    async with open_runtime(FunctionModel(alone), store=tmp_path if stored else None, config=limited()) as service:
         ids = [await new_session(service) for _ in range(3)]
         await changed(used, LIMIT + 1)
         async with trio.open_nursery() as nursery:
@@ -119,17 +120,21 @@ async def test_no_new_sessions_beside_live_ones(used: list[int]) -> None:
 
 @pytest.mark.virtual_time
 async def test_idle_sessions_leave_where_memory_is_short(tmp_path: Path, used: list[int]) -> None:
-    """Stored ones that have nothing to do make room at the next thing that is asked; nothing of them is lost."""
+    """Stored ones that have nothing to do make room, whether anybody asks for it or not; nothing of them is lost."""
     async with open_runtime(says(["one"], ["two"]), store=tmp_path, config=limited()) as service:
         session_id = (await service.create_session("first")).session_id
-        await new_session(service)
+        for _ in range(300):
+            await new_session(service)
         await changed(used, LIMIT + 1)
+        assert service.health().live_sessions == 0
+        await service.resume(session_id)
         with refused():
             await service.create_session(None)
         await trio.sleep(1)
-        assert service.health().live_sessions == 0
         await new_session(service)
         assert (await service.start_turn(session_id, "second")).text == "two"
+        await trio.sleep(1)
+        assert service.health().live_sessions == 0
 
 
 @pytest.mark.virtual_time
@@ -154,11 +159,11 @@ async def test_what_the_process_really_has() -> None:
     async with open_supervisor(Config(limits=limits)) as service:
         await service.create_session("hello")
         block = b"x" * (300 * MIB)
-        await trio.sleep(2 * gauge.FRESH)
+        await trio.sleep(3 * gauge.INTERVAL)
         with refused():
             await service.create_session("hello")
         del block
-        await trio.sleep(2 * gauge.FRESH)
+        await trio.sleep(3 * gauge.INTERVAL)
         await service.create_session("hello")
 
 

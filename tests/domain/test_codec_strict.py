@@ -231,3 +231,11 @@ def test_brackets_in_text_are_no_depth() -> None:
     """A long text of brackets, and many shallow containers, are not deep."""
     assert codec.parse(codec.encode("[" * 1_000)) == "[" * 1_000
     assert codec.parse(codec.encode([[]] * 1_000)) == [[]] * 1_000
+
+
+def test_keys_that_read_alike() -> None:
+    """A program may pass keys that are no text: the bad value is found beside a good one whose key reads the same."""
+    with pytest.raises(InvalidParamsError) as caught:
+        codec.from_data(Request, {"prompt": None, "labels": {1: 5, "1": "five"}})
+    assert caught.value.path == "$.labels.1"
+    assert "must be a string" in caught.value.message

@@ -1,5 +1,6 @@
 """`warren load`: from its options to a run, and from the result to the user."""
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -87,7 +88,7 @@ def _arrival(base: LoadPlan, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_writable(path: Path) -> None:
     """Refuse a file that cannot be written before the run, not after it; one that was not there is not left there."""
-    there = path.exists()
+    there = os.path.lexists(path)
     try:
         with path.open("ab"):
             pass
@@ -106,7 +107,7 @@ async def _run(
 ) -> int:
     from warren.transport.load.live import shown  # noqa: PLC0415 - these need the extra
     from warren.transport.load.page import render  # noqa: PLC0415
-    from warren.transport.load.result import to_json  # noqa: PLC0415
+    from warren.transport.load.result import CUT_SHORT, to_json  # noqa: PLC0415
     from warren.transport.load.run import run_load  # noqa: PLC0415
 
     streams = Streams()
@@ -117,7 +118,7 @@ async def _run(
     for name, path in writes.items():
         await trio.Path(path).write_bytes(made[name]())
     streams.write(f"{to_json(result).decode()}\n" if json else told(result))
-    if ending.begun and result.passed:
+    if result.passed and CUT_SHORT in result.warnings:
         return STOPPED
     return 0 if result.passed else 1
 

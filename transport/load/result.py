@@ -81,7 +81,7 @@ def result_of(
     cut_short: bool = False,
 ) -> Result:
     """Return the result of a run that has ended; `sessions` is how many there were."""
-    warnings = [CUT_SHORT] if cut_short else _warnings(plan, recorder, sessions)
+    warnings = [*_warnings(recorder), *([CUT_SHORT] if cut_short else _lacking(plan, recorder, sessions))]
     return Result(
         format=FORMAT,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -128,18 +128,22 @@ def _spread(name: str, histogram: Histogram) -> dict[str, float]:
     return {f"{name} mean": round(histogram.mean, 3), **spread}
 
 
-def _warnings(plan: LoadPlan, recorder: Recorder, sessions: int) -> list[str]:
+def _warnings(recorder: Recorder) -> list[str]:
     found = []
     if recorder.late:
         found.append(
             f"the tester was late itself: its loop by {recorder.lag.at(99.0)[99.0]:.0f} ms in one moment of a hundred;"
             " times contain that. Give it fewer sessions, or a processor of its own."
         )
-    if sessions < plan.sessions:
-        found.append(f"{plan.sessions - sessions} of {plan.sessions} sessions could not be created")
     if truncated := recorder.counts["truncated streams"]:
         found.append(f"{truncated} streams said that they lack events: what they told was not checked to the end")
-    found += [f"the mix wants {name}, and not one has happened" for name in _missing(plan, recorder)]
+    return found
+
+
+def _lacking(plan: LoadPlan, recorder: Recorder, sessions: int) -> list[str]:
+    found = [f"the mix wants {name}, and not one has happened" for name in _missing(plan, recorder)]
+    if sessions < plan.sessions:
+        found.append(f"{plan.sessions - sessions} of {plan.sessions} sessions could not be created")
     return found
 
 

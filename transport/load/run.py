@@ -72,17 +72,18 @@ async def run_load(
             await _few(ARRIVING_AT_ONCE, [user.arrive for user in users])
         progress.stage = "load"
         await _load(plan, users, recorder)
+    cut_short = ending.begun
     ledgers = [user.ledger for user in users if user.ledger is not None]
     progress.sessions = len(ledgers)
     if not ledgers:
         raise next((user.turned_away for user in users if user.turned_away is not None), RefusedError(LOST, "stopped"))
-    if plan.recovery and not ending.begun:
+    if plan.recovery and not cut_short:
         progress.stage = "recovery"
         await _few(CALM_AT_ONCE, [user.calm for user in users])
     progress.stage = "checks"
     found = await _check(target, ledgers, progress)
     progress.stage = "done"
-    return result_of(plan, target.name, recorder, len(ledgers), found, cut_short=ending.begun)
+    return result_of(plan, target.name, recorder, len(ledgers), found, cut_short=cut_short)
 
 
 async def _load(plan: LoadPlan, users: Sequence[User], recorder: Recorder) -> None:

@@ -80,9 +80,11 @@ def _messages(file: Path) -> int:
 
 def test_no_file_is_left_by_a_run_that_had_nothing_to_measure(cli: Cli) -> None:
     """That it can be written is tried, and leaves no trace."""
-    ended = cli.run("load", "ws://127.0.0.1:1", "--sessions", "1", "--json", "a.json")
-    assert ended.code == 1
+    (cli.folder / "link.json").symlink_to("target.json")
+    for name in ("a.json", "link.json"):
+        assert cli.run("load", "ws://127.0.0.1:1", "--sessions", "1", "--json", name).code == 1
     assert not (cli.folder / "a.json").exists()
+    assert (cli.folder / "link.json").is_symlink()
 
 
 def test_the_result_can_go_to_stdout(cli: Cli) -> None:
