@@ -10,13 +10,14 @@ import trio
 
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, replay, transcript
-from warren import open_supervisor
+from warren import SessionService, open_supervisor
 from warren.actors import gauge
 from warren.actors.gauge import MIB, resident
 from warren.actors.service import Service
 from warren.config import Config, Limits
 from warren.errors import AgentError, CapacityExceededError
 from warren.events import RunCompleted
+from warren.health import Status
 from warren.model import ModelReply, ModelRequest
 
 LIMIT = 100
@@ -39,6 +40,12 @@ async def changed(used: list[int], now: int) -> None:
     """Have the process use so much, and let it be noticed."""
     used.append(now)
     await trio.sleep(1)
+
+
+async def until(service: SessionService, status: Status) -> None:
+    """Wait until the runtime says that it is so."""
+    while service.health().status != status:  # noqa: ASYNC110 - its health has no event
+        await trio.sleep(gauge.INTERVAL)
 
 
 @contextmanager
@@ -159,11 +166,11 @@ async def test_what_the_process_really_has() -> None:
     async with open_supervisor(Config(limits=limits)) as service:
         await service.create_session("hello")
         block = b"x" * (300 * MIB)
-        await trio.sleep(3 * gauge.INTERVAL)
+        await until(service, "degraded")
         with refused():
             await service.create_session("hello")
         del block
-        await trio.sleep(3 * gauge.INTERVAL)
+        await until(service, "ok")
         await service.create_session("hello")
 
 

@@ -73,7 +73,7 @@ def test_a_run_that_is_stopped_tells_what_there_was(cli: Cli) -> None:
 
 
 def _messages(file: Path) -> int:
-    with closing(sqlite3.connect(file)) as db, contextlib.suppress(sqlite3.OperationalError):
+    with closing(sqlite3.connect(file)) as db, contextlib.suppress(sqlite3.DatabaseError):
         return int(db.execute("SELECT count(*) FROM messages").fetchone()[0])
     return 0
 
