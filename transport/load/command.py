@@ -15,8 +15,8 @@ import trio
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.transport.auth import read_token
+from warren.transport.cli.ending import told_twice
 from warren.transport.cli.streams import Streams
-from warren.transport.cli.turns import SIGNALS, die_of
 from warren.transport.ending import Ending
 from warren.transport.load import diff as differences
 from warren.transport.load.plan import LoadPlan, Strangers
@@ -112,7 +112,13 @@ async def _run(
 
     streams = Streams()
     ending = Ending()
-    async with _target(plan, url, given) as target, shown(streams.err) as watch, _told_to_stop(ending, streams):
+
+    async def stop(_: int) -> None:
+        streams.note("no more turns begin; what there was is checked and told. Once more to give it up.")
+        ending.begin()
+        await trio.lowlevel.checkpoint()
+
+    async with _target(plan, url, given) as target, shown(streams.err) as watch, told_twice(stop):
         result = await run_load(plan, target, watch, ending)
     made = {"json_file": lambda: to_json(result), "html_file": lambda: render(result).encode()}
     for name, path in writes.items():
@@ -121,24 +127,6 @@ async def _run(
     if result.passed and CUT_SHORT in result.warnings:
         return STOPPED
     return 0 if result.passed else 1
-
-
-@asynccontextmanager
-async def _told_to_stop(ending: Ending, streams: Streams) -> AsyncIterator[None]:
-    """Let the first Ctrl-C or SIGTERM end the run in good order, the second one the process."""
-
-    async def listen(*, task_status: trio.TaskStatus[None]) -> None:
-        with trio.open_signal_receiver(*SIGNALS) as signals:
-            task_status.started()
-            await anext(signals)
-            streams.note("no more turns begin; what there was is checked and told. Once more to give it up.")
-            ending.begin()
-            die_of(await anext(signals))
-
-    async with trio.open_nursery() as nursery:
-        await nursery.start(listen)
-        yield
-        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
