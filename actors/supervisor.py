@@ -250,19 +250,21 @@ class Supervisor:
             self.idle.touch(actor.session_id)
 
     def _make_room(self) -> None:
-        while self.live - len(self._leaving) > self.shared.config.limits.max_live:
-            longest = self.idle.longest()
-            if longest is None:
-                return
-            self._passivate(longest)
+        while self.live - len(self._leaving) > self.shared.config.limits.max_live and self._longest_leaves():
+            pass
 
     def slim(self) -> None:
         """Let sessions that have nothing to do leave memory, some at a time."""
         for _ in range(LEAVE_AT_ONCE):
-            longest = self.idle.longest()
-            if longest is None:
+            if not self._longest_leaves():
                 return
+
+    def _longest_leaves(self) -> bool:
+        """Let the session that is idle longest leave memory; return whether there is one."""
+        longest = self.idle.longest()
+        if longest is not None:
             self._passivate(longest)
+        return longest is not None
 
     def _passivate(self, session_id: str) -> None:
         """Let a session leave memory; it answers by its end, or says that it stays."""

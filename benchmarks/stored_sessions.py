@@ -12,6 +12,7 @@ from benchmarks.large_file import fill
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, Limits, StoreConfig, open_supervisor
+from warren.actors.gauge import resident
 
 SESSIONS: Final = 100_000
 CAP: Final = 1_000
@@ -22,17 +23,12 @@ SLACK: Final = 20_000_000
 """Bytes: SQLite's caches, and what the allocator keeps."""
 
 
-def _resident() -> int:
-    """Return the bytes of memory that this process has."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-
 async def _measure(folder: Path) -> tuple[int, int, float]:
     """Return the memory that was added, the live sessions in the end, and sessions a second."""
     config = Config(StoreConfig(folder), model="fixed", provider="fixed", limits=Limits(max_live=CAP))
     ids = iter([f"0190a000-0000-7000-8000-{n:012x}" for n in range(1, SESSIONS + 1)])
     async with open_supervisor(config, providers={"fixed": FixedModel()}) as service:
-        before, begun = _resident(), time.perf_counter()
+        before, begun = (resident() or 0), time.perf_counter()
 
         async def work() -> None:
             for session_id in ids:
@@ -43,7 +39,7 @@ async def _measure(folder: Path) -> tuple[int, int, float]:
                 nursery.start_soon(work)
         seconds = time.perf_counter() - begun
         await trio.testing.wait_all_tasks_blocked()
-        return _resident() - before, service.health().live_sessions, SESSIONS / seconds
+        return (resident() or 0) - before, service.health().live_sessions, SESSIONS / seconds
 
 
 def main() -> None:

@@ -181,11 +181,7 @@ class Meter:
         return found
 
     def _left(self, kind: BudgetType) -> float:
-        least = math.inf
-        for limit in self._limits:
-            if limit.budget_type == kind:
-                least = min(least, limit.left(self))
-        return least
+        return min((limit.left(self) for limit in self._limits if limit.budget_type == kind), default=math.inf)
 
 
 def _set_limits(budget: Budget, before: Spent) -> Iterator[_Limit]:

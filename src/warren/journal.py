@@ -25,9 +25,13 @@ class _Deltas:
         """The characters of each delta."""
         return [len(piece) for piece in self.pieces]
 
+    @property
+    def event(self) -> TextDelta | ReasoningDelta:
+        """All of them as one."""
+        return self.kind("".join(self.pieces))
+
     def merged(self, session_id: str) -> Envelope:
-        event = self.kind("".join(self.pieces))
-        return Envelope(session_id, self.seq, self.timestamp, event, _first(self.first_seq, self.seq))
+        return Envelope(session_id, self.seq, self.timestamp, self.event, _first(self.first_seq, self.seq))
 
 
 @attrs.define
@@ -136,7 +140,7 @@ def _first(first_seq: int, seq: int) -> int | None:
 
 
 def _row(run: Envelope | _Deltas) -> EventRow:
-    if isinstance(run, _Deltas):
-        cuts = codec.encode(run.lengths) if run.first_seq < run.seq else None
-        return EventRow(run.first_seq, run.seq, run.timestamp, codec.encode(run.kind("".join(run.pieces))), cuts)
-    return EventRow(run.seq, run.seq, run.timestamp, codec.encode(run.event))
+    first_seq, cuts = run.seq, None
+    if isinstance(run, _Deltas) and run.first_seq < run.seq:
+        first_seq, cuts = run.first_seq, codec.encode(run.lengths)
+    return EventRow(first_seq, run.seq, run.timestamp, codec.encode(run.event), cuts)
