@@ -33,6 +33,7 @@ from warren.records import CompactionEntry
 from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import Usage
+from warren.values import value
 from warren.windows import Window, window_of
 
 logger: Final = logging.getLogger("warren.compaction")
@@ -64,7 +65,7 @@ class CompactionPlan:
     index: Index | None
 
 
-@attrs.frozen
+@value
 class Summarising:
     """What the turn has for an attempt.
 

@@ -17,8 +17,9 @@ from warren.actors.inbox import stored as ending_stored
 from warren.actors.kept import Kept
 from warren.actors.storage import StorageActor
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
-from warren.events import Envelope, RunFailed
+from warren.events import RunFailed
 from warren.forking import relabelled
+from warren.journal import Entry
 from warren.messages import SystemMessage
 from warren.records import CompactionEntry, MessageRow, SessionRecord
 from warren.storage import FIRST, Claimed, Commit, Held, Labelled, Lease, Settle, Settled, leased, not_found
@@ -113,7 +114,7 @@ class Conversation:
         self._context = Transcript()
         if system_prompt is not None:
             self._context.append(SystemMessage(system_prompt))
-        record = attrs.evolve(record, message_count=self._context.end)
+        record = record.changed(message_count=self._context.end)
         try:
             await self._store(record, 0)
         except WarrenError as exc:
@@ -157,7 +158,7 @@ class Conversation:
         """Store the events of a turn that could not be stored when it ended. Raises StoreError."""
         if self.storage is not None and self.log.pending:
             await self.own()
-            record = attrs.evolve(self.known, last_seq=self.log.last_seq)
+            record = self.known.changed(last_seq=self.log.last_seq)
             await self.storage.write(Commit(record, (), self.log.unstored(None), lease=self._held()))
             self._keep(record)
             self.log.stored()
@@ -201,7 +202,7 @@ class Conversation:
         # What this process has shown of the turn and could not store ends with its terminal event already.
         terminal = None if self.log.pending else self.log.stamp(lost)
         last_seq = self.log.last_seq if terminal is None else terminal.seq
-        self.record = attrs.evolve(record, turn_open=False, turns=record.turns + 1, last_seq=last_seq)
+        self.record = record.changed(turn_open=False, turns=record.turns + 1, last_seq=last_seq)
         try:
             if self.storage is not None:
                 await self.storage.write(Commit(self.record, (), self.log.unstored(terminal), lease=self._held()))
@@ -217,18 +218,18 @@ class Conversation:
     def relabel(self, changes: Mapping[str, str | None], stored: Labelled | None) -> None:
         """Show other labels; what the store has made of earlier changes is passed over."""
         if stored is None:
-            self.record = attrs.evolve(self.known, labels=relabelled(self.known.labels, changes))
+            self.record = self.known.changed(labels=relabelled(self.known.labels, changes))
         elif stored.change > self._labelled:
             self._labelled = stored.change
-            self.record = attrs.evolve(self.known, labels=stored.record.labels)
+            self.record = self.known.changed(labels=stored.record.labels)
 
     def _keep(self, record: SessionRecord) -> None:
         """Let a record be the session's; its labels may be older than those that are shown meanwhile."""
         shown = self.known.labels
-        self.record = record if record.labels is shown else attrs.evolve(record, labels=shown)
+        self.record = record if record.labels is shown else record.changed(labels=shown)
 
     async def commit(
-        self, record: SessionRecord, terminal: Envelope | None, ending: Ending | None = None
+        self, record: SessionRecord, terminal: Entry | None, ending: Ending | None = None
     ) -> WarrenError | None:
         """Keep what a turn has added, and what it came to for those whose inputs it took.
 
@@ -274,7 +275,7 @@ class Conversation:
         self.context.truncate(record.message_count)
         self._keep(record)
 
-    async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, told: Envelope) -> None:
+    async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, told: Entry) -> None:
         """Keep a new head, all that the turn has added so far, and the events up to the one that tells of it.
 
         The context still is the old one. Raises StoreError and SessionNotFoundError: then nothing is kept.
@@ -294,7 +295,7 @@ class Conversation:
         self,
         record: SessionRecord,
         first: int,
-        last: Envelope | None = None,
+        last: Entry | None = None,
         compaction: CompactionEntry | None = None,
         *,
         ending: Ending | None = None,

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from warren.events import Envelope, Event, StreamTruncated
-from warren.journal import Journal
+from warren.journal import Entry, Journal
 from warren.records import EventRow
 
 
@@ -89,19 +89,21 @@ class EventLog:
         self.journal.forget(record_seq)
         self.journal.start_above(record_seq)
 
-    def unstored(self, terminal: Envelope | None) -> tuple[EventRow, ...]:
+    def unstored(self, terminal: Entry | None) -> tuple[EventRow, ...]:
         """Return the rows that the store does not have yet, and that of a terminal event to come."""
         return self.journal.rows(terminal)
 
-    def stamp(self, event: Event) -> Envelope:
+    def stamp(self, event: Event) -> Entry:
         """Return the event with the next number and the time, without publishing it."""
-        return Envelope(self.session_id, self.journal.last_seq + 1, utc_now(), event)
+        return Entry(self.journal.last_seq + 1, utc_now(), event)
 
-    def publish(self, envelope: Envelope) -> None:
+    def publish(self, entry: Entry) -> None:
         """Append to the journal and hand to every subscriber; never waits."""
-        self.journal.append(envelope)
-        for subscriber in self._subscribers:
-            subscriber.push(envelope)
+        self.journal.append(entry)
+        if self._subscribers:
+            envelope = entry.envelope(self.session_id)
+            for subscriber in self._subscribers:
+                subscriber.push(envelope)
 
     def stored(self) -> None:
         """Everything up to now is in the store: forget it."""

@@ -7,6 +7,7 @@ import attrs
 
 from warren.actors.eventlog import EventLog
 from warren.events import Envelope, Event
+from warren.journal import Entry
 from warren.service import OnEvent
 
 logger: Final = logging.getLogger("warren.session")
@@ -31,9 +32,14 @@ class Listeners:
         """Number an event and publish it."""
         self.tell(self.log.stamp(event))
 
-    def tell(self, envelope: Envelope) -> None:
-        """Publish an event. A callback is the host's code: its bug is not the session's, and is told once."""
-        self.log.publish(envelope)
+    def tell(self, entry: Entry) -> None:
+        """Publish an event."""
+        self.log.publish(entry)
+        if self._callbacks:
+            self._call(entry.envelope(self.log.session_id))
+
+    def _call(self, envelope: Envelope) -> None:
+        """Hand it to each callback, which is the host's code: its bug is not the session's, and is told once."""
         for callback in self._callbacks:
             try:
                 callback(envelope)

@@ -7,16 +7,18 @@ import attrs
 from warren import codec
 from warren.budget import Spent
 from warren.errors import AgentError, BudgetExhaustedError, ProviderError, StoreError, WarrenError
-from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
+from warren.events import Event, FailureCause, RunCompleted, RunFailed
+from warren.journal import Entry
 from warren.messages import StopReason
 from warren.records import CompactionEntry, SessionRecord
 from warren.usage import Usage
+from warren.values import value
 from warren.views import TurnResult
 
 TITLE_LENGTH: Final = 80
 
 
-@attrs.frozen
+@value
 class Outcome:
     """The end of a turn, whichever it is.
 
@@ -78,14 +80,13 @@ class Outcome:
 
         `base` is the session as the turn found it, `now` as it is: another one where the turn has compacted it.
         """
-        return attrs.evolve(now, **self._costs(base))
+        return now.changed(**self._costs(base))
 
     def settled(
-        self, base: SessionRecord, now: SessionRecord, terminal: Envelope | None, last_seq: int, message_count: int
+        self, base: SessionRecord, now: SessionRecord, terminal: Entry | None, last_seq: int, message_count: int
     ) -> SessionRecord:
         """Return the record as the turn leaves it; `terminal` is None where it only compacted."""
-        return attrs.evolve(
-            now,
+        return now.changed(
             turns=base.turns + (terminal is not None),
             updated_at=now.updated_at if terminal is None else max(terminal.timestamp, now.updated_at),
             message_count=message_count,
@@ -110,8 +111,7 @@ class Outcome:
 
         `turn_open` is false where the compaction is all there is to the turn.
         """
-        return attrs.evolve(
-            now,
+        return now.changed(
             head=entry.head,
             compactions=now.compactions + 1,
             updated_at=max(entry.created_at, now.updated_at),

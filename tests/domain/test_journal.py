@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from warren import codec
 from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, TextDelta, TurnStarted
-from warren.journal import Journal, adjacent, cut, envelopes, merged
+from warren.journal import Entry, Journal, adjacent, cut, envelopes, merged
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -63,13 +63,13 @@ class Story:
         stored = list(envelopes("s", [row for row in self.store if row.seq > after], after)) if behind else []
         return [*stored, *self.journal.after(stored[-1].seq if stored else after)]
 
-    def _next(self, event: Event) -> Envelope:
+    def _next(self, event: Event) -> Entry:
         seq = self.journal.last_seq + 1
-        return Envelope("s", seq, EPOCH + timedelta(seconds=seq), event)
+        return Entry(seq, EPOCH + timedelta(seconds=seq), event)
 
-    def _append(self, envelope: Envelope) -> None:
-        self.journal.append(envelope)
-        self.live.append(envelope)
+    def _append(self, entry: Entry) -> None:
+        self.journal.append(entry)
+        self.live.append(entry.envelope("s"))
 
     def _commit(self) -> None:
         last = self._next(END)
@@ -186,7 +186,7 @@ def test_deltas_of_a_kind_share_a_row(script: list[Event | Commit | Skip]) -> No
 def test_rows_do_not_hang_on_the_closing_event() -> None:
     """Asking for rows changes nothing: a commit that fails can be asked for again."""
     story = told([TextDelta("a"), TextDelta("b")])
-    last = Envelope("s", 3, EPOCH, END)
+    last = Entry(3, EPOCH, END)
     assert story.journal.rows(last) == story.journal.rows(last)
     assert (story.journal.last_seq, len(story.journal)) == (2, 1)
 
@@ -210,7 +210,7 @@ def test_numbers_go_on_above_what_the_store_has() -> None:
     assert (journal.last_seq, journal.floor) == (7, 7)
     journal.start_above(3)
     assert (journal.last_seq, journal.floor) == (7, 7)
-    journal.append(Envelope("s", 8, EPOCH, TurnStarted(0)))
+    journal.append(Entry(8, EPOCH, TurnStarted(0)))
     journal.start_above(20)
     assert (journal.last_seq, journal.floor, len(journal.after(7))) == (20, 7, 1)
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from tests.domain import strategies
 from warren import codec
+from warren.budget import Spent
 from warren.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
 from warren.fields import FieldValueError
+from warren.inputs import TurnOptions
 from warren.messages import (
     AssistantMessage,
     Message,
@@ -65,10 +67,22 @@ def test_an_answer_reads_as_text_and_calls() -> None:
 
 
 def test_values_do_not_change() -> None:
-    """Messages, events and records are frozen: nobody alters what another task holds."""
-    for cls in (*strategies.domain_classes(), UserMessage, AssistantMessage, TextBlock):
+    """What hosts get to see is frozen: nobody alters what another task holds; within, the type checkers see to it."""
+    within = {SessionRecord, Spent, TurnOptions}
+    for cls in {*strategies.domain_classes(), UserMessage, AssistantMessage, TextBlock} - within:
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(object.__new__(cls), attrs.fields(cls)[0].name, None)
+
+
+names: Final = st.sets(st.sampled_from([field.name for field in attrs.fields(SessionRecord)]))
+
+
+@given(strategies.of(SessionRecord), strategies.of(SessionRecord), names)
+def test_a_record_is_changed_as_any_value(record: SessionRecord, other: SessionRecord, found: set[str]) -> None:
+    """What changed is another record, with the new values where they were given and the old ones elsewhere."""
+    before, changes = attrs.asdict(record, recurse=False), {name: getattr(other, name) for name in found}
+    assert record.changed(**changes) == attrs.evolve(record, **changes)
+    assert attrs.asdict(record, recurse=False) == before
 
 
 messages: Final = st.lists(strategies.of(Message), max_size=6)
