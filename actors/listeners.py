@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from warren.actors.eventlog import EventLog
-from warren.events import Envelope, Event
+from warren.events import Event
 from warren.journal import Entry
 from warren.service import OnEvent
 
@@ -33,13 +33,11 @@ class Listeners:
         self.tell(self.log.stamp(event))
 
     def tell(self, entry: Entry) -> None:
-        """Publish an event."""
+        """Publish an event. A callback is the host's code: its bug is not the session's, and is told once."""
         self.log.publish(entry)
-        if self._callbacks:
-            self._call(entry.envelope(self.log.session_id))
-
-    def _call(self, envelope: Envelope) -> None:
-        """Hand it to each callback, which is the host's code: its bug is not the session's, and is told once."""
+        if not self._callbacks:
+            return
+        envelope = entry.envelope(self.log.session_id)
         for callback in self._callbacks:
             try:
                 callback(envelope)

@@ -14,7 +14,7 @@ from warren.config import RetryPolicy
 from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
 from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, TextPiece
 from warren.usage import Usage
 
 logger: Final = logging.getLogger("warren.model")
@@ -103,13 +103,12 @@ class ModelCall:
             raise ProviderError(problem, cause="provider_bug") from exc
 
     def _piece(self, piece: Piece) -> None:
-        match piece:
-            case TextPiece(text):
-                if fresh := self.text.fresh(storable(text)):
-                    self.emit(TextDelta(fresh))
-            case ReasoningPiece(text):
-                if fresh := self.reasoning.fresh(storable(text)):
-                    self.emit(ReasoningDelta(fresh))
+        # Not a match: its class patterns take twice the time, and a piece is what there is most of.
+        if isinstance(piece, TextPiece):
+            if fresh := self.text.fresh(storable(piece.text)):
+                self.emit(TextDelta(fresh))
+        elif fresh := self.reasoning.fresh(storable(piece.text)):
+            self.emit(ReasoningDelta(fresh))
 
 
 async def ask_aside(

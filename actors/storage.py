@@ -76,10 +76,11 @@ class StorageActor(Owner["Store"]):
                 mail.refuse(result)
             else:
                 mail.answer(result)
-                self._settle(cast("Write", mail.message).operation)
+                if self._releases:
+                    self._settle(cast("Write", mail.message).operation)
 
     def _settle(self, operation: Operation[Any]) -> None:
-        if isinstance(operation, Release) and self._releases.get(operation.session_id) is operation:
+        if self._releases.get(operation.session_id) is operation:
             del self._releases[operation.session_id]
 
     async def _close(self, owned: "Store", *, crashed: bool) -> None:

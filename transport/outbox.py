@@ -46,14 +46,18 @@ class _Run:
     _size: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._size = _length(self.envelopes[0])
+        first = self.envelopes[0].event
+        self._size = len(first.delta) if isinstance(first, DELTAS) else 0
 
     def take(self, envelope: Envelope) -> bool:
         """Take in what follows, where it belongs here; return whether it does."""
-        if self._size >= MERGED_TEXT or not journal.adjacent(self.envelopes[-1], envelope):
+        event = envelope.event
+        if not isinstance(event, DELTAS) or self._size >= MERGED_TEXT:
+            return False
+        if not journal.adjacent(self.envelopes[-1], envelope):
             return False
         self.envelopes.append(envelope)
-        self._size += _length(envelope)
+        self._size += len(event.delta)
         return True
 
 
@@ -164,7 +168,3 @@ def _extent(envelope: Envelope) -> tuple[int, int]:
         return envelope.event.resume_after, envelope.event.dropped
     first = envelope.first_seq or envelope.seq
     return first - 1, envelope.seq - first + 1
-
-
-def _length(envelope: Envelope) -> int:
-    return len(envelope.event.delta) if isinstance(envelope.event, DELTAS) else 0

@@ -9,6 +9,7 @@ import attrs
 from warren.categories import Category
 from warren.messages import StopReason
 from warren.usage import Usage
+from warren.values import value
 
 InputKind = Literal["queue", "steer", "context", "peer"]
 """How something is said to a session: it waits for its turn, enters the running one, is the host's, or a peer's."""
@@ -40,14 +41,14 @@ class TurnStarted:
     turn_number: int
 
 
-@attrs.frozen
+@value
 class TextDelta:
     """The next piece of the answer."""
 
     delta: str
 
 
-@attrs.frozen
+@value
 class ReasoningDelta:
     """The next piece of the model's readable reasoning."""
 
@@ -265,9 +266,9 @@ TERMINAL = (RunCompleted, RunFailed)
 DELTAS = (TextDelta, ReasoningDelta)
 
 
-@attrs.frozen
+@value
 class Envelope:
-    """One event of a session's log.
+    """One event of a session's log, made for those who read it: the log itself keeps another form.
 
     Attributes:
         session_id: whose log it is.

@@ -135,10 +135,10 @@ def adjacent(left: Envelope, right: Envelope) -> bool:
     """Tell whether two envelopes of one log may be one: deltas of one kind, with nothing between them."""
     kind = type(left.event)
     return (
-        kind in DELTAS
-        and kind is type(right.event)
+        kind is type(right.event)
         and (right.first_seq or right.seq) == left.seq + 1
         and left.session_id == right.session_id
+        and kind in DELTAS
     )
 
 

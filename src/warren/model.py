@@ -8,6 +8,7 @@ import attrs
 from warren.messages import AssistantMessage, Message
 from warren.tools import ToolSpec
 from warren.usage import Usage
+from warren.values import value
 
 
 @attrs.frozen
@@ -33,14 +34,14 @@ class ModelRequest:
     output_schema: Mapping[str, Any] | None = None
 
 
-@attrs.frozen
+@value
 class TextPiece:
     """A piece of the answer's text."""
 
     text: str
 
 
-@attrs.frozen
+@value
 class ReasoningPiece:
     """A piece of readable reasoning."""
 

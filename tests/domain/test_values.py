@@ -14,6 +14,7 @@ from tests.domain import strategies
 from warren import codec
 from warren.budget import Spent
 from warren.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
+from warren.events import Envelope, ReasoningDelta, TextDelta
 from warren.fields import FieldValueError
 from warren.inputs import TurnOptions
 from warren.messages import (
@@ -68,7 +69,7 @@ def test_an_answer_reads_as_text_and_calls() -> None:
 
 def test_values_do_not_change() -> None:
     """What hosts get to see is frozen: nobody alters what another task holds; within, the type checkers see to it."""
-    within = {SessionRecord, Spent, TurnOptions}
+    within = {SessionRecord, Spent, TurnOptions, Envelope, TextDelta, ReasoningDelta}
     for cls in {*strategies.domain_classes(), UserMessage, AssistantMessage, TextBlock} - within:
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(object.__new__(cls), attrs.fields(cls)[0].name, None)
