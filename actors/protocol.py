@@ -107,6 +107,11 @@ class Passivate(Message[None]):
     """End the session's actor if nothing else is asked of it: the next message brings it back."""
 
 
+def needs_nothing(message: Message[Any]) -> bool:
+    """Tell whether a message is handled without a look at the session."""
+    return isinstance(message, Passivate) or (isinstance(message, Retire) and message.how == "stop")
+
+
 @attrs.frozen
 class Loaded(Message[SessionRecord]):
     """Answered with the session's record once it is in memory."""

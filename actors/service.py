@@ -33,7 +33,7 @@ from warren.actors.planning import instructions_of
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Relabel, Retire, StartTurn
 from warren.actors.reading import Reads, no_store
 from warren.actors.session import SessionActor
-from warren.budget import Budget
+from warren.budget import UNLIMITED, Budget
 from warren.categories import CATEGORIES, Decision, Gates, Switches
 from warren.compaction import CompactionConfig
 from warren.errors import (
@@ -108,7 +108,7 @@ class Service(Reads):
             structured_output_retries=check_retries(structured_output_retries),
             peer=check_value(peer, Peer, "peer"),
             labels=check_labels(labels),
-            budget=check_value(budget, Budget, "budget") or Budget(),
+            budget=check_value(budget, Budget, "budget") or UNLIMITED,
             compaction=check_value(compaction, CompactionConfig, "compaction"),
         )
         if compaction is not None and config.compaction is None:

@@ -25,6 +25,7 @@ from warren.actors.protocol import (
     StartTurn,
     Wake,
     Withdraw,
+    needs_nothing,
 )
 from warren.actors.retiring import Retiring
 from warren.actors.shared import Shared
@@ -40,8 +41,6 @@ from warren.storage import retired
 from warren.tools import Tool
 from warren.views import TurnResult
 
-NEED_NOTHING: Final = (Passivate(), Retire("stop"))
-"""What is done without a look at the session."""
 NEED_LEASE: Final = (Arrived, Withdraw, Wake)
 """What is not done where another process has the session."""
 
@@ -139,7 +138,7 @@ class SessionActor(Visible):
 
     async def _prepare(self) -> None:
         """Have what the mail in hand needs; a turn that another process's lease forbids takes nothing else with it."""
-        if all(mail.message in NEED_NOTHING for mail in self._in_hand):
+        if all(needs_nothing(mail.message) for mail in self._in_hand):
             await self.held.settle_if_possible()
         elif self.turn_runs:
             await self._prepare_turn()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
-from warren.budget import Budget, Spent
+from warren.budget import UNLIMITED, Budget, Spent
 from warren.categories import Gates, Switches
 from warren.compaction import CompactionConfig
 from warren.errors import StoreError
@@ -40,7 +40,7 @@ class _Details:
     output_schema: Mapping[str, Any] | None = None
     structured_output_retries: int = 2
     peer: Peer | None = None
-    budget: Budget = attrs.field(factory=Budget)
+    budget: Budget = UNLIMITED
     spent: Spent = attrs.field(factory=Spent)
     usage: Usage = attrs.field(factory=Usage)
     last_assistant_text: str | None = None

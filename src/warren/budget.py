@@ -39,6 +39,9 @@ class Budget:
         return attrs.evolve(self, **given)
 
 
+UNLIMITED: Final = Budget()
+
+
 @value
 class Spent:
     """What was used of a budget."""
@@ -123,7 +126,8 @@ class Meter:
     @classmethod
     def of(cls, turn: Budget, session: Budget, before: Spent) -> Self:
         """Return a meter for a turn with a budget of its own, in a session that had spent `before`."""
-        return cls([*_set_limits(turn, NOTHING), *_set_limits(session, before)])
+        found = [*_set_limits(turn, NOTHING)]
+        return cls(found if session is UNLIMITED else [*found, *_set_limits(session, before)])
 
     @property
     def tokens(self) -> int:
@@ -138,7 +142,7 @@ class Meter:
     def charge(self, usage: Usage | None = None, *, tool_calls: int = 0, steps: int = 0) -> None:
         """Book a model call's tokens, tool calls or steps."""
         if usage is not None:
-            self.usage += usage
+            self.usage = usage if self.usage is NO_USAGE else self.usage + usage
         self.tool_calls += tool_calls
         self.steps += steps
 

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import attrs
-
 from warren.messages import AssistantMessage, Message
 from warren.tools import ToolSpec
 from warren.usage import Usage
 from warren.values import value
 
 
-@attrs.frozen
+@value
 class ModelRequest:
     """One model call.
 
@@ -51,7 +49,7 @@ class ReasoningPiece:
 Piece = TextPiece | ReasoningPiece
 
 
-@attrs.frozen
+@value
 class ModelReply:
     """The whole answer, after its last piece."""
 
@@ -71,7 +69,7 @@ class Provider(Protocol):
         ...
 
 
-@attrs.frozen
+@value
 class ModelChoice:
     """A resolved model: its provider and the name the provider knows it by."""
 

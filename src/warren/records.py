@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from warren.budget import Budget, Spent
+from warren.budget import UNLIMITED, Budget, Spent
 from warren.categories import Gates, Switches
 from warren.compaction_config import CompactionConfig
 from warren.peers import Peer
@@ -75,7 +75,7 @@ class SessionRecord:
     structured_output_retries: int = 2
     peer: Peer | None = None
     labels: Mapping[str, str] = attrs.field(factory=dict)
-    budget: Budget = attrs.field(factory=Budget)
+    budget: Budget = UNLIMITED
     spent: Spent = attrs.field(factory=Spent)
     usage: Usage = attrs.field(factory=Usage)
     turns: int = 0

@@ -29,7 +29,7 @@ from warren.messages import (
 from warren.records import SessionRecord
 from warren.transcript import Transcript
 from warren.usage import Usage
-from warren.views import lifecycle_of, summary_of, view_of
+from warren.views import TurnResult, lifecycle_of, summary_of, view_of
 
 CREATED: Final = datetime(2024, 5, 17, tzinfo=UTC)
 UPDATED: Final = datetime(2024, 5, 18, tzinfo=UTC)
@@ -69,7 +69,7 @@ def test_an_answer_reads_as_text_and_calls() -> None:
 
 def test_values_do_not_change() -> None:
     """What hosts get to see is frozen: nobody alters what another task holds; within, the type checkers see to it."""
-    within = {SessionRecord, Spent, TurnOptions, Envelope, TextDelta, ReasoningDelta}
+    within = {SessionRecord, Spent, TurnOptions, Envelope, TextDelta, ReasoningDelta, TurnResult}
     for cls in {*strategies.domain_classes(), UserMessage, AssistantMessage, TextBlock} - within:
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(object.__new__(cls), attrs.fields(cls)[0].name, None)
