@@ -129,15 +129,18 @@ class Supervisor:
         entry = self._entries.get(session_id)
         return {} if entry is None else entry.tools
 
-    def revive(self, session_id: str) -> SessionActor:
+    def revive(self, session_id: str, *, rests: bool = True) -> SessionActor:
         """Return the session's actor, started if need be; what is sent to it waits until the session is loaded.
+
+        `rests` is false where a turn is about to begin: then it is not counted among those that have nothing to do.
 
         Raises SessionNotFoundError where nothing could be loaded; an unknown id of a store fails what is sent.
         """
         self.check_open()
         entry = self._entries.get(session_id)
         if entry is not None and entry.actor is not None:
-            self._rests(entry.actor)
+            if rests:
+                self._rests(entry.actor)
             return entry.actor
         if self.shared.storage is None:
             raise self.not_found(session_id)

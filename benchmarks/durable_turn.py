@@ -3,7 +3,7 @@
 The rows are read back from the file that the runtime made and written again by plain apsw into a new file of the same
 layout: one transaction a turn for one session, one transaction a hundred turns for a hundred sessions at once. The
 latter is the floor for a program that may wait for a hundred turns; what apsw does with a transaction for each of them
-is shown beside it.
+is shown beside it. The process sets the garbage collector as `warren serve` does.
 """
 
 import tempfile
@@ -16,6 +16,7 @@ from benchmarks.models import FixedModel
 from benchmarks.raw_apsw import rows_of, turns_per_second
 from benchmarks.report import Goal, Pairs, median_ratio, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
+from warren.transport.process import tune
 
 ROUNDS = 5
 
@@ -55,6 +56,7 @@ def _measure(sessions: int, turns: int) -> tuple[Pairs, float]:
 
 def main() -> None:
     """Print the ratios for one session and for a hundred at once."""
+    tune()
     figures, goals = {}, []
     for sessions, turns, goal in ((1, 1_000, 0.6), (100, 30, 0.5)):
         pairs, singly = _measure(sessions, turns)

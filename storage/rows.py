@@ -72,7 +72,7 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     """Return the record's values in the order of `COLUMNS`."""
     # As `_Details` would be written, without making one: this runs beside the event loop, for every turn.
     each = zip(_DETAILS, _details_of(record), _DEFAULTS, strict=True)
-    details = {name: value for name, value, default in each if value != default}
+    details = {name: value for name, value, default in each if value is not default and value != default}
     return (
         record.session_id,
         microseconds(record.created_at),
@@ -85,7 +85,7 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
         record.last_seq,
         record.head,
         codec.encode(record.labels).decode() if record.labels else "{}",
-        codec.encode(details).decode(),
+        codec.encode_whole(details).decode(),
     )
 
 
