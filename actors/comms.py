@@ -18,13 +18,14 @@ from warren.mailbox import Reply
 from warren.peers import Peer, PeerInfo, PeerMessage
 from warren.records import SessionRecord
 from warren.service import OnEvent
-from warren.storage import Enqueue
+from warren.storage import Enqueue, Enqueued
 from warren.storage.operations import name_taken
 from warren.tools import Tool, ToolError, tool
 from warren.views import TurnResult
 
 if TYPE_CHECKING:
     from warren.actors.supervisor import Supervisor
+    from warren.storage import Store
 
 
 @attrs.frozen
@@ -52,7 +53,9 @@ class Comms:
         self._supervisor.check_open()
         if storage is not None:
             limit = self._supervisor.shared.config.limits.inbox
-            known = await storage.write(Enqueue(session_id, said, limit))
+            known = await storage.write_or_find(
+                Enqueue(session_id, said, limit), partial(_enqueued, session_id, said.input_id)
+            )
             if known.outcome is not None and not waits:
                 return None
             if known.outcome:  # an empty one is of a turn that may run still: its session knows
@@ -89,8 +92,8 @@ class Comms:
         storage = self._supervisor.shared.storage
         if storage is None:
             return None
-        waiting = await (await storage.reader()).inbox(session_id)
-        return next((each for each in waiting if each.input.input_id == input_id), None)
+        found = await _enqueued(session_id, input_id, await storage.reader())
+        return None if found is None else found.numbered
 
     async def record(self, session_id: str) -> SessionRecord:
         """Return a session's record, loaded if need be."""
@@ -167,6 +170,12 @@ def words(sender: str, message_id: str, message: PeerMessage) -> str:
 
 def _trusts(other: SessionRecord | None, name: str) -> bool:
     return other is not None and other.peer is not None and name in other.peer.trusts
+
+
+async def _enqueued(session_id: str, input_id: str, store: "Store") -> Enqueued | None:
+    """Return what the store has of an input that waits; None where it has none."""
+    found = (each for each in await store.inbox(session_id) if each.input.input_id == input_id)
+    return next(map(Enqueued, found), None)
 
 
 def _ended(outcome: bytes, session_id: str) -> TurnResult:

@@ -2,8 +2,6 @@
 
 import contextlib
 
-import trio
-
 from warren.actors.protocol import Loaded, Relabel
 from warren.actors.storage import StorageActor
 from warren.actors.supervisor import Supervisor
@@ -36,20 +34,10 @@ async def _fork_in_memory(supervisor: Supervisor, session_id: str, wanted: ForkR
 
 async def _fork_in_store(storage: StorageActor, session_id: str, wanted: ForkRequest) -> SessionRecord:
     try:
-        return await storage.write(Fork(session_id, wanted))
+        return await storage.write_or_find(Fork(session_id, wanted), lambda store: store.record(wanted.session_id))
     except StoreError as exc:
-        found = await _made_after_all(storage, wanted.session_id) if exc.cause == "crash" else None
-        if found is None:
-            exc.session_id = session_id  # there is no other
-            raise
-        return found
-
-
-async def _made_after_all(storage: StorageActor, fork_id: str) -> SessionRecord | None:
-    """Look what came of a fork, where the storage actor crashed before it could say."""
-    with contextlib.suppress(StoreError), trio.CancelScope(shield=True):
-        return await (await storage.reader()).record(fork_id)
-    return None
+        exc.session_id = session_id  # there is no other
+        raise
 
 
 async def label(supervisor: Supervisor, session_id: str, change: Relabel) -> SessionView:

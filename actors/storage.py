@@ -64,6 +64,24 @@ class StorageActor(Owner["Store"]):
         result: R = await self.mailbox.post(Write(operation)).wait_settled()
         return result
 
+    async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:
+        """Do as `write`; where this actor crashed before it could say, `find` looks in the store what came of it.
+
+        By then the store that crashed is closed, and nothing of it is still under way: what can be read is the truth.
+        """
+        try:
+            return await self.write(operation)
+        except StoreError as exc:
+            found = await self._found(find) if exc.cause == "crash" else None
+            if found is None:
+                raise
+            return found
+
+    async def _found(self, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
+        with contextlib.suppress(StoreError), trio.CancelScope(shield=True):
+            return await find(await self.reader())
+        return None
+
     async def _take(self, owned: "Store", batch: list[Mail[Any]]) -> None:
         outcomes: list[Any] = []
         self._writes.began()

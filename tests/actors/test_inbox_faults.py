@@ -47,6 +47,23 @@ async def test_a_sender_hears_the_turn_of_a_session_that_slept(tmp_path: Path) -
         assert "rested" in str(await service.history(session_id))
 
 
+async def test_a_prompt_that_was_stored_before_a_crash(tmp_path: Path) -> None:
+    """The storage actor crashed after it: it is found in the file, its session hears of it, its sender of its turn."""
+    faults = Faults()
+    async with open_runtime(Slow(), store=tmp_path, faults=faults, config=config(idle_after=1e9)) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "one")
+        faults.crash_after = 1
+        assert (await service.start_turn(session_id, "two", mode="queue")).turns == 1
+        assert await said(service, session_id) == ["one", "two"]
+        faults.crash_before = 1
+        with pytest.raises(StoreError) as caught:
+            await service.start_turn(session_id, "three", mode="queue")
+        assert caught.value.cause == "crash"
+        assert (await service.start_turn(session_id, "four", mode="queue")).turns == 1
+        assert await said(service, session_id) == ["one", "two", "four"]
+
+
 async def test_what_waited_behind_an_archive_that_failed(tmp_path: Path) -> None:
     """The session lives on where the store refuses to retire it, and so does what was said to it."""
     faults, model = Faults(), GatedModel()
