@@ -100,10 +100,8 @@ class EventLog:
     def publish(self, entry: Entry) -> None:
         """Append to the journal and hand to every subscriber; never waits."""
         self.journal.append(entry)
-        if self._subscribers:
-            envelope = entry.envelope(self.session_id)
-            for subscriber in self._subscribers:
-                subscriber.push(envelope)
+        for subscriber in self._subscribers:
+            subscriber.push(entry.envelope(self.session_id))
 
     def stored(self) -> None:
         """Everything up to now is in the store: forget it."""

@@ -35,12 +35,10 @@ class Listeners:
     def tell(self, entry: Entry) -> None:
         """Publish an event. A callback is the host's code: its bug is not the session's, and is told once."""
         self.log.publish(entry)
-        if not self._callbacks:
-            return
-        envelope = entry.envelope(self.log.session_id)
+        session_id = self.log.session_id
         for callback in self._callbacks:
             try:
-                callback(envelope)
+                callback(entry.envelope(session_id))
             except Exception:
-                logger.exception("on_event of session %s raised: it gets no more of this turn", envelope.session_id)
+                logger.exception("on_event of session %s raised: it gets no more of this turn", session_id)
                 self._callbacks = tuple(each for each in self._callbacks if each is not callback)

@@ -14,7 +14,7 @@ from warren.config import RetryPolicy
 from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
 from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, TextPiece
+from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
 from warren.usage import Usage
 
 logger: Final = logging.getLogger("warren.model")
@@ -107,7 +107,10 @@ class ModelCall:
         if isinstance(piece, TextPiece):
             if fresh := self.text.fresh(storable(piece.text)):
                 self.emit(TextDelta(fresh))
-        elif fresh := self.reasoning.fresh(storable(piece.text)):
+        # What a host's provider hands out may be neither, whatever the types say; it is passed over.
+        elif isinstance(piece, ReasoningPiece) and (  # type: ignore[redundant-expr]
+            fresh := self.reasoning.fresh(storable(piece.text))
+        ):
             self.emit(ReasoningDelta(fresh))
 
 

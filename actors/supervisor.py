@@ -132,7 +132,7 @@ class Supervisor:
     def revive(self, session_id: str, *, rests: bool = True) -> SessionActor:
         """Return the session's actor, started if need be; what is sent to it waits until the session is loaded.
 
-        `rests` is false where a turn is about to begin: then it is not counted among those that have nothing to do.
+        `rests` is false where it is about to be asked to `admit` a turn, which itself says when it has nothing to do.
 
         Raises SessionNotFoundError where nothing could be loaded; an unknown id of a store fails what is sent.
         """
@@ -150,9 +150,13 @@ class Supervisor:
 
     def admit(self, actor: SessionActor, turn: Message[R]) -> Reply[R]:
         """Claim the session for a turn, or refuse at once: busy, retired, or no capacity."""
-        if not actor.turn_runs:
-            self.room.check()
-        reply = actor.mailbox.post(turn)
+        try:
+            if not actor.turn_runs:
+                self.room.check()
+            reply = actor.mailbox.post(turn)
+        except WarrenError:
+            self._rests(actor)  # somebody wants it: it is not the next one to leave memory
+            raise
         self.room.take()
         self.idle.drop(actor.session_id)
         return reply

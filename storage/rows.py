@@ -70,7 +70,7 @@ def moment(stored: int) -> datetime:
 
 def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     """Return the record's values in the order of `COLUMNS`."""
-    # As `_Details` would be written, without making one: this runs beside the event loop, for every turn.
+    # What `_Details` reads, without making one: this runs beside the event loop, for every turn.
     each = zip(_DETAILS, _details_of(record), _DEFAULTS, strict=True)
     details = {name: value for name, value, default in each if value is not default and value != default}
     return (

@@ -142,7 +142,7 @@ class Meter:
     def charge(self, usage: Usage | None = None, *, tool_calls: int = 0, steps: int = 0) -> None:
         """Book a model call's tokens, tool calls or steps."""
         if usage is not None:
-            self.usage = usage if self.usage is NO_USAGE else self.usage + usage
+            self.usage += usage
         self.tool_calls += tool_calls
         self.steps += steps
 

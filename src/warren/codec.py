@@ -233,6 +233,7 @@ def _fields_of(converter: cattrs.Converter, cls: Any) -> Callable[[Any], Any]:
 _strict: Final = _make(strict=True)
 _stored: Final = _make(strict=False)
 _encode: Final = msgspec.json.Encoder().encode
+_encode_whole: Final = msgspec.json.Encoder(enc_hook=_strict.unstructure).encode
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -246,7 +247,7 @@ def encode_whole(value: object) -> bytes:
 
     It is for rows: what `decode_stored` reads. Events, messages and blocks, which have a tag, are not for it.
     """
-    return _encode(value)
+    return _encode_whole(value)
 
 
 def to_data(value: object) -> Any:

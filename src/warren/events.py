@@ -41,14 +41,14 @@ class TurnStarted:
     turn_number: int
 
 
-@value
+@attrs.frozen
 class TextDelta:
     """The next piece of the answer."""
 
     delta: str
 
 
-@value
+@attrs.frozen
 class ReasoningDelta:
     """The next piece of the model's readable reasoning."""
 
@@ -268,7 +268,7 @@ DELTAS = (TextDelta, ReasoningDelta)
 
 @value
 class Envelope:
-    """One event of a session's log, made for those who read it: the log itself keeps another form.
+    """One event of a session's log, made for one reader of it: the log itself keeps another form.
 
     Attributes:
         session_id: whose log it is.

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import attrs
+
 from warren.messages import AssistantMessage, Message
 from warren.tools import ToolSpec
 from warren.usage import Usage
 from warren.values import value
 
 
-@value
+@attrs.frozen
 class ModelRequest:
     """One model call.
 

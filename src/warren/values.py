@@ -1,9 +1,9 @@
-"""Values that stay inside the runtime: classes of attrs that the type checkers keep from being changed.
+"""Values that the type checkers alone keep from being changed.
 
-What a host can get hold of is frozen at run time, too (`attrs.frozen`): there a mistake of somebody else's code would
-change what other tasks hold. Where all who touch a value are checked by this project's type checkers, and where it is
-made for its readers alone, that costs more than it is worth: setting the fields of what one turn makes would be a tenth
-of its time.
+What a host shares with other tasks is frozen at run time, too (`attrs.frozen`): there a mistake of somebody else's code
+would change what they hold. Where a value stays among code that this project's type checkers see, and where it is made
+for one reader, that costs more than it is worth: a tenth of a turn's time would go into setting the fields of what it
+makes.
 """
 
 from typing import TYPE_CHECKING

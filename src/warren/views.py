@@ -11,10 +11,9 @@ from warren.messages import Message, StopReason
 from warren.peers import Peer
 from warren.records import CompactionEntry, Lifecycle, Parent, SessionRecord
 from warren.usage import Usage
-from warren.values import value
 
 
-@value
+@attrs.frozen
 class TurnResult:
     """A turn that ended well.
 

@@ -1,5 +1,7 @@
 """One model call: when it is tried again, and what subscribers see of it."""
 
+from typing import Any
+
 import attrs
 import pytest
 import trio
@@ -173,3 +175,10 @@ async def test_a_bug_in_a_provider_is_a_provider_error() -> None:
         await ModelCall(events.append, CALM).run(ModelChoice(FunctionModel(broken), "test"), REQUEST)
     assert caught.value.cause == "provider_bug"
     assert events == []
+
+
+async def test_what_is_no_piece_is_passed_over() -> None:
+    """A provider that hands out something else disturbs nothing, and none of it is shown."""
+    odd: list[Any] = ["text", None, TextBlock("a whole block"), TextDelta("an event")]
+    done = await run([TextPiece("yes"), *odd, ReasoningPiece("hm")])
+    assert done.events == [TextDelta("yes"), ReasoningDelta("hm")]

@@ -14,7 +14,7 @@ from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.service import Service
 from warren.config import Config, Limits
-from warren.errors import AgentError, SessionBusyError, SessionNotRunningError, StoreError
+from warren.errors import AgentError, CapacityExceededError, SessionBusyError, SessionNotRunningError, StoreError
 from warren.events import RunCompleted
 from warren.messages import ToolUseBlock
 from warren.model import ModelReply, ModelRequest
@@ -58,6 +58,25 @@ async def test_its_time_begins_when_it_was_last_needed(tmp_path: Path) -> None:
         assert live(service) == 1
         await trio.sleep(3)
         assert live(service) == 0
+
+
+async def test_asking_in_vain_puts_it_off_too(tmp_path: Path) -> None:
+    """A session whose turns find no room is wanted all the same."""
+    config = Config(limits=Limits(idle_after=10, max_sessions=1))
+    async with (
+        open_runtime(FunctionModel(stuck), store=tmp_path, config=config) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, await new_session(service), "think")
+        await trio.sleep(8)
+        with pytest.raises(CapacityExceededError):
+            await service.start_turn(session_id, "go on")
+        await trio.sleep(8)
+        assert live(service) == 2
+        await trio.sleep(3)
+        assert live(service) == 1
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_running_turn_keeps_it(tmp_path: Path) -> None:

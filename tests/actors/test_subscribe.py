@@ -74,6 +74,22 @@ async def test_a_slow_subscriber_does_not_slow_the_turn(store: Path | None) -> N
         assert numbers(missing) == list(range(11, len(recorder.envelopes) + 1))
 
 
+async def test_an_envelope_is_its_readers_own(tmp_path: Path) -> None:
+    """What one who reads along does to it is seen by nobody else, nor by the log."""
+
+    def spoil(envelope: Envelope) -> None:
+        envelope.seq, envelope.session_id = 99, "another"  # type: ignore[misc]
+
+    async with open_runtime(says(["one"]), store=tmp_path) as service:
+        session_id = await new_session(service)
+        async with service.subscribe(session_id) as spoiled, service.subscribe(session_id) as events:
+            await service.start_turn(session_id, "hello", mode="queue", on_event=spoil)
+            for _ in range(4):
+                spoil(await spoiled.__anext__())
+            found = [await events.__anext__() for _ in range(4)]
+            assert found == (await replay(service, session_id))[:4]
+
+
 async def test_an_archived_session_can_be_replayed(tmp_path: Path) -> None:
     """Its whole log is there, and then the stream ends."""
     async with open_runtime(says(["hi"]), store=tmp_path) as service:

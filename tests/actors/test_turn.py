@@ -1,5 +1,7 @@
 """What a turn tells its watchers and leaves in the transcript, for each way it can end."""
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -28,6 +30,7 @@ from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 QUICK = Config(retry=RetryPolicy(max_attempts=2, initial_delay=1, jitter=0))
+NONE: Any = None
 CALL = ToolUseBlock("call-1", "wait", {"seconds": 1})
 
 
@@ -374,3 +377,25 @@ async def test_text_deltas_join_to_the_complete_text() -> None:
     _, recorder = await one_turn(says(pieces))
     assert "".join(event.delta for event in recorder.only(TextDelta)) == "".join(pieces)
     assert recorder.only(TextComplete) == [TextComplete("".join(pieces))]
+
+
+@pytest.mark.parametrize(
+    "usage", [{"input_tokens": 1, "output_tokens": 1}, None, Usage(NONE, 3), Usage(1, 3, NONE, NONE)], ids=repr
+)
+async def test_odd_token_counts_end_the_turn_alone(usage: Any) -> None:
+    """What a provider reports may be anything: its turn fails, its session goes on, others do not hear of it."""
+    script = says([], reply("one", usage=usage), ["two"])
+
+    async def answer(request: ModelRequest, emit: Emit) -> ModelReply:
+        return await (stuck if request.messages[-1] == UserMessage("wait") else script.answer)(request, emit)
+
+    async with open_runtime(FunctionModel(answer)) as service, trio.open_nursery() as nursery:
+        other, session_id = await new_session(service), (await service.create_session("hello")).session_id
+        running = ask(nursery, service.start_turn, other, "wait")
+        await trio.sleep(1)
+        with pytest.raises(AgentError, match="the turn crashed") as caught:
+            await service.start_turn(session_id, "hello")
+        assert caught.value.cause == "crash"
+        assert (await service.start_turn(session_id, "hello")).text == "two"
+        assert not running.ended.is_set()
+        nursery.cancel_scope.cancel()

@@ -178,3 +178,13 @@ async def test_any_label_can_be_listed(tmp_path: Path, labels: dict[str, str]) -
         await written(store, commit)
         assert commit.record in await store.list(labels=labels, limit=10_000)
         assert await store.list(labels={**labels, "no": "such"}) == []
+
+
+def test_a_hosts_own_kind_of_budget_is_stored() -> None:
+    """A class of theirs that is derived from one of ours is written as ours."""
+
+    class Own(Budget):
+        """A budget."""
+
+    record = turn(SID).record.changed(budget=Own(max_tokens=5))
+    assert row_to_record(record_to_row(record)).budget == Budget(max_tokens=5)
