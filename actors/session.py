@@ -11,7 +11,7 @@ from warren.actors.comms import Comms
 from warren.actors.conversation import Conversation
 from warren.actors.inbox import Ending, Inbox, Waiting
 from warren.actors.listeners import Listeners
-from warren.actors.outcome import Outcome
+from warren.actors.outcome import Outcome, cause_of
 from warren.actors.planning import plan_of
 from warren.actors.protocol import (
     Arrived,
@@ -32,7 +32,7 @@ from warren.actors.shared import Shared
 from warren.actors.turn import Turn
 from warren.actors.visible import Visible
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
-from warren.events import CompactionCompleted
+from warren.events import CompactionCompleted, RunFailed
 from warren.inputs import Input
 from warren.journal import Entry
 from warren.mailbox import Admission, Mail, Mailbox, Message, Signal, State
@@ -115,8 +115,8 @@ class SessionActor(Visible):
         if self.turn_runs:
             self.turn_ended()
         if self._turn is not None and self._turn.begun:
-            last_words = self._turn.so_far().failed(error())
-            self._listeners.emit(last_words.terminal(self.session_id))
+            last_words = error()  # of the turn itself nothing is asked: it may be what is broken
+            self._listeners.emit(RunFailed(self.session_id, last_words.message, cause_of(last_words)))
         waiting = [*self._in_hand, *self._interrupters, *self._retiring.asked]
         for mail in waiting if self._starter is None else [self._starter, *waiting]:
             mail.refuse(error())

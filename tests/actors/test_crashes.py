@@ -1,6 +1,7 @@
 """Sessions side by side: a crash stays where it happens."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -10,7 +11,7 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_stream, names, numbers
 from tests.support.crashing import crash
 from tests.support.faulty_store import Faults
-from tests.support.models import GatedModel, says
+from tests.support.models import GatedModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.errors import (
     AgentError,
@@ -18,6 +19,7 @@ from warren.errors import (
 )
 from warren.events import Envelope, RunFailed
 from warren.messages import UserMessage
+from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
 
@@ -120,3 +122,26 @@ async def test_a_crash_while_loading(tmp_path: Path) -> None:
         assert caught.value.cause == "crash"
         assert service.health().running_turns == 0
         assert (await service.start_turn(session_id, "hello")).text == "hi"
+
+
+class Odd:
+    """A count that can be booked, and then breaks whatever looks at it."""
+
+    def __radd__(self, other: object) -> "Odd":
+        return self
+
+    def __add__(self, other: object) -> "Odd":
+        raise ArithmeticError("no such sum")
+
+
+async def test_a_turn_that_cannot_say_what_it_came_to() -> None:
+    """Its session crashes, its caller is told, the stream ends as any other; nobody else hears of it."""
+    count: Any = Odd()
+    recorder = Recorder()
+    async with open_runtime(says([], reply("one", usage=Usage(count, 3)), ["two"])) as service:
+        session_id = (await service.create_session("hello")).session_id
+        with pytest.raises(AgentError) as caught:
+            await service.start_turn(session_id, "go on", on_event=recorder)
+        assert caught.value.cause == "crash"
+        assert isinstance(recorder.events[-1], RunFailed)
+        assert (await service.create_session("hello")).text == "two"
