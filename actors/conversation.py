@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -25,6 +25,9 @@ from warren.records import CompactionEntry, MessageRow, SessionRecord
 from warren.storage import FIRST, Claimed, Commit, Held, Labelled, Lease, Settle, Settled, leased, not_found
 from warren.transcript import Transcript
 from warren.views import HistoryEntry, HistoryPage
+
+if TYPE_CHECKING:
+    from warren.storage import Store
 
 logger: Final = logging.getLogger("warren.session")
 
@@ -313,14 +316,10 @@ class Conversation:
         return self.lease or FIRST
 
     async def _stored_after_all(self, error: StoreError, record: SessionRecord) -> bool:
-        """Look what came of a commit, where the storage actor crashed before it could say.
+        """Look what came of a commit, where the storage actor crashed before it could say."""
 
-        By then the store that crashed is closed, and nothing of it is still under way: what can be read is the truth.
-        """
-        if self.storage is None or error.cause != "crash":
-            return False
-        with contextlib.suppress(StoreError), trio.CancelScope(shield=True):
-            store = await self.storage.reader()
-            stored = await store.record(record.session_id)
-            return stored is not None and (stored.turns, stored.last_seq) == (record.turns, record.last_seq)
-        return False
+        async def stored(store: "Store") -> bool:
+            found = await store.record(record.session_id)
+            return found is not None and (found.turns, found.last_seq) == (record.turns, record.last_seq)
+
+        return self.storage is not None and bool(await self.storage.after_crash(error, stored))

@@ -95,7 +95,7 @@ class EventLog:
 
     def stamp(self, event: Event) -> Entry:
         """Return the event with the next number and the time, without publishing it."""
-        return Entry(self.journal.last_seq + 1, datetime.now(UTC), event)
+        return Entry(self.journal.last_seq + 1, utc_now(), event)
 
     def publish(self, entry: Entry) -> None:
         """Append to the journal and hand to every subscriber; never waits."""

@@ -162,7 +162,7 @@ class Service(Reads):
             said = Input(new_session_id(), mode, check_prompt(prompt), utc_now(), idempotency_key, options=options)
             return await self._comms.say(check_id(session_id), said, on_event=listener, tools=brought)
         turn = StartTurn(check_prompt(prompt), options, listener, brought)
-        return await self._turn(self._supervisor.revive(check_id(session_id), rests=False), turn)
+        return await self._turn(self._supervisor.revive(check_id(session_id)), turn)
 
     async def inject_context(
         self, session_id: str, text: str, *, source: str | None = None, idempotency_key: str | None = None
@@ -236,7 +236,7 @@ class Service(Reads):
         check_id(session_id)
         if not self.capabilities().session_compaction:
             raise _no_compaction()
-        return await self._turn(self._supervisor.revive(session_id, rests=False), request)
+        return await self._turn(self._supervisor.revive(session_id), request)
 
     # -- forks and labels
 

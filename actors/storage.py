@@ -65,21 +65,23 @@ class StorageActor(Owner["Store"]):
         return result
 
     async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:
-        """Do as `write`; where this actor crashed before it could say, `find` looks in the store what came of it.
-
-        By then the store that crashed is closed, and nothing of it is still under way: what can be read is the truth.
-        """
+        """Do as `write`; where this actor crashed before it could say, `find` looks in the store what came of it."""
         try:
             return await self.write(operation)
         except StoreError as exc:
-            found = await self._found(find) if exc.cause == "crash" else None
+            found = await self.after_crash(exc, find)
             if found is None:
                 raise
             return found
 
-    async def _found(self, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
-        with contextlib.suppress(StoreError), trio.CancelScope(shield=True):
-            return await find(await self.reader())
+    async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
+        """Return what `find` sees in the store, where a write's error is this actor's crash; None where it is another.
+
+        By then the store that crashed is closed, and nothing of it is still under way: what can be read is the truth.
+        """
+        if error.cause == "crash":
+            with contextlib.suppress(StoreError), trio.CancelScope(shield=True):
+                return await find(await self.reader())
         return None
 
     async def _take(self, owned: "Store", batch: list[Mail[Any]]) -> None:
@@ -94,8 +96,7 @@ class StorageActor(Owner["Store"]):
                 mail.refuse(result)
             else:
                 mail.answer(result)
-                if self._releases:
-                    self._settle(cast("Write", mail.message).operation)
+                self._settle(cast("Write", mail.message).operation)
 
     def _settle(self, operation: Operation[Any]) -> None:
         if self._releases.get(operation.session_id) is operation:

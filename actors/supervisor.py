@@ -129,18 +129,15 @@ class Supervisor:
         entry = self._entries.get(session_id)
         return {} if entry is None else entry.tools
 
-    def revive(self, session_id: str, *, rests: bool = True) -> SessionActor:
+    def revive(self, session_id: str) -> SessionActor:
         """Return the session's actor, started if need be; what is sent to it waits until the session is loaded.
-
-        `rests` is false where it is about to be asked to `admit` a turn, which itself says when it has nothing to do.
 
         Raises SessionNotFoundError where nothing could be loaded; an unknown id of a store fails what is sent.
         """
         self.check_open()
         entry = self._entries.get(session_id)
         if entry is not None and entry.actor is not None:
-            if rests:
-                self._rests(entry.actor)
+            self._rests(entry.actor)
             return entry.actor
         if self.shared.storage is None:
             raise self.not_found(session_id)
@@ -150,13 +147,9 @@ class Supervisor:
 
     def admit(self, actor: SessionActor, turn: Message[R]) -> Reply[R]:
         """Claim the session for a turn, or refuse at once: busy, retired, or no capacity."""
-        try:
-            if not actor.turn_runs:
-                self.room.check()
-            reply = actor.mailbox.post(turn)
-        except WarrenError:
-            self._rests(actor)  # somebody wants it: it is not the next one to leave memory
-            raise
+        if not actor.turn_runs:
+            self.room.check()
+        reply = actor.mailbox.post(turn)
         self.room.take()
         self.idle.drop(actor.session_id)
         return reply

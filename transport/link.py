@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -81,7 +81,7 @@ class Link:
         self._dialect = dialect
         self._bounds = bounds
         self._outbox = Outbox(bounds.outbox_events, notify=self._notify)
-        self._writer: trio.lowlevel.Task | None = None
+        self._waiting = trio.Event()
         self._taken = trio.Event()
         self._reading = True
         self._peer: Peer | None = None
@@ -137,7 +137,8 @@ class Link:
         try:
             with self._farewell:
                 while self._reading or self._outbox:
-                    await self._something()
+                    await self._waiting.wait()
+                    self._waiting = trio.Event()
                     await self._send(self._outbox.take())
         except trio.BrokenResourceError as exc:
             logger.debug("a client reads no more: %s", exc)
@@ -146,18 +147,6 @@ class Link:
             self._taken.set()
             if self._peer is not None:
                 self._peer.hang_up()
-
-    async def _something(self) -> None:
-        """Wait until something is there to be sent, or the reading has ended."""
-        if self._outbox or not self._reading:
-            await trio.lowlevel.checkpoint()
-        else:  # by hand: an event for each message would be a noticeable part of its cost
-            self._writer = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._unpark)
-
-    def _unpark(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
-        self._writer = None
-        return trio.lowlevel.Abort.SUCCEEDED
 
     async def _send(self, items: Sequence[Item]) -> None:
         self._taken.set()
@@ -176,6 +165,4 @@ class Link:
         return (item,)
 
     def _notify(self) -> None:
-        if self._writer is not None:
-            trio.lowlevel.reschedule(self._writer)
-            self._writer = None
+        self._waiting.set()

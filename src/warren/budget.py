@@ -126,8 +126,7 @@ class Meter:
     @classmethod
     def of(cls, turn: Budget, session: Budget, before: Spent) -> Self:
         """Return a meter for a turn with a budget of its own, in a session that had spent `before`."""
-        found = [*_set_limits(turn, NOTHING)]
-        return cls(found if session is UNLIMITED else [*found, *_set_limits(session, before)])
+        return cls([*_set_limits(turn, NOTHING), *_set_limits(session, before)])
 
     @property
     def tokens(self) -> int:
@@ -190,6 +189,8 @@ class Meter:
 
 
 def _set_limits(budget: Budget, before: Spent) -> Iterator[_Limit]:
+    if budget is UNLIMITED:  # most sessions' own
+        return
     for kind, field, figure in _FIGURES:
         limit: float | None = getattr(budget, field)
         if limit is not None:
