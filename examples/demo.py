@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from rich.console import Console
 from warren.transport.load.live import shown
 from warren.transport.load.plan import LoadPlan, Mix
 from warren.transport.load.remote import remote_target
-from warren.transport.load.result import Result
+from warren.transport.load.result import Result, unit_of
 from warren.transport.load.run import run_load
 from warren.transport.load.wire import address_of
 
@@ -59,9 +59,10 @@ async def under_load(port: int, store: Path) -> list[Check]:
         result = await run_load(PLAN, target, watch)
     figures = result.figures
     names = ("turns", "turns/s", "events/s", "latency p50", "latency p99")
-    console.print(f"{PLAN.sessions} sessions: " + ", ".join(f"{name} {figures[name]:,.0f}" for name in names))
+    shown_figures = (f"{name} {figures[name]:,.0f} {unit_of(name)}".rstrip() for name in names)
+    console.print(f"{PLAN.sessions} sessions: " + ", ".join(shown_figures))
     return [
-        (not result.errors, f"{figures['turns']:.0f} turns were answered, each after its last event"),
+        (not result.errors, answered(figures)),
         some(result, "busy", "second turns on a running session were refused as busy"),
         some(result, "interrupted", "running turns were interrupted, and the session went on"),
         some(result, "disconnects", "clients left in the middle of a turn and got the rest: no gap, no double"),
@@ -69,6 +70,15 @@ async def under_load(port: int, store: Path) -> list[Check]:
         (result.passed, f"{PLAN.sessions} sessions were read back: events, messages and rows are what was said"),
         *((False, f"session {each.session_id}: {each.rule}: {each.detail}") for each in result.violations),
     ]
+
+
+def answered(figures: Mapping[str, float]) -> str:
+    """Return how many turns were answered, and what became of the others."""
+    cut, left = figures.get("interrupted", 0), figures.get("disconnects", 0)
+    return (
+        f"{figures['turns']:.0f} of {PLAN.sessions * PLAN.turns} turns were answered, each after its last event;"
+        f" of the others {cut:.0f} were interrupted and {left:.0f} lost their client, as planned"
+    )
 
 
 def some(result: Result, name: str, what: str) -> Check:

@@ -49,4 +49,8 @@ def test_the_demonstration_finds_nothing_missing() -> None:
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.count("\nok ") == 8
+    said = " ".join(run.stdout.split())
+    found = re.search(r"(\d+) of 500 turns were answered, .* (\d+) were interrupted and (\d+) lost their client", said)
+    assert found is not None, said
+    assert sum(map(int, found.groups())) == 500
     assert "FAILED" not in run.stdout

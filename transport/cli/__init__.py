@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import Final
 
 INTERRUPTED: Final = 130
-MISSING: Final = "Error: the warren command needs its extra: pip install 'warren[cli]'\n"
+MISSING: Final = "Error: the warren command needs the extra `cli`; from a clone: pip install '.[cli]'\n"
 
 
 def main() -> int:

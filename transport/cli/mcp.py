@@ -8,7 +8,7 @@ import click
 from warren.transport.cli.options import Options
 from warren.transport.cli.peer import Peer, serve_peer
 
-MISSING: Final = "warren mcp needs its extra: pip install 'warren[mcp]'"
+MISSING: Final = "warren mcp needs the extra `mcp`; from a clone: pip install '.[mcp]'"
 
 
 def mcp(options: Options) -> None:

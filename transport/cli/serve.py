@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from warren.transport.gateway import GatewayConfig
 
 NEEDED: Final = ("trio_websocket", "hypercorn", "starlette")
-MISSING: Final = "warren serve needs its extra: pip install 'warren[gateway]'"
+MISSING: Final = "warren serve needs the extra `gateway`; from a clone: pip install '.[gateway]'"
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
@@ -18,18 +18,23 @@ from warren.transport.auth import read_token
 from warren.transport.cli.ending import told_twice
 from warren.transport.cli.streams import Streams
 from warren.transport.ending import Ending
-from warren.transport.load import diff as differences
-from warren.transport.load.plan import LoadPlan, Strangers
+from warren.transport.load.plan import LoadPlan, Mix, Profile, Strangers
 from warren.transport.load.scenarios import SCENARIOS
 from warren.transport.load.target import RefusedError, Target
 from warren.transport.process import allow_files, tune
 
+if TYPE_CHECKING:
+    from warren.transport.load.diff import Change
+
 NEEDED: Final = ("hdrh", "trio_websocket")
-MISSING: Final = "warren load needs its extra: pip install 'warren[load]'"
+MISSING: Final = "warren load needs the extra `load`; from a clone: pip install '.[load]'"
 PLAN: Final = ("sessions", "turns", "arrival", "rate", "duration", "think", "turn_limit", "seed", "model", "capacity")
 PROFILE: Final = ("latency", "chunks", "chunk_size", "chunk_delay")
+UNHURRIED: Final = 0.01
+"""Seconds between two pieces of the scripted answers, if the mix has things happen in the middle of turns."""
 INSIDE: Final = ("capacity", *PROFILE)
 LISTED: Final = 20
+FAILED: Final = 1
 REGRESSED: Final = 1
 STOPPED: Final = 130
 """Exit code of a run that was told to stop, and in which nothing was wrong until then."""
@@ -61,19 +66,28 @@ def plan_of(url: str | None, given: Mapping[str, Any]) -> LoadPlan:
     if url is not None and named:
         raise click.UsageError(f"--{named[0].replace('_', '-')} is for runs without URL: the gateway has its own.")
     base = SCENARIOS[given["scenario"]] if given["scenario"] is not None else LoadPlan()
+    if url is not None:  # the tool belongs to the model of runs without URL
+        base = attrs.evolve(base, mix=attrs.evolve(base.mix, tools=0.0))
     if url is None and (given["strangers"] or base.strangers != Strangers()):
         raise click.UsageError("strangers come to a gateway: name its URL.")
     changes = {name: given[name] for name in PLAN if given[name] is not None}
     if given["prompt"] is not None:
         changes["prompt_min"], changes["prompt_max"] = given["prompt"]
-    profile = {name: given[name] for name in PROFILE if given[name] is not None}
     try:
-        changes["mix"] = attrs.evolve(base.mix, **(given["mix"] or {}))
+        changes["mix"] = mix = attrs.evolve(base.mix, **(given["mix"] or {}))
         changes["strangers"] = attrs.evolve(base.strangers, **(given["strangers"] or {}))
-        changes["profile"] = attrs.evolve(base.profile, **profile)
+        changes["profile"] = _profile(base.profile, mix, given)
         return attrs.evolve(base, **_arrival(base, changes), **changes)
     except FieldValueError as exc:
         raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
+
+
+def _profile(base: Profile, mix: Mix, given: Mapping[str, Any]) -> Profile:
+    """Return how the scripted model answers: slowly enough for the mix, unless the options say how slowly."""
+    profile = attrs.evolve(base, **{name: given[name] for name in PROFILE if given[name] is not None})
+    if mix.disturbs and given["chunk_delay"] is None and not base.chunk_delay:
+        return attrs.evolve(profile, chunk_delay=UNHURRIED)
+    return profile
 
 
 def _arrival(base: LoadPlan, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,7 +140,7 @@ async def _run(
     streams.write(f"{to_json(result).decode()}\n" if json else told(result))
     if result.passed and CUT_SHORT in result.warnings:
         return STOPPED
-    return 0 if result.passed else 1
+    return 0 if result.passed else FAILED
 
 
 @asynccontextmanager
@@ -146,9 +160,12 @@ async def _target(plan: LoadPlan, url: str | None, given: Mapping[str, Any]) -> 
 
 def told(result: Any) -> str:
     """Return a result in words."""
-    lines = [f"{name:<28}{value:>14,.10g}" for name, value in result.figures.items()]
-    lines += [f"{code:<28}{count:>14}" for code, count in result.errors.items()]
+    from warren.transport.load.result import unit_of  # noqa: PLC0415 - it needs the extra
+
+    lines = [f"{name:<36}{value:>14,.10g} {unit_of(name)}".rstrip() for name, value in result.figures.items()]
+    lines += [f"{code:<36}{count:>14}" for code, count in result.errors.items()]
     lines += [f"warning: {warning}" for warning in result.warnings]
+    lines += [f"NOT TRIED {part}" for part in result.untried]
     lines += [f"VIOLATION session {each.session_id}: {each.rule}: {each.detail}" for each in result.violations[:LISTED]]
     if (more := result.violation_count - LISTED) > 0:
         lines.append(f"… and {more} more")
@@ -161,7 +178,8 @@ def diff(before: Path, after: Path, fail_over: float | None, *, json: bool) -> i
     """Compare two results and return the exit code. Raises InvalidParamsError for a file that has none."""
     if not all(map(find_spec, NEEDED)):
         raise click.ClickException(MISSING)
-    from warren.transport.load.result import read_result  # noqa: PLC0415 - it needs the extra
+    from warren.transport.load import diff as differences  # noqa: PLC0415 - it needs the extra
+    from warren.transport.load.result import read_result  # noqa: PLC0415 - the same
 
     one, other = read_result(before), read_result(after)
     changes = differences.compare(one, other)
@@ -179,16 +197,22 @@ def diff(before: Path, after: Path, fail_over: float | None, *, json: bool) -> i
     return REGRESSED if worse else 0
 
 
-def _lines(changes: list[differences.Change]) -> list[str]:
-    head = f"{'':<28}{'before':>14}{'after':>14}{'ratio':>8}\n"
+def _lines(changes: "list[Change]") -> list[str]:
+    from warren.transport.load.result import unit_of  # noqa: PLC0415 - it needs the extra
+
+    head = f"{'':<36}{'before':>14}{'after':>14}{'ratio':>8}\n"
     return [
         head,
         *(
-            f"{each.name:<28}{each.before:>14,.10g}{each.after:>14,.10g}"
+            f"{f'{each.name} {_in_brackets(unit_of(each.name))}':<36}{each.before:>14,.10g}{each.after:>14,.10g}"
             f"{'' if each.ratio is None else format(each.ratio, '.2f'):>8}\n"
             for each in changes
         ),
     ]
+
+
+def _in_brackets(unit: str) -> str:
+    return f"({unit})" if unit else ""
 
 
 def _first(group: BaseException) -> BaseException:

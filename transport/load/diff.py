@@ -6,9 +6,9 @@ from typing import Final
 
 import attrs
 
-from warren.transport.load.result import Result
+from warren.transport.load.result import MILLISECONDS, Result
 
-SLOWER_IS_WORSE: Final = ("setup ", "latency ", "service time ", "first event ", "refusal ")
+SLOWER_IS_WORSE: Final = tuple(name for name in MILLISECONDS if name != "tester's lag ")
 MORE_IS_BETTER: Final = frozenset({"turns/s", "events/s"})
 MORE_IS_WORSE: Final = frozenset({"errors", "violations"})
 NOT_JUDGED: Final = (" p100", " p99.9")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any, Final
 
-from warren.transport.load.result import Result
+from warren.transport.load.result import Result, unit_of
 from warren.transport.load.svg import Chart, Points, draw
 
 MARKS: Final = ((0.0, "0 %"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (4.0, "99.99 %"))
@@ -24,7 +24,7 @@ svg { width: 100%; font: 11px system-ui, sans-serif; fill: #555; margin: 1rem 0 
 def render(result: Result) -> str:
     """Return the page."""
     verdict = "passed" if result.passed else "failed"
-    word = "every promise was kept" if result.passed else "promises were NOT kept"
+    word = "every promise was kept" if result.kept else "promises were NOT kept"
     title = f"Load on {result.target}"
     parts = [
         "<!doctype html>",
@@ -33,11 +33,15 @@ def render(result: Result) -> str:
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(result.finished_at)}, {escape(_described(result.machine))}</p>",
         f'<p class="{verdict}"><b>{result.violation_count} violations: {word}.</b></p>',
+        *(f'<p class="failed"><b>Not tried:</b> {escape(part)}</p>' for part in result.untried),
         *(f'<p class="warning">{escape(warning)}</p>' for warning in result.warnings),
         *_violations(result),
         *(draw(chart) for chart in charts(result)),
-        "<h2>Figures</h2><p>Times are in milliseconds; latency counts from when a turn was meant to start.</p>",
-        _table(("figure", "value"), ((name, f"{value:g}") for name, value in result.figures.items())),
+        "<h2>Figures</h2><p>Latency counts from when a turn was meant to start.</p>",
+        _table(
+            ("figure", "value", "unit"),
+            ((name, f"{value:g}", unit_of(name)) for name, value in result.figures.items()),
+        ),
         *_errors(result.errors),
         "<h2>Plan</h2>",
         _table(("setting", "value"), _flat(result.plan)),
@@ -64,7 +68,7 @@ def _series(result: Result, name: str) -> Points:
 
 
 def _violations(result: Result) -> list[str]:
-    if result.passed:
+    if result.kept:
         return []
     rows = ((each.session_id, each.rule, each.detail) for each in result.violations)
     return ["<h2>Violations</h2>", _table(("session", "rule", "what was seen"), rows)]

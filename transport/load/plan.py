@@ -39,6 +39,11 @@ class Mix:
     compactions: float = attrs.field(default=0.0, validator=_share)
     subscribers: float = attrs.field(default=0.0, validator=_share)
 
+    @property
+    def disturbs(self) -> bool:
+        """Whether something has to happen in the middle of turns, while they run."""
+        return bool(self.interrupts or self.busy or self.disconnects)
+
     def __attrs_post_init__(self) -> None:
         """Refuse more turns that do not end where they began than there are."""
         if self.interrupts + self.disconnects > 1:

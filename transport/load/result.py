@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,8 +19,8 @@ from warren.transport.load.stream import Violation
 FORMAT: Final = 1
 SHOWN: Final = 1_000
 """Violations that a result keeps; `violation_count` has all of them."""
-EXPECTED: Final = 5
-"""Something that should have happened so often, and has not happened at all, does not happen here."""
+MILLISECONDS: Final = ("setup ", "latency ", "service time ", "first event ", "refusal ", "tester's lag ")
+"""Beginnings of the names of figures that are times."""
 CUT_SHORT: Final = "the run was stopped before its end: the figures are of what there was until then"
 COUNTED: Final = {
     "interrupts": "interrupted",
@@ -31,6 +31,16 @@ COUNTED: Final = {
     "subscribers": "followed",
 }
 """Under which name each part of a mix is counted."""
+SLOWER: Final = "the turns are over too soon (--chunk-delay; at a gateway a slower model), or too few (--turns)"
+ADVICE: Final = {
+    "interrupts": SLOWER,
+    "busy": SLOWER,
+    "disconnects": SLOWER,
+    "tools": "the model has called none (at a gateway it needs tools of its own), or the turns are too few (--turns)",
+    "compactions": "there was nothing to shorten, or the turns are too few (--turns)",
+    "subscribers": "the sessions are too few (--sessions)",
+}
+"""How a part of a mix that has not happened can be made to happen."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +60,7 @@ class Result:
         violations: promises that were not kept.
         violation_count: how many there were.
         warnings: what makes the figures doubtful.
+        untried: parts of the mix that were asked for and never happened: what they test was not tested.
     """
 
     format: int
@@ -64,11 +75,17 @@ class Result:
     violations: tuple[Violation, ...]
     violation_count: int
     warnings: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether every promise that was tried was kept."""
+        return not self.violation_count
 
     @property
     def passed(self) -> bool:
-        """Whether every promise was kept."""
-        return not self.violation_count
+        """Whether everything that was asked for was tried, and every promise kept."""
+        return self.kept and not self.untried
 
 
 def result_of(
@@ -81,7 +98,7 @@ def result_of(
     cut_short: bool = False,
 ) -> Result:
     """Return the result of a run that has ended; `sessions` is how many there were."""
-    warnings = [*_warnings(recorder), *([CUT_SHORT] if cut_short else _lacking(plan, recorder, sessions))]
+    warnings = [*_warnings(recorder), *([CUT_SHORT] if cut_short else _lacking(plan, sessions))]
     return Result(
         format=FORMAT,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -95,6 +112,7 @@ def result_of(
         violations=tuple(violations[:SHOWN]),
         violation_count=len(violations),
         warnings=tuple(warnings),
+        untried=() if cut_short else tuple(_untried(plan, recorder, sessions)),
     )
 
 
@@ -140,18 +158,24 @@ def _warnings(recorder: Recorder) -> list[str]:
     return found
 
 
-def _lacking(plan: LoadPlan, recorder: Recorder, sessions: int) -> list[str]:
-    found = [f"the mix wants {name}, and not one has happened" for name in _missing(plan, recorder)]
-    if sessions < plan.sessions:
-        found.append(f"{plan.sessions - sessions} of {plan.sessions} sessions could not be created")
-    return found
+def _lacking(plan: LoadPlan, sessions: int) -> list[str]:
+    missing = plan.sessions - sessions
+    return [f"{missing} of {plan.sessions} sessions could not be created"] if missing else []
 
 
-def _missing(plan: LoadPlan, recorder: Recorder) -> list[str]:
-    """Return the parts of the mix that should have happened, and have not: what they test was not tested."""
-    turns = max(recorder.counts["turns"], plan.sessions)
-    shares = {name: share for name, share in attrs.asdict(plan.mix).items() if not recorder.counts[COUNTED[name]]}
-    return [name for name, share in shares.items() if share * turns >= EXPECTED]
+def _untried(plan: LoadPlan, recorder: Recorder, sessions: int) -> Iterator[str]:
+    """Yield each part of the mix that was asked for and has not happened, and what may be done about it."""
+    for name, share in attrs.asdict(plan.mix).items():
+        if share and not recorder.counts[COUNTED[name]]:
+            of = f"{sessions} sessions" if name == "subscribers" else f"{recorder.counts['turns']} turns"
+            yield f"{name}={share:g}: not one in {of}; {ADVICE[name]}"
+
+
+def unit_of(figure: str) -> str:
+    """Return the unit of a figure; empty for counts, and for rates, whose names end with theirs."""
+    if figure == "seconds":
+        return "s"
+    return "ms" if figure.startswith(MILLISECONDS) else ""
 
 
 def _machine() -> dict[str, Any]:
@@ -179,6 +203,7 @@ def read_result(path: Path) -> Result:
             "violations": tuple(Violation(**each) for each in data["violations"]),
             "latency": tuple((float(percent), float(value)) for percent, value in data["latency"]),
             "warnings": tuple(data["warnings"]),
+            "untried": tuple(data.get("untried", ())),
         }
         return Result(**(data | lists))
     except OSError as exc:

@@ -95,8 +95,10 @@ def _rung(height: float, text: str) -> str:
 def _line(name: str, line: Points, across: _Scale, up: _Scale, number: int) -> list[str]:
     colour = COLOURS[number % len(COLOURS)]
     path = " ".join(f"{across(x)},{up(y)}" for x, y in line)
+    lone = [f'<circle fill="{colour}" r="4" cx="{across(x)}" cy="{up(y)}"/>' for x, y in line[:1] if len(line) == 1]
     legend = WIDTH - RIGHT - 130 * (number + 1)
     return [
+        *lone,  # a line through one point cannot be seen
         f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>',
         f'<text x="{legend}" y="18" fill="{colour}">{escape(name)}</text>',
     ]

@@ -24,7 +24,7 @@ MAX_SKILLS: Final = 100
 """The list of them is in every request to a model."""
 MAX_ENTRIES: Final = 10_000
 """Entries of one folder that are looked at."""
-MISSING: Final = "skills need their extra: pip install 'warren[skills]'"
+MISSING: Final = "skills need the extra `skills`; from a clone: pip install '.[skills]'"
 
 
 async def _signature(name: Annotated[str, "The skill's name, as it is listed"]) -> str:

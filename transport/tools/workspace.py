@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from warren.transport.tools.skills import Skills
 
 T = TypeVar("T")
-MISSING: Final = "file tools need their extra: pip install 'warren[tools]'"
+MISSING: Final = "file tools need the extra `tools`; from a clone: pip install '.[tools]'"
 
 
 @attrs.frozen

@@ -223,7 +223,7 @@ def test_an_ordinary_command_leaves_the_network_alone(cli: Cli) -> None:
 def test_without_its_extra(cli: Cli, package: str) -> None:
     """The command says how to install what it needs."""
     line = one_line(cli.run("run", "x", python=("-c", WITHOUT, package)), 1)
-    assert "pip install 'warren[cli]'" in line
+    assert "from a clone: pip install '.[cli]'" in line
 
 
 def test_without_the_extra_of_the_store(cli: Cli) -> None:

@@ -265,11 +265,11 @@ async def test_a_lost_connection_is_no_broken_promise() -> None:
     assert result.errors == {LOST: 3}
 
 
-async def test_what_the_mix_wants_and_never_happens_is_told_of() -> None:
-    """A run whose target does none of it has not tested it."""
+async def test_a_mix_that_never_happens_fails_the_run() -> None:
+    """A run whose target does none of it has not tested it, though it broke no promise."""
     result = await run(attrs.evolve(PLAN, sessions=10, mix=Mix(tools=0.5, busy=0.5)))
-    assert result.passed
-    assert result.warnings == ("the mix wants tools, and not one has happened",)
+    assert (result.kept, result.passed) == (True, False)
+    assert [part.split(":")[0] for part in result.untried] == ["tools=0.5"]
 
 
 async def test_a_stream_that_lacks_events_is_told_of() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.transport.cli.process import Cli, one_line, wait_for
+from tests.transport.cli.process import WITHOUT, Cli, one_line, wait_for
 from tests.transport.load.results import BROKEN, made
 from warren.storage.file import FILE_NAME
 from warren.transport.cli.load_app import ARRIVALS as SHOWN_ARRIVALS
@@ -53,6 +53,45 @@ def test_a_run_writes_its_result_and_its_report(cli: Cli) -> None:
     same = cli.run("load", "diff", "a.json", "a.json", "--fail-over", "1")
     assert same.code == 0
     assert "turns/s" in same.out
+
+
+MIX = "interrupts=0.3,busy=0.3,disconnects=0.3"
+
+
+def test_a_mix_happens_unless_the_answers_are_too_fast(cli: Cli) -> None:
+    """What is to happen in the middle of turns does; a run of too fast answers, in which it cannot, has failed."""
+    ended = cli.run("load", "--sessions", "6", "--turns", "4", "--mix", MIX, "--json", "a.json")
+    figures = json.loads((cli.folder / "a.json").read_bytes())["figures"]
+    assert (ended.code, [figures[name] > 0 for name in ("interrupted", "busy", "disconnects")]) == (0, [True] * 3)
+    fast = ("--latency", "0", "--chunks", "1", "--chunk-delay", "0", "--html", "b.html")
+    ended = cli.run("load", "--sessions", "6", "--turns", "4", "--mix", MIX, *fast)
+    assert ended.code == 1
+    assert [line.split(":")[0] for line in ended.out.splitlines() if line.startswith("NOT TRIED")] == [
+        f"NOT TRIED {name}=0.3" for name in ("interrupts", "busy", "disconnects")
+    ]
+    assert "--chunk-delay" in ended.out
+    page = (cli.folder / "b.html").read_text(encoding="utf-8")
+    assert "<b>Not tried:</b> interrupts=0.3" in page
+    assert "0 violations: every promise was kept" in page
+
+
+def test_figures_have_units(cli: Cli) -> None:
+    """Times say of what, in the figures and in a comparison; counts need none."""
+    ended = cli.run("load", "--sessions", "2", "--turns", "1", "--latency", "1ms", "--json", "a.json")
+    units = {line[:36].rstrip(): line[50:].strip() for line in ended.out.splitlines()}
+    assert (units["seconds"], units["latency p99"], units["tester's lag mean"]) == ("s", "ms", "ms")
+    assert (units["turns"], units["turns/s"]) == ("", "")
+    compared = cli.run("load", "diff", "a.json", "a.json").out
+    assert "\nlatency p99 (ms) " in compared
+    assert "\nseconds (s) " in compared
+
+
+@pytest.mark.parametrize("missing", ["hdrh", "trio_websocket"])
+@pytest.mark.parametrize("args", [(), ("diff", "a.json", "b.json")])
+def test_without_its_extra(cli: Cli, missing: str, args: tuple[str, ...]) -> None:
+    """The command says which extra it needs."""
+    line = one_line(cli.run("load", *args, python=("-c", WITHOUT, missing)), 1)
+    assert line == "Error: warren load needs the extra `load`; from a clone: pip install '.[load]'\n"
 
 
 def test_a_run_that_is_stopped_tells_what_there_was(cli: Cli) -> None:

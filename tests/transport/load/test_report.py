@@ -90,6 +90,17 @@ def test_a_chart_stays_within_its_frame() -> None:
     assert points[1][1] < points[2][1] < points[0][1]
 
 
+def test_a_run_of_one_second_has_charts() -> None:
+    """A line of a single point would draw nothing: the point is marked, in every chart of the page."""
+    result = made(series=made().series[:1])
+    for chart in charts(result):
+        root = ET.fromstring(draw(chart))  # noqa: S314 - it is our own
+        lines = [line.attrib["points"].split() for line in root.iter("polyline")]
+        marks = [f"{mark.attrib['cx']},{mark.attrib['cy']}" for mark in root.iter("circle")]
+        assert marks == [point for points in lines if len(points) == 1 for point in points]
+        assert marks or len(lines[0]) > 1
+
+
 def test_what_got_worse_is_found() -> None:
     """Slower turns and fewer of them are worse; faster ones and single moments are not judged."""
     before, after = made(), made(figures={"latency p99": 30.0, "latency p50": 5.0, "turns/s": 60.0, "errors": 1.0})

@@ -128,7 +128,7 @@ def test_requests_in_a_pipe_are_answered(cli: Cli) -> None:
 def test_without_its_extra_it_says_what_to_install(cli: Cli) -> None:
     """One line names the extra."""
     line = one_line(cli.run("mcp", python=("-c", WITHOUT, "mcp")), 1)
-    assert "pip install 'warren[mcp]'" in line
+    assert "from a clone: pip install '.[mcp]'" in line
 
 
 def test_a_store_without_its_extra_is_refused(cli: Cli) -> None:

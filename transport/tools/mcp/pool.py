@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warren.transport.tools.mcp.connection import Connection
 
 STARTUP: Final = 5.0
-MISSING: Final = "MCP servers need their extra: pip install 'warren[mcp]'"
+MISSING: Final = "MCP servers need the extra `mcp`; from a clone: pip install '.[mcp]'"
 
 
 @attrs.define(eq=False)

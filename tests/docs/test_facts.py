@@ -1,0 +1,47 @@
+"""Facts that the pages repeat from elsewhere: commands that install, versions, time limits."""
+
+import re
+import tomllib
+from typing import Final
+
+import pytest
+
+from tests.conftest import REAL_LIMIT, ROOT
+from tests.docs.snippets import DOCS
+from warren.storage.file import VERSION
+
+PYPROJECT: Final = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+INSTALL: Final = re.compile(r"pip install '?((?:\.|warren)[^'`\s\"]*)")
+EXTRAS: Final = frozenset(tomllib.loads(PYPROJECT)["project"]["optional-dependencies"])
+TEXTS: Final = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((ROOT / "transport").rglob("*.py"))]
+SHOWN: Final = {
+    text.relative_to(ROOT).as_posix(): found for text in TEXTS if (found := INSTALL.findall(text.read_text()))
+}
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_what_is_to_be_installed_can_be(text: str) -> None:
+    """Pages and messages install from a clone, as there is no package on an index, and name extras that exist."""
+    for target in SHOWN[text]:
+        match = re.fullmatch(r"\.(?:\[([a-z,-]+)\])?", target)
+        assert match is not None, target
+        assert set((match[1] or "all").split(",")) <= EXTRAS
+
+
+def test_the_readme_installs() -> None:
+    """Its chapter begins with a command and explains every extra."""
+    chapter = (ROOT / "README.md").read_text(encoding="utf-8").split("## Install")[1].split("## ")[0]
+    assert INSTALL.search(chapter)
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", chapter, re.MULTILINE)) == EXTRAS
+
+
+def test_the_page_about_the_store_has_its_version() -> None:
+    """What the doctor shows there is what it says of a store that is up to date."""
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    assert re.findall(r"^schema: +version (\d+)$", page, re.MULTILINE) == [str(VERSION)]
+
+
+def test_the_time_limit_of_tests_is_told() -> None:
+    """Where contributors read of it."""
+    assert f"fail after {REAL_LIMIT:g} seconds" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert f"({REAL_LIMIT:g} s real" in PYPROJECT
