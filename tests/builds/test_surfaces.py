@@ -37,9 +37,6 @@ ENVIRON: Final = clean_environ(
 )
 """What makes this build of what is installed: the memory's packages have a store in them, compaction needs none."""
 
-SERVED: Final = ENVIRON | ({} if STORE else {"WARREN_EPHEMERAL": "1"})
-"""The same for commands that serve: without SQLite they refuse the store that is the default, and this has none."""
-
 
 def test_run_works(tmp_path: Path) -> None:
     """In every build a prompt is answered; where nothing is kept the footer says so."""
@@ -102,7 +99,7 @@ def projected(folder: Path) -> dict[Path, bytes]:
 
 def test_a_pipe_of_json_rpc(tmp_path: Path) -> None:
     """`warren rpc`: turns work and tell of compaction; what is off has its code."""
-    with talking(tmp_path, "rpc", environ=SERVED) as client:
+    with talking(tmp_path, "rpc", environ=ENVIRON) as client:
         capabilities = client.ask("capabilities/get", {})["result"]
         assert (capabilities.pop("tools")["memory"] == "on") == MEMORY
         assert capabilities == {
@@ -130,7 +127,7 @@ def code(message: Mapping[str, Any]) -> str | None:
 
 def test_an_mcp_server(tmp_path: Path) -> None:
     """`warren mcp`: a tool that needs what is off gives a result with the error's body, the others work."""
-    with talking(tmp_path, "mcp", environ=SERVED) as client:
+    with talking(tmp_path, "mcp", environ=ENVIRON) as client:
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         client.ask("initialize", hello)
         client.notify("notifications/initialized")
@@ -151,7 +148,7 @@ def test_an_mcp_server(tmp_path: Path) -> None:
 
 def test_an_acp_agent(tmp_path: Path) -> None:
     """`warren acp`: prompts work; loading a session is offered, and done, where sessions are stored."""
-    with talking(tmp_path, "acp", environ=SERVED) as client:
+    with talking(tmp_path, "acp", environ=ENVIRON) as client:
         able = client.ask("initialize", {"protocolVersion": 1})["result"]["agentCapabilities"]
         assert able["loadSession"] == STORE
         made = client.ask("session/new", {"cwd": "/", "mcpServers": []})["result"]
@@ -213,7 +210,7 @@ async def _ask(
 def serving(folder: Path) -> Iterator[str]:
     """Serve this build on a port of its own, and give its address."""
     command = [WARREN, "serve", "--port", "0"]
-    process = subprocess.Popen(command, cwd=folder, env=SERVED, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=folder, env=ENVIRON, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield process.stdout.readline().removeprefix("listening on ").strip()
@@ -226,8 +223,30 @@ def serving(folder: Path) -> Iterator[str]:
 
 @pytest.mark.skipif(SQLITE, reason="a store can be had")
 @pytest.mark.parametrize("command", ["serve", "rpc", "mcp", "acp"])
-def test_what_serves_refuses_to_forget(tmp_path: Path, command: str) -> None:
-    """Without SQLite a server starts only where it was told to keep nothing."""
-    done = warren(tmp_path, command, "--output", "json", environ=ENVIRON)
-    assert done.returncode == 1
-    assert json.loads(done.stderr)["code"] == "SESSION_PERSISTENCE_DISABLED"
+def test_what_serves_keeps_nothing_and_says_so(tmp_path: Path, command: str) -> None:
+    """Without SQLite a server runs in memory and says so on stderr; it refuses a store that was named."""
+    port = ["--port", "0"] if command == "serve" else []
+    process = subprocess.Popen(
+        [WARREN, command, *port],
+        cwd=tmp_path,
+        env=ENVIRON,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        assert "kept in memory" in process.stderr.readline()
+        if command == "serve":
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("listening on ")
+            process.terminate()
+        process.communicate(timeout=LIMIT)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+    named = warren(tmp_path, command, "--store", "kept", "--output", "json", environ=ENVIRON)
+    assert named.returncode == 1
+    assert json.loads(named.stderr)["code"] == "SESSION_PERSISTENCE_DISABLED"

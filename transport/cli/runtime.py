@@ -17,6 +17,7 @@ from warren.memory import MemoryConfig
 from warren.service import SessionService
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Mode, Options
+from warren.transport.cli.streams import Streams
 from warren.transport.embed import Hosted, open_host
 from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
@@ -25,6 +26,7 @@ T = TypeVar("T")
 MEMORY_FOLDER: Final = "memory"
 """Where a store has its memory."""
 MEMORY_FILE: Final = "memory.sqlite3"
+IN_MEMORY: Final = "sessions are kept in memory and end with this process: the extra `session-store` is not installed"
 NEEDED_BY_MEMORY: Final = ("apsw", "numpy", "Stemmer", "usearch")
 
 
@@ -81,12 +83,14 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
 
 
 def served_config_of(options: Options) -> Config:
-    """Return the settings of a runtime for other programs.
+    """Return the settings of a runtime for other programs; if the default store cannot be had, stderr says so.
 
-    Raises PersistenceDisabledError where there is to be a store and its extra is missing: what a client is told that
-    it has been stored must be. Raises as `config_of`.
+    Raises PersistenceDisabledError for a store that was named and whose extra is missing. Raises as `config_of`.
     """
-    return config_of(options, store_of(options, needed=options.store is not None))
+    store = store_of(options)
+    if store is None and options.store is not None:
+        Streams().note(IN_MEMORY)
+    return config_of(options, store)
 
 
 def memory_of(options: Options, store: StoreConfig | None) -> MemoryConfig:

@@ -4,7 +4,7 @@ import json
 import signal
 from pathlib import Path
 
-from tests.transport.cli.process import SLOW, WITHOUT, Cli, Ended, Running, one_line
+from tests.transport.cli.process import SLOW, Cli, Ended, Running, one_line
 
 
 def send(running: Running, method: str, **params: object) -> None:
@@ -61,10 +61,3 @@ def test_a_store_that_cannot_be_had_is_one_line(cli: Cli, tmp_path: Path) -> Non
     """The agent says why it does not start on stderr alone, with the exit code of the error."""
     (tmp_path / "file").write_text("in the way")
     assert "SESSION_STORE_ERROR" in one_line(cli.run("acp", "--store", "file"), 1)
-
-
-def test_it_does_not_pretend_to_store(cli: Cli) -> None:
-    """Without the store's extra it starts only where nothing is to be kept."""
-    ended = cli.run("apsw", "acp", python=("-c", WITHOUT))
-    assert "Session persistence is disabled" in one_line(ended, 1)
-    assert cli.run("apsw", "acp", "--ephemeral", python=("-c", WITHOUT)).code == 0

@@ -1,6 +1,7 @@
 """The commands as a user runs them: real processes, a real store."""
 
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -232,8 +233,22 @@ def test_without_the_extra_of_the_store(cli: Cli) -> None:
     ended = cli.run("run", "x", python=without)
     assert ended.out == "x\n"
     assert ended.err.endswith(" · not stored\n")
-    for args in (["run", "x", "--store", "s"], ["sessions", "list"], ["resume", "last", "x"], ["serve"]):
+    for args in (["run", "x", "--store", "s"], ["sessions", "list"], ["resume", "last", "x"]):
         assert one_line(cli.run(*args, python=without), 1) == DISABLED
+
+
+@pytest.mark.parametrize("args", [["rpc"], ["mcp"], ["acp"], ["serve", "--port", "0"]])
+def test_what_serves_without_the_extra_of_the_store(cli: Cli, args: list[str]) -> None:
+    """It runs in memory and says so on stderr, unless it was told to keep nothing; a named store is refused."""
+    for more in ([], ["--ephemeral"]):
+        running = cli.start(*args, *more, python=("-c", WITHOUT, "apsw"))
+        if args[0] == "serve":
+            running.read_until("listening on ")
+            running.signal(signal.SIGTERM)
+        ended = running.end(b"")
+        assert ended.code == 0, ended
+        assert ended.err.count("sessions are kept in memory and end with this process") == (not more)
+    assert one_line(cli.run(*args, "--store", "kept", python=("-c", WITHOUT, "apsw")), 1) == DISABLED
 
 
 def test_verbose_shows_events(cli: Cli) -> None:
