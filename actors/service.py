@@ -277,6 +277,10 @@ class Service(Reads):
         """See SessionService."""
         await self._supervisor.room.drained()
 
+    async def stop(self) -> None:
+        """See SessionService."""
+        await self._supervisor.stop()
+
 
 def _no_compaction() -> CompactionDisabledError:
     return CompactionDisabledError("session compaction is disabled: the runtime was started without it")

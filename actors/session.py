@@ -29,7 +29,7 @@ from warren.actors.protocol import (
 )
 from warren.actors.retiring import Retiring
 from warren.actors.shared import Shared
-from warren.actors.turn import Turn
+from warren.actors.turn import Turn, cancelled, shut_down
 from warren.actors.visible import Visible
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
 from warren.events import CompactionCompleted, RunFailed
@@ -198,7 +198,7 @@ class SessionActor(Visible):
             case Retire(how=how):
                 self._retiring.asked.append(mail)
                 if self._turn is not None and how != "archive":
-                    self._turn.interrupt()
+                    self._turn.interrupt(shut_down() if how == "stop" else cancelled())
             case Passivate():
                 self._leaves = True
             case _:
@@ -227,7 +227,7 @@ class SessionActor(Visible):
     def _interrupt(self, mail: Mail[None]) -> None:
         if self._turn is not None:
             self._interrupters.append(mail)
-            self._turn.interrupt()
+            self._turn.interrupt(cancelled())
         elif self._next is not None and self._admission.state is State.INTERRUPTING:  # it is for that one
             self._interrupters.append(mail)
         else:  # it ended between the admission and now
@@ -299,7 +299,7 @@ class SessionActor(Visible):
         else:
             self._listeners.add(*waiting.listeners)
             if self._turn is not None and self._interrupters:
-                self._turn.interrupt()
+                self._turn.interrupt(cancelled())
 
     def _unclaim(self) -> None:
         """Free the session of a turn that does not begin, for the next one."""

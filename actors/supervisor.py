@@ -170,6 +170,8 @@ class Supervisor:
     async def stop(self) -> None:
         """End all sessions: turns are interrupted and stored, within the drain time; then they are cut off.
 
+        Nobody waits for an answer once it returns. Idempotent, also while another call of it is on its way.
+
         Trap: a provider or tool that shields itself from cancellation holds this up for as long as it takes.
         """
         self.stopping = True
@@ -214,7 +216,6 @@ class Supervisor:
 
     async def _all_ended(self) -> None:
         while self.live:
-            self._one_ended = trio.Event()
             await self._one_ended.wait()
 
     def _turn_ended(self, entry: Entry) -> None:
@@ -339,6 +340,7 @@ class Supervisor:
         self.idle.drop(entry.log.session_id)
         self._leaving.discard(entry.log.session_id)
         self._one_ended.set()
+        self._one_ended = trio.Event()
         if self.shared.storage is None or entry.log.closed:
             entry.log.close()
             self._entries.pop(entry.log.session_id, None)

@@ -120,7 +120,7 @@ class Turn:
     _approvals: Approvals = attrs.field(init=False)
     _step_usage: Usage = NO_USAGE
     _scope: trio.CancelScope = attrs.field(init=False)
-    _interrupted: bool = False
+    _interrupted: AgentError | None = None
     _call: ModelCall | None = None
     _tool_run: ToolRun | None = None
     _began: float = attrs.field(factory=trio.current_time)
@@ -134,9 +134,9 @@ class Turn:
         self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit)
         self._scope = trio.CancelScope(deadline=self._began + plan.meter.seconds_left())
 
-    def interrupt(self) -> None:
-        """End the turn at its next checkpoint; a turn already past its last step is not touched."""
-        self._interrupted = True
+    def interrupt(self, error: AgentError) -> None:
+        """End the turn at its next checkpoint with an error; a turn already past its last step is not touched."""
+        self._interrupted = self._interrupted or error
         self._scope.cancel()
 
     def decide(self, call_id: str, decision: Decision) -> None:
@@ -158,7 +158,7 @@ class Turn:
         except Exception as exc:  # a tool or a provider is the host's code: its bug ends the turn, not the session
             logger.exception("a turn of session %s crashed", self.record.session_id)
             error = AgentError(storable(f"the turn crashed: {first_error(exc)!r}"), cause="crash")
-        if self._scope.cancelled_caught or (self._interrupted and error is not None):
+        if self._scope.cancelled_caught or (self._interrupted is not None and error is not None):
             error = self._cancelled()
         return self._outcome(error)
 
@@ -182,8 +182,8 @@ class Turn:
         )
 
     def _cancelled(self) -> WarrenError:
-        if self._interrupted:
-            return AgentError("the turn was interrupted", cause="cancelled")
+        if self._interrupted is not None:
+            return self._interrupted
         self._clock()
         return self._exhausted(self.plan.meter.exhausted() or self.plan.meter.use("time"))
 
@@ -323,3 +323,13 @@ class Turn:
 
     def _add(self, message: Message) -> None:
         self.context.append(message)
+
+
+def cancelled() -> AgentError:
+    """Return the error of a turn that somebody interrupted."""
+    return AgentError("the turn was interrupted", cause="cancelled")
+
+
+def shut_down() -> AgentError:
+    """Return the error of a turn that the end of the runtime interrupted."""
+    return AgentError("the turn was interrupted: the runtime is shutting down", cause="shutting_down")

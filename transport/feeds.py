@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.errors import CapacityExceededError
+from warren.errors import CapacityExceededError, SessionNotFoundError, WarrenError
 from warren.events import Envelope, StreamTruncated
 from warren.service import OnEvent, SessionService
 from warren.views import TurnResult
@@ -208,6 +208,12 @@ class Feeds:
         self._tasks = tasks
         self._max_subscriptions = max_subscriptions
         self._feeds: dict[str, _Feed] = {}
+        self._ended = trio.lowlevel.ParkingLot()
+
+    async def settle(self) -> None:
+        """Return once no subscription is left."""
+        while any(feed.subscription is not None for feed in self._feeds.values()):
+            await self._ended.park()
 
     async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
         """Run a turn whose events go to the client; returns or raises after the last of them was handed over.
@@ -298,7 +304,8 @@ class Feeds:
                     await subscription.go.wait()
                     async for envelope in envelopes:
                         feed.relay(subscription, envelope)
-                    self._run_out(feed, subscription)
+                    if await session_over(self._service, feed.session_id):
+                        self._run_out(feed, subscription)
         except Exception:
             if not begun:
                 raise
@@ -308,12 +315,22 @@ class Feeds:
         finally:
             feed.end(subscription)
             self._forget(feed)
+            self._ended.unpark_all()
 
     def _run_out(self, feed: _Feed, subscription: _Subscription) -> None:
         """Say that a subscription has ended by itself, behind all that its end lets out; unless it was replaced."""
         if feed.subscription is subscription:
             feed.end(subscription)
             self._over(feed.session_id)
+
+
+async def session_over(service: SessionService, session_id: str) -> bool:
+    """Tell whether a session was archived or deleted: a subscription ends then, and also with the whole runtime."""
+    try:
+        state = (await service.read(session_id)).state
+    except WarrenError as exc:
+        return isinstance(exc, SessionNotFoundError)
+    return state.lifecycle == "archived"
 
 
 def _lost(feed: _Feed) -> Envelope:

@@ -1,7 +1,7 @@
 """One client from its first message to its last: a reader that hands messages over, a writer that keeps their order."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import Final, Protocol
 
@@ -18,6 +18,8 @@ from warren.transport.peer import Peer
 
 BATCH: Final = 256
 """Messages that leave in one piece: at the end, each piece shows that the client still reads."""
+LAST_ANSWERS: Final = 0.5
+"""Seconds that requests have to be answered once `serving` is cancelled; then they are told that the server ends."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -73,13 +75,22 @@ class Link:
     serving: trio.CancelScope
 
     def __init__(
-        self, channel: Channel, host: Host, dialect: Dialect, bounds: Bounds, serving: trio.CancelScope | None = None
+        self,
+        channel: Channel,
+        host: Host,
+        dialect: Dialect,
+        bounds: Bounds,
+        serving: trio.CancelScope | None = None,
+        *,
+        end_turns: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
+        """Serve a client; `end_turns` is awaited when requests still run `linger` seconds after its last message."""
         self.serving = serving or trio.CancelScope()
         self._channel = channel
         self._host = host
         self._dialect = dialect
         self._bounds = bounds
+        self._end_turns = end_turns
         self._outbox = Outbox(bounds.outbox_events, notify=self._notify)
         self._waiting = trio.Event()
         self._taken = trio.Event()
@@ -91,13 +102,13 @@ class Link:
         """Serve the client until it has no more to say or `serving` is cancelled; then send what waits, within bounds.
 
         A client that goes on reading slowly gets everything, unless `serving` was cancelled. Turns that it started go
-        on. Cancelling `run` itself drops what waits.
+        on; each request that still runs is answered with AgentError(cause="shutting_down"). Cancelling `run` itself
+        drops what waits.
         """
         try:
             async with trio.open_nursery() as writing:
                 writing.start_soon(self._write)
-                with self.serving:
-                    await self._read()
+                await self._read()
                 self._reading = False
                 self._notify()
                 self._farewell.deadline = trio.current_time() + self._bounds.close_timeout
@@ -114,17 +125,29 @@ class Link:
                 lambda session_id: self._outbox.reply(Over(session_id)),
             )
             self._peer = peer = Peer(self._host, self._dialect, feeds, self._outbox, tasks, self._bounds.max_in_flight)
-            try:
-                while (message := await self._next()) is not None:
-                    if isinstance(message, Unreadable):
-                        self._outbox.reply(jsonrpc.invalid_request(f"the message {message.problem}"))
-                    else:
-                        peer.receive(message)
-            finally:
-                peer.hang_up()
-            with trio.move_on_after(self._bounds.linger):
-                await peer.settle()
+            with self.serving:
+                await self._hear(peer)
+                with trio.move_on_after(self._bounds.linger) as lingering:
+                    await peer.settle()
+                if lingering.cancelled_caught:
+                    await self._end_turns()
+            if self.serving.cancelled_caught or self._bounds.linger:
+                # A runtime that has ended answers every call at once, and ends every subscription.
+                with trio.move_on_after(min(LAST_ANSWERS, self._bounds.close_timeout)):
+                    await peer.settle()
+                    await feeds.settle()
             tasks.cancel_scope.cancel()
+
+    async def _hear(self, peer: Peer) -> None:
+        """Take messages until there are no more."""
+        try:
+            while (message := await self._next()) is not None:
+                if isinstance(message, Unreadable):
+                    self._outbox.reply(jsonrpc.invalid_request(f"the message {message.problem}"))
+                else:
+                    peer.receive(message)
+        finally:
+            peer.hang_up()
 
     async def _next(self) -> str | bytes | Unreadable | None:
         """Return the next message, once there is room for its reply; None at the end."""

@@ -14,7 +14,7 @@ from warren.transport import jsonrpc
 from warren.transport.client_tools import ClientTools
 from warren.transport.dialect import Dialect
 from warren.transport.feeds import Feeds
-from warren.transport.methods import Caller, Host, Method
+from warren.transport.methods import Caller, Host, Method, given_up
 from warren.transport.outbox import Outbox
 from warren.views import TurnResult
 
@@ -32,7 +32,8 @@ class Peer(Caller):
         dialect: which methods there are, and how events look.
         feeds: the client's events.
         outbox: takes the replies. Put no more messages in while as many replies wait as may run.
-        tasks: where the requests run; cancelling it gives them up, not the turns they started.
+        tasks: where the requests run; cancelling it answers each with AgentError(cause="shutting_down"), and leaves
+            the turns they started alone.
         max_in_flight: requests that may run at once; `urgent` methods are let through up to twice as many.
     """
 
@@ -110,9 +111,12 @@ class Peer(Caller):
     async def _run(
         self, method: Method[Any, Any], params: object, message: jsonrpc.Request | jsonrpc.Notification
     ) -> None:
+        request_id = _id_of(message)
         try:
-            frame = await self._answer(method, params, _id_of(message))
-            self._reply(message, frame)
+            self._reply(message, await self._answer(method, params, request_id))
+        except BaseException:  # cancelled
+            self._reply(message, jsonrpc.error(request_id, given_up()))
+            raise
         finally:
             self._running -= 1
             self._ended.unpark_all()

@@ -1,6 +1,6 @@
 """JSON-RPC on the standard streams: one client, one message a line."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import attrs
@@ -51,17 +51,21 @@ async def serve_stdio(
     streams: tuple[trio.abc.ReceiveStream, trio.abc.SendStream],
     dialect: Dialect | None = None,
     stop: trio.CancelScope | None = None,
+    *,
+    end_turns: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
 ) -> None:
     """Serve the client at the other end of two streams until it has no more to say, or `stop` is cancelled.
 
-    At the end of the input, requests that run are given `linger` seconds and answered; at `stop` they are given up.
-    Either way the turns they started go on: they are the service's. A client that no longer reads stops nothing.
+    At the end of the input, requests that run are given `linger` seconds, and `end_turns` is awaited if some still run
+    then. At `stop` they are given half a second. Those that are left are answered with
+    AgentError(cause="shutting_down"). Either way the turns they started go on: they are the service's, and a host that
+    is about to end it passes `SessionService.stop`. A client that no longer reads stops nothing.
     """
     bounds = Bounds(
         config.max_in_flight, config.max_subscriptions, config.outbox_events, config.close_timeout, config.linger
     )
     channel = _Lines(LineReader(streams[0], config.max_message_bytes), streams[1])
-    await Link(channel, Host(service, config.public()), dialect or Native(), bounds, stop).run()
+    await Link(channel, Host(service, config.public()), dialect or Native(), bounds, stop, end_turns=end_turns).run()
 
 
 @attrs.frozen

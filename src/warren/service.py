@@ -313,6 +313,16 @@ class SessionService(Protocol):
         """
         ...
 
+    async def stop(self) -> None:
+        """End every session and return when all have ended: running turns are interrupted and stored.
+
+        Callers that wait for a turn get AgentError(cause="shutting_down") after its last event, as does every later
+        call; subscriptions end. For a host whose own clients have to read that before it leaves the runtime, which
+        does the same. It takes the drain time at most, unless a provider or tool shields itself from cancellation.
+        Idempotent. Trap: it cannot be taken back.
+        """
+        ...
+
     def capabilities(self) -> Capabilities:
         """Return which optional capabilities are on."""
         ...

@@ -8,8 +8,10 @@ import trio.testing
 
 from tests.support.asking import ask
 from tests.support.models import FunctionModel, GatedModel, stuck
-from tests.support.runtime import new_session, open_runtime, transcript
+from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.errors import AgentError, SessionBusyError
+from warren.events import Envelope, RunFailed
+from warren.service import SessionService
 
 pytestmark = pytest.mark.virtual_time
 
@@ -56,6 +58,42 @@ async def test_what_does_not_finish_is_interrupted(tmp_path: Path) -> None:
             with trio.move_on_after(10):
                 await service.drain()
         error = await turn.failure(AgentError)
-        assert error.cause == "cancelled"
+        assert error.cause == "shutting_down"
     async with open_runtime(store=tmp_path) as service:
         assert "half an answer" in str((await transcript(service, session_id))[-1])
+
+
+async def test_a_runtime_that_is_stopped_has_answered_everybody(tmp_path: Path) -> None:
+    """When `stop` returns, a turn has told its last event, its caller has the error, and the turn is stored."""
+    recorder = Recorder()
+    async with (
+        open_runtime(FunctionModel(stuck), store=tmp_path) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "think", on_event=recorder)
+        follower = ask(nursery, followed, service, session_id)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(service.stop)
+        await service.stop()
+        failed = recorder.envelopes[-1].event
+        assert isinstance(failed, RunFailed)
+        assert failed.cause == "cancelled"
+        assert (await turn.failure(AgentError)).cause == "shutting_down"
+        assert (await follower.value())[-1].event == failed
+        for refused in (
+            service.read(session_id),
+            service.start_turn(session_id, "go on"),
+            service.create_session(None),
+        ):
+            with pytest.raises(AgentError) as caught:
+                await refused
+            assert caught.value.cause == "shutting_down"
+    async with open_runtime(store=tmp_path) as service:
+        assert "half an answer" in str((await transcript(service, session_id))[-1])
+
+
+async def followed(service: SessionService, session_id: str) -> list[Envelope]:
+    """Return what a subscription brings until it ends."""
+    async with service.subscribe(session_id) as events:
+        return [each async for each in events]

@@ -155,6 +155,9 @@ class FakeService(SessionService):
     async def drain(self) -> None:
         self.calls.append(("drain", {}))
 
+    async def stop(self) -> None:
+        self.calls.append(("stop", {}))
+
     async def resume(self, session_id: str) -> SessionView:
         self.calls.append(("resume", {"session_id": session_id}))
         return self._shown(session_id)

@@ -4,11 +4,11 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import attrs
 import trio
 
+from warren.service import SessionService
 from warren.transport.cli.turns import SIGNALS, die_of
-
-Drain = Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -28,20 +28,38 @@ async def _listen(first: Callable[[int], Awaitable[None]], *, task_status: trio.
             die_of(await anext(signals))
 
 
-@asynccontextmanager
-async def until_told(drain: Drain = trio.lowlevel.checkpoint) -> AsyncIterator[trio.CancelScope]:
-    """Give the scope to serve in: the first SIGTERM or Ctrl-C cancels it, the second ends the process.
+@attrs.define(eq=False)
+class Stop:
+    """The end of a command that serves.
 
-    SIGTERM comes from who waits for an orderly end: it drains first. Ctrl-C comes from who has seen enough.
+    Attributes:
+        serving: the scope to serve in: cancelled once every caller of the service has its answer.
+        service: the runtime; None until it is open.
     """
-    stop = trio.CancelScope()
+
+    serving: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    service: SessionService | None = None
+
+    async def begin(self, drain: float) -> None:
+        """Let turns finish for some seconds, have the others interrupted and answered, then end the serving."""
+        if self.service is not None:
+            with trio.move_on_after(drain):
+                await self.service.drain()
+            await self.service.stop()
+        self.serving.cancel()
+
+
+@asynccontextmanager
+async def until_told(drain: float = 0) -> AsyncIterator[Stop]:
+    """Give what the first SIGTERM or Ctrl-C begins; the second ends the process.
+
+    SIGTERM comes from a supervisor that waits for an orderly end: turns have `drain` seconds to finish. Ctrl-C comes
+    from a user who has seen enough: they have none.
+    """
+    stop = Stop()
 
     async def end(number: int) -> None:
-        if number == signal.SIGTERM:
-            await drain()
-        else:
-            await trio.lowlevel.checkpoint()
-        stop.cancel()
+        await stop.begin(drain if number == signal.SIGTERM else 0)
 
     async with told_twice(end):
         yield stop

@@ -21,4 +21,4 @@ def mcp(options: Options) -> None:
 async def _serve(peer: Peer) -> None:
     from warren.transport.mcp.stdio import serve_mcp  # noqa: PLC0415 - it has an extra of its own
 
-    await serve_mcp(peer.service, (peer.incoming, peer.outgoing), peer.stop)
+    await serve_mcp(peer.service, (peer.incoming, peer.outgoing), peer.stop, end_turns=peer.service.stop)

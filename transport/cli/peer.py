@@ -29,7 +29,7 @@ class Peer:
         service: the runtime.
         incoming: what the program says.
         outgoing: what it is told; nothing else may be written there.
-        stop: is cancelled by the first signal.
+        stop: is cancelled by the first signal, once the turns have ended.
         session_tools: gives single sessions MCP servers of their own; None where the runtime has no tools.
     """
 
@@ -67,4 +67,5 @@ async def open_peer(config: Config) -> AsyncIterator[Peer]:
         open_stdio() as (incoming, outgoing),
         open_hosted(config) as hosted,
     ):
-        yield Peer(config, hosted.service, incoming, outgoing, stop, hosted.session_tools)
+        stop.service = hosted.service
+        yield Peer(config, hosted.service, incoming, outgoing, stop.serving, hosted.session_tools)

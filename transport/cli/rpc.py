@@ -46,4 +46,5 @@ def rpc(options: Options, realm: Realm, contract: str | None) -> None:
 
 async def _serve(peer: Peer, contract: str | None) -> None:
     stdio = StdioConfig(linger=peer.config.limits.drain, runtime=peer.config)
-    await serve_stdio(peer.service, stdio, (peer.incoming, peer.outgoing), dialect_of(contract), peer.stop)
+    streams, dialect = (peer.incoming, peer.outgoing), dialect_of(contract)
+    await serve_stdio(peer.service, stdio, streams, dialect, peer.stop, end_turns=peer.service.stop)

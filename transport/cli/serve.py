@@ -12,7 +12,6 @@ import trio
 from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
-from warren.service import SessionService
 from warren.transport.cli.ending import until_told
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, open_runtime, served_config_of
@@ -88,16 +87,9 @@ def _gateway_config(address: Address, runtime: Config) -> "GatewayConfig":
 async def _serve(config: Config, gateway: "GatewayConfig", address: Address) -> None:
     from warren.transport.gateway import serve_gateway  # noqa: PLC0415 - it has an extra of its own
 
-    opened = list[SessionService]()
-
-    async def drain() -> None:
-        with trio.move_on_after(config.limits.drain):
-            for service in opened:
-                await service.drain()
-
-    async with until_told(drain) as stop, open_runtime(config) as service:
-        opened.append(service)
-        with stop:
+    async with until_told(config.limits.drain) as stop, open_runtime(config) as service:
+        stop.service = service
+        with stop.serving:
             async with trio.open_nursery() as serving:
                 try:
                     port = await serving.start(serve_gateway, service, gateway)

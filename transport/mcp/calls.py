@@ -12,7 +12,7 @@ from warren.events import TERMINAL, Envelope, RunStarted
 from warren.ids import new_session_id
 from warren.service import OnEvent, SessionService
 from warren.transport.mcp.progress import Progress, Send
-from warren.transport.methods import Caller
+from warren.transport.methods import Caller, given_up
 from warren.transport.params import StartTurn
 from warren.views import TurnResult
 
@@ -41,7 +41,7 @@ class Call(Caller):
     _left: bool = attrs.field(default=False, init=False)
 
     def leave(self) -> None:
-        """Have the call end soon with an error, and its turn go on: it is the server that ends, not its client."""
+        """Have the call end soon with an error, without a word to its turn: the server ends, not its client."""
         self._left = True
         if self._turn is not None:
             self._turn.give_up()
@@ -120,7 +120,7 @@ class _Turn:
         finally:
             self._begun.set()
             self._over.set()
-        return AgentError("the server ends; the turn goes on", session_id=self.session_id, cause="shutting_down")
+        return given_up(self.session_id)
 
     def give_up(self) -> None:
         """Wait for the turn no longer: it is on its own."""

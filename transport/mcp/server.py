@@ -55,7 +55,7 @@ class Tools:
         self._closed = False
 
     def close(self) -> None:
-        """Have every call that waits for a turn end soon with an error: the server ends. The turns go on."""
+        """Have every call that waits for a turn end soon with an error: the server ends. Their turns are left alone."""
         self._closed = True
         for call in self._calls:
             call.leave()

@@ -1,6 +1,7 @@
 """The MCP server over the standard streams: one client, one message a line."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
@@ -37,17 +38,21 @@ async def serve_mcp(
     service: SessionService,
     streams: tuple[trio.abc.ReceiveStream, trio.abc.SendStream],
     stop: trio.CancelScope | None = None,
+    *,
+    end_turns: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
 ) -> None:
     """Serve the client at the other end of two streams until it has no more to say, or `stop` is cancelled.
 
-    At the end of the input, requests that run are given a moment and answered; at `stop` they are given up. Either way
-    the turns they started go on: they are the service's. Whatever a line has in it, the lines after it are answered.
+    At the end of the input, requests that run are given a moment, and `end_turns` is awaited if some still run then; at
+    `stop` they are given up at once. Either way they are answered, and the turns they started go on: they are the
+    service's, and a host that is about to end it passes `SessionService.stop`. Whatever a line has in it, the lines
+    after it are answered.
     """
     tools = Tools(service)
     server = server_of(tools)
     to_server, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_client, answers = anyio.create_memory_object_stream[SessionMessage](0)
-    client = _Client(LineReader(streams[0], MAX_LINE), streams[1], tools, stop or trio.CancelScope())
+    client = _Client(LineReader(streams[0], MAX_LINE), streams[1], tools, stop or trio.CancelScope(), end_turns)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.write, answers)
         nursery.start_soon(client.read, to_server, to_client.clone())
@@ -64,12 +69,14 @@ class _Client:
         sink: what it reads.
         tools: told when no more comes.
         reading: cancelled where no more is to be read.
+        end_turns: awaited where requests run on too long after the end of the input.
     """
 
     lines: LineReader
     sink: trio.abc.SendStream
     tools: Tools
     reading: trio.CancelScope
+    end_turns: Callable[[], Awaitable[None]]
     _unanswered: set[types.RequestId] = attrs.field(factory=set, init=False)
     _answered: trio.Event = attrs.field(factory=trio.Event, init=False)
     _sent: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -85,6 +92,9 @@ class _Client:
                         self._note(message)
                         await to_server.send(SessionMessage(message))
                 await self._settled(LINGER)
+                if self._unanswered:
+                    await self.end_turns()
+                    await self._settled(FAREWELL)
             self.tools.close()
             await self._settled(FAREWELL)
 

@@ -14,13 +14,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warren.errors import AgentError, InvalidParamsError, WarrenError
+from warren.errors import InvalidParamsError, WarrenError
 from warren.events import Envelope
 from warren.service import OnEvent
 from warren.transport.ending import Ending
 from warren.transport.gateway_config import GatewayConfig
 from warren.transport.handshake import RefusedError, check_token
-from warren.transport.methods import Caller, Host, Method
+from warren.transport.methods import Caller, Host, Method, given_up
 from warren.transport.rest.access import Cors, Door
 from warren.transport.rest.answers import HANDLERS, answer, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
@@ -158,7 +158,7 @@ class _Rest:
         scope = trio.CancelScope()
         with self.ending.ends(scope), scope:
             return await method.call(self.host, Unheard(), params)
-        raise AgentError("the server ends; what came of this is not known here", cause="shutting_down")
+        raise given_up()
 
     def _streaming(self, row: Row) -> Endpoint:
         async def stream(request: Request) -> Answer:

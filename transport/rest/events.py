@@ -10,11 +10,12 @@ import trio
 from starlette.types import Receive, Scope, Send
 
 from warren import codec
-from warren.errors import InvalidParamsError, SessionNotFoundError, WarrenError
+from warren.errors import InvalidParamsError
 from warren.events import Envelope
 from warren.service import SessionService
 from warren.transport.dialect import missing
 from warren.transport.ending import Ending
+from warren.transport.feeds import session_over
 from warren.transport.params import SessionParams, Subscribe
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -122,19 +123,10 @@ class EventStream:
             try:
                 async for envelope in envelopes:
                     await put.send(frame(envelope))
-                if await self._over():
+                if await session_over(self.service, self.wanted.session_id):
                     await put.send(last_frame(self.wanted.session_id))
             except Exception:
                 logger.exception("session %s: a stream of its events failed", self.wanted.session_id)
-
-    async def _over(self) -> bool:
-        """Tell whether the session is over, and not only the runtime: a subscription ends with either."""
-        try:
-            return (await self.service.read(self.wanted.session_id)).state.lifecycle == "archived"
-        except SessionNotFoundError:
-            return True
-        except WarrenError:
-            return False
 
     async def _next(self, frames: trio.MemoryReceiveChannel[bytes]) -> bytes:
         """Return what waits, in one piece; a heartbeat where nothing came. Raises trio.EndOfChannel."""

@@ -3,6 +3,7 @@
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 from tests.transport.cli.process import SLOW, Cli, Ended, Running, one_line
 
@@ -26,24 +27,25 @@ def prompting(cli: Cli) -> Running:
     return running
 
 
-def check_clean(ended: Ended) -> None:
-    """Check that a process ended well, with an answer to its prompt and nothing but protocol before it."""
+def last_of(ended: Ended) -> Any:
+    """Return the last message of a process that ended well and wrote nothing but protocol."""
     assert (ended.code, ended.err) == (0, "")
-    messages = [json.loads(line) for line in ended.out.splitlines()[1:]]  # the first one was read in part
-    assert messages[-1]["result"]["stopReason"] == "cancelled"
+    return [json.loads(line) for line in ended.out.splitlines()][-1]
 
 
 def test_sigterm_is_a_clean_end(cli: Cli) -> None:
-    """The prompt that runs is answered as cancelled, and what was said of it is stored."""
+    """The prompt that runs is answered with the error of a server that ends, and what was said of it is stored."""
     running = prompting(cli)
     running.signal(signal.SIGTERM)
-    check_clean(running.end())
+    assert running.process.wait(timeout=20) == 0  # reading its output to the end would close its input first
+    error = last_of(running.end())["error"]["data"]
+    assert (error["code"], error["details"]["cause"]) == ("AGENT_ERROR", "shutting_down")
     assert "half" in cli.run("sessions", "show", "last", "--store", "kept").out
 
 
 def test_the_end_of_the_input_is_a_clean_end(cli: Cli) -> None:
-    """The same for a client that closes stdin."""
-    check_clean(prompting(cli).end())
+    """A client that closes stdin cancels its prompt."""
+    assert last_of(prompting(cli).end())["result"]["stopReason"] == "cancelled"
 
 
 def test_a_client_that_is_gone_is_the_end(cli: Cli) -> None:

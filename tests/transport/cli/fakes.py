@@ -174,5 +174,8 @@ class FakeService:
     async def drain(self) -> None:
         raise NotImplementedError
 
+    async def stop(self) -> None:
+        raise NotImplementedError
+
     def health(self) -> Health:
         raise NotImplementedError

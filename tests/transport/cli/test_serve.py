@@ -77,6 +77,22 @@ async def connected(url: str, **headers: str) -> AsyncIterator[Client]:
         nursery.cancel_scope.cancel()
 
 
+async def everything(client: Client) -> list[Any]:
+    """Return what a client still gets until its connection ends."""
+    received = []
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            received.append(await client.receive())
+    return received
+
+
+def named(message: Any) -> str | int:
+    """Return a reply's id, an event's type, or the name of another notification."""
+    if "id" in message:
+        return int(message["id"])
+    return str(message["params"]["event"]["type"] if message["method"] == "session/event" else message["method"])
+
+
 def last_said(cli: Cli) -> str:
     """Return what the last session's transcript shows."""
     return cli.run("sessions", "show", "last").out
@@ -96,14 +112,24 @@ async def test_a_server_serves_until_a_signal(cli: Cli, number: signal.Signals) 
     assert cli.run("resume", "last", "again").out == "again\n"
 
 
-async def test_a_running_turn_is_interrupted_and_stored(cli: Cli) -> None:
-    """SIGTERM ends a turn in its middle; what it had said is in the store."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_running_turn_is_interrupted_stored_and_answered(cli: Cli, number: signal.Signals) -> None:
+    """Its caller gets the last event, the error and the close, in this order; a second client gets the last event."""
     running, url = serve(cli, "-m", cli.script(SLOW))
-    async with connected(url) as client:
-        await client.send("session/create", prompt="go")
+    async with connected(url) as client, connected(url) as other:
+        session = (await client.call("session/create", prompt=None))["session_id"]
+        await other.call("session/subscribe", session_id=session)
+        turn = await client.send("turn/start", session_id=session, prompt="go")
         await client.event("text_delta")
-        running.signal(signal.SIGTERM)
-        assert (await trio.to_thread.run_sync(running.end)).code == 0  # the client takes its leave meanwhile
+        await other.event("text_delta")
+        running.signal(number)
+        received = await everything(client)
+        assert [named(message) for message in received] == ["run_failed", turn]
+        assert received[-1]["error"]["data"]["code"] == "AGENT_ERROR"
+        assert received[-1]["error"]["data"]["details"]["cause"] == "shutting_down"
+        assert [named(message) for message in await everything(other)] == ["run_failed"]
+        assert [each.socket.closed.code for each in (client, other) if each.socket.closed] == [1001, 1001]
+        assert (await trio.to_thread.run_sync(running.end)).code == 0
     assert "\nassistant (cancelled):\nhalf \n" in last_said(cli)
 
 
@@ -151,8 +177,7 @@ async def test_a_second_signal_ends_it_at_once(cli: Cli) -> None:
         lock = sqlite3.connect(cli.folder / ".rkat" / "sessions.sqlite3")
         lock.execute("BEGIN IMMEDIATE")
         running.signal(signal.SIGTERM)
-        with pytest.raises(ConnectionClosed):
-            await client.receive()  # the gateway said goodbye, the turn is to be stored
+        await everything(client)  # the gateway said goodbye, the turn is to be stored
         running.signal(signal.SIGTERM)
         assert running.process.wait(2) == -signal.SIGTERM
         lock.close()

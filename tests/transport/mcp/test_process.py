@@ -105,7 +105,9 @@ def test_it_ends_in_order_with_a_turn_under_way(cli: Cli, how: str) -> None:
         running.signal(signal.Signals[how])
     ended = running.end(b"" if how == "end" else None)
     assert (ended.code, ended.err) == (0, "")
-    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in ended.out.splitlines())
+    answer = json.loads(ended.out.splitlines()[-1])["result"]["structuredContent"]
+    assert (answer["code"], answer["details"]["cause"]) == ("AGENT_ERROR", "shutting_down")
+    assert answer["message"] == "the turn was interrupted: the runtime is shutting down"
     shown = cli.run("sessions", "show", "last", "--store", "kept").out
     assert "half " in shown
     assert "cancelled" in shown

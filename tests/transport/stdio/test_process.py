@@ -24,6 +24,27 @@ def begun(client: Far, model: str) -> str:
     return str(client.until("text_delta")["session_id"])
 
 
+def shut_down(client: Far) -> Any:
+    """Read the last words about a turn that the end of the server ended; return the error's body."""
+    client.until("run_failed")
+    error = client.reply(1)["error"]["data"]
+    assert (error["code"], error["details"]["cause"]) == ("AGENT_ERROR", "shutting_down")
+    return error
+
+
+def test_a_turn_that_outlives_its_input_is_answered(cli: Cli) -> None:
+    """After the end of stdin a turn has the drain time; then it is interrupted, and its caller told."""
+    (cli.folder / "quick.toml").write_text('[limits]\ndrain = "100ms"\n')
+    client = far(cli, "--store", "kept", env={"WARREN_CONFIG": "quick.toml"})
+    begun(client, cli.script(SLOW))
+    process = client.running.process
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stdin = None
+    shut_down(client)
+    assert process.wait(20) == 0
+
+
 def test_a_session_over_pipes(cli: Cli) -> None:
     """A turn, its events, its reply; nothing else is on stdout, nothing at all on stderr, and the end is clean."""
     client = far(cli, "--model", "echo")
@@ -44,15 +65,18 @@ def test_a_pipe_that_ends_at_once_is_answered(cli: Cli) -> None:
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_sigterm_in_a_turn_is_a_clean_stop(cli: Cli) -> None:
-    """The turn is interrupted and stored, the exit code is 0, and the session goes on in the next process."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_a_turn_is_a_clean_stop(cli: Cli, number: signal.Signals) -> None:
+    """The turn is interrupted, stored and answered, the exit code is 0, and the next process has the session."""
     model = cli.script(SLOW)
     client = far(cli, "--store", "kept")
     session_id = begun(client, model)
     began = time.monotonic()
-    client.running.signal(signal.SIGTERM)
+    client.running.signal(number)
+    last = shut_down(client)
+    assert last["session_id"] == session_id
     ended = client.running.end()
-    assert (ended.code, ended.err) == (0, "")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
     assert time.monotonic() - began < 10
     again = far(cli, "--store", "kept")
     history = again.call("session/history", session_id=session_id)["messages"]
