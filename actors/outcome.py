@@ -88,7 +88,8 @@ class Outcome:
         """Return the record as the turn leaves it; `terminal` is None where it only compacted."""
         return now.changed(
             turns=base.turns + (terminal is not None),
-            updated_at=now.updated_at if terminal is None else max(terminal.timestamp, now.updated_at),
+            # Not the later of two times: a clock that was once far ahead would leave it there.
+            updated_at=now.updated_at if terminal is None else terminal.timestamp,
             message_count=message_count,
             last_seq=last_seq if terminal is None else terminal.seq,
             last_assistant_text=self.text or base.last_assistant_text,
@@ -114,7 +115,7 @@ class Outcome:
         return now.changed(
             head=entry.head,
             compactions=now.compactions + 1,
-            updated_at=max(entry.created_at, now.updated_at),
+            updated_at=entry.created_at,
             message_count=message_count,
             last_seq=last_seq,
             title=self._title(now),

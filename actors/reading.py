@@ -162,7 +162,9 @@ class Reads:
         self._supervisor.check_open()
         memory = self._supervisor.shared.memory
         if memory is None:
-            raise MemoryDisabledError("semantic memory is disabled: the runtime was started without it")
+            fault = self._supervisor.shared.memory_fault
+            why = "the runtime was started without it" if fault is None else fault.message
+            raise MemoryDisabledError(f"semantic memory is disabled: {why}")
         within = session_id if scope == "session" else None
         return tuple(await memory.search(query, limit=limit, session_id=within))
 
@@ -197,7 +199,7 @@ class Reads:
         most = shared.config.limits.max_sessions
         store = shared.storage.health() if shared.storage is not None else None
         projector = self._projector.health() if self._projector is not None else None
-        memory = shared.memory.health() if shared.memory is not None else None
+        memory = shared.memory_health()
         loop = self._loop.health()
         mcp = tuple(shared.mcp_health()) if shared.mcp_health is not None else ()
         of_parts = [part.status for part in (store, projector, memory, loop, *mcp) if part is not None]

@@ -1,7 +1,9 @@
 """How a runtime is put together and taken apart: nesting is the shutdown order."""
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
 import trio
 
@@ -15,8 +17,11 @@ from warren.actors.supervision import Restarts, supervised_nursery
 from warren.actors.supervisor import Supervisor
 from warren.actors.vitals import LoopLag
 from warren.config import Config
+from warren.errors import StoreError
 from warren.model import Providers
 from warren.tools import Tool
+
+logger: Final = logging.getLogger("warren.runtime")
 
 
 @asynccontextmanager
@@ -34,24 +39,30 @@ async def open_service(
 ) -> AsyncIterator[Service]:
     """Run the actors for as long as the body lasts: storage outside, then memory, the projector, and the sessions.
 
-    They end the other way round: the sessions first. `passing_tools`, `mcp_health` and `notes` are as in `Shared`.
+    They end the other way round: the sessions first. `passing_tools`, `mcp_health` and `notes` are as in `Shared`. A
+    memory that cannot be opened is left out; the log and the health say why.
 
     Raises StoreError where the store cannot be opened, ActorFailedError where an actor crashed too often; what the
     body raises leaves unchanged.
     """
     async with AsyncExitStack() as stack:
-        storage = memory = projector = None
+        storage = memory = projector = memory_fault = None
         if open_store is not None:
             storage = await stack.enter_async_context(storing(open_store, Restarts(config.intensity)))
         if open_memory is not None:
-            memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))
+            try:
+                memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))
+            except StoreError as exc:  # no session needs the memory in order to go on
+                memory_fault = exc
+                logger.critical("the memory cannot be used, sessions run without it: %s", exc)
         if storage is not None and memory is not None:
             await finish_erasing(storage, memory)
         if storage is not None and open_projection is not None:
             projector = await stack.enter_async_context(projecting(open_projection))
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
-        shared = Shared(config, providers, by_name, storage, memory, threads, passing_tools, mcp_health, notes or {})
+        runtime = (config, providers, by_name, storage, memory, threads, passing_tools, mcp_health, notes or {})
+        shared = Shared(*runtime, memory_fault=memory_fault)
         yield await stack.enter_async_context(_sessions(shared, projector))
 
 

@@ -11,7 +11,8 @@ from warren.actors.storage import StorageActor
 from warren.categories import Category
 from warren.compaction import CompactionConfig, Compactor, DefaultCompactor
 from warren.config import Config
-from warren.health import McpHealth
+from warren.errors import StoreError
+from warren.health import McpHealth, MemoryHealth
 from warren.model import Providers
 from warren.tools import Tool
 from warren.windows import Window
@@ -35,6 +36,7 @@ class Shared:
         mcp_health: tells how the servers of all sessions do.
         notes: what the instructions of a new session say of a tool, by the tool's name, where it is offered.
         tool_threads: bounds sync tools that run at once.
+        memory_fault: why there is no memory although the runtime was to have one.
         new_compactor: makes the policy of one turn of its session's settings and what its model takes, where known.
     """
 
@@ -47,6 +49,7 @@ class Shared:
     passing_tools: PassingTools | None = None
     mcp_health: McpHealthOf | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
+    memory_fault: StoreError | None = None
     new_compactor: Callable[[CompactionConfig, Window | None], Compactor] = DefaultCompactor
 
     @property
@@ -54,6 +57,12 @@ class Shared:
         """The names of all tools that a session may be given."""
         there = {*self.tools, *([SEARCH] if self.memory is not None else [])}
         return there if self.passing_tools is None else {*there, *self.passing_tools(None, there)}
+
+    def memory_health(self) -> MemoryHealth | None:
+        """Return how the memory is; None if the runtime was to have none."""
+        if self.memory_fault is not None:
+            return MemoryHealth("degraded", 0, self.memory_fault.message)
+        return None if self.memory is None else self.memory.health()
 
     @property
     def categories(self) -> frozenset[Category]:

@@ -107,7 +107,7 @@ class StorageActor(Owner["Store"]):
 
     def health(self) -> StoreHealth:
         """Return how writing goes; never waits."""
-        return self._writes.health()
+        return self._writes.health(None if self._owned is None else self._owned.read_fault)
 
     async def keep_leases(self) -> None:
         """Tell other processes again and again that this one lives; it shows whether the store can be written, too."""

@@ -8,13 +8,15 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.errors import StoreError
-from warren.health import FAILED_AFTER, LATE_LOOP_MS, SLOW_COMMIT_MS, LoopHealth, Status, StoreHealth
+from warren.errors import StoreError, WarrenError
+from warren.health import FAILED_AFTER, LATE_LOOP_MS, SLOW_COMMIT_MS, LoopHealth, Status, StoreHealth, worst
 
 ABOUT_ONE: Final = frozenset({"leased", "lease_lost", "conflict", "unstorable", "too_big"})
 """Causes of errors that are a session's, and say nothing of the store."""
 RECENT: Final = 256
 ENOUGH: Final = 100
+REMEMBERED: Final = 60.0
+"""Seconds for which an error is told of after writes succeed: a small write may succeed when a turn's does not."""
 INTERVAL: Final = 0.5
 """Seconds between two looks at how late the loop is."""
 
@@ -49,6 +51,8 @@ class Writes:
     _began: float | None = None
     _error: StoreError | None = None
     _failing_since: float = 0.0
+    _last_error: StoreError | None = None
+    _last_failed: float = 0.0
 
     def began(self) -> None:
         """Take note that a group of operations is on its way to the disk."""
@@ -69,17 +73,22 @@ class Writes:
         """Take note of a write that failed."""
         if self._error is None:
             self._failing_since = trio.current_time()
-        self._error = error
+        self._error = self._last_error = error
+        self._last_failed = trio.current_time()
 
     def probed(self) -> None:
         """Take note that a write succeeded that nobody asked for: what ends by itself has ended."""
         if self._error is not None and self._error.retryable:
             self._error = None
 
-    def health(self) -> StoreHealth:
-        """Return how the store does."""
+    def health(self, read_fault: WarrenError | None = None) -> StoreHealth:
+        """Return how the store does; `read_fault` is what the newest read failed with, if it did."""
+        if trio.current_time() - self._last_failed >= REMEMBERED:
+            self._last_error = None
+        error = self._error or read_fault or self._last_error
+        status = worst(self._status(), "ok" if read_fault is None else "degraded")
         p50, p99 = self._took.percentile(0.5), self._took.percentile(0.99)
-        return StoreHealth(self._status(), None if self._error is None else self._error.message, p50, p99)
+        return StoreHealth(status, None if error is None else error.message, p50, p99)
 
     def _status(self) -> Status:
         since = self._began if self._error is None else self._failing_since

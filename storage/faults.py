@@ -1,6 +1,7 @@
 """What SQLite reports, as the errors that callers meet."""
 
 import errno
+import os
 from pathlib import Path
 from typing import Final
 
@@ -29,27 +30,49 @@ _CAUSES: Final[tuple[tuple[type[Exception], str, bool, str], ...]] = (
     (apsw.Error, "database_error", False, "the session store refused"),
 )
 # What opening a folder or a file reports by number, as what SQLite says for the same.
-_BY_NUMBER: Final[dict[int | None, type[apsw.Error]]] = {
+_BY_NUMBER: Final[dict[int, type[apsw.Error]]] = {
     errno.ENOSPC: apsw.FullError,
     errno.EDQUOT: apsw.FullError,
+    errno.EFBIG: apsw.FullError,
     errno.EROFS: apsw.ReadOnlyError,
     errno.EIO: apsw.IOError,
 }
 
 
-def translate(exc: Exception, *, session_id: str | None = None, path: Path | None = None) -> WarrenError:
+def translate(
+    exc: Exception, *, session_id: str | None = None, path: Path | None = None, number: int | None = None
+) -> WarrenError:
     """Return the error a caller meets for what a database call raised, concerning a session or a file.
 
     One of Warren's own passes as it is. Anything that is neither its own nor the database's is a value that cannot
     be stored: a StoreError with `cause="unstorable"`.
+
+    Args:
+        exc: the exception.
+        session_id: the session concerned.
+        path: the file concerned.
+        number: the system's error number for an I/O error of SQLite, which tells a file that may not grow from a
+            broken disk.
     """
     if isinstance(exc, WarrenError):
         return exc
-    if isinstance(exc, OSError) and exc.errno in _BY_NUMBER:
-        exc = _BY_NUMBER[exc.errno](str(exc))
+    if isinstance(exc, OSError):
+        number = exc.errno
+    if isinstance(exc, OSError | apsw.IOError) and number is not None and number in _BY_NUMBER:
+        exc = _BY_NUMBER[number](f"{exc}: {os.strerror(number)}" if isinstance(exc, apsw.IOError) else str(exc))
+    elif isinstance(exc, apsw.CantOpenError) and path is not None and on_read_only_disk(path):
+        exc = apsw.ReadOnlyError(str(exc))
     fits = ((cause, retryable, text) for kind, cause, retryable, text in _CAUSES if isinstance(exc, kind))
     cause, retryable, text = next(fits, ("unstorable", False, "a value cannot be stored"))
     where = "" if path is None else f"{path}: "
     error = StoreError(f"{where}{text} ({exc})", session_id=session_id, cause=cause, retryable=retryable)
     error.__cause__ = exc
     return error
+
+
+def on_read_only_disk(path: Path) -> bool:
+    """Tell whether a file is on a file system that is mounted read-only."""
+    try:
+        return hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False

@@ -1,6 +1,7 @@
 """The store's file: how it is created, opened, checked and brought up to this version."""
 
 import os
+import stat
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -27,7 +28,7 @@ def open_writer(config: StoreConfig) -> apsw.Connection:
 
     Raises StoreError with `cause` "newer_schema" or "not_a_store", OSError and apsw.Error.
     """
-    path = _create(config.path)
+    path = create(config.path, FILE_NAME)
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         _prepare(db, config)
@@ -38,20 +39,46 @@ def open_writer(config: StoreConfig) -> apsw.Connection:
 
 
 def open_reader(config: StoreConfig) -> apsw.Connection:
-    """Open a connection that cannot write, beside an open writer. Raises apsw.Error."""
-    db = apsw.Connection(str(config.path / FILE_NAME), flags=apsw.SQLITE_OPEN_READONLY)
+    """Open a connection that cannot write, beside an open writer. Raises StoreError, OSError and apsw.Error."""
+    path = config.path / FILE_NAME
+    check_regular(path)
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     db.set_busy_timeout(_milliseconds(config.busy_timeout))
     return db
 
 
-def _create(folder: Path) -> Path:
-    """Return the file's path; it and its folder are for their owner alone where they are made here."""
+def create(folder: Path, name: str) -> Path:
+    """Return the path of a database; it and its folder are for their owner alone if they are made here.
+
+    Raises StoreError if something other than a regular file is in its place, and OSError.
+    """
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / FILE_NAME
+    path = folder / name
+    check_regular(path)
     # SQLite would create it readable for all; its side files take over the mode of this one.
     os.close(os.open(path, os.O_CREAT | os.O_RDONLY, 0o600))
     return path
+
+
+def check_regular(path: Path) -> None:
+    """Refuse a path that leads to a FIFO, a folder or a device; one that leads nowhere passes.
+
+    Opening a FIFO waits until somebody writes into it, and no signal ends that wait inside SQLite.
+
+    Raises StoreError(cause="cannot_open") and OSError.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
+        problem = f"{path} is {kind}, not a regular file: move it away, or name another folder"
+        raise StoreError(problem, cause="cannot_open", retryable=False)
+
+
+_KINDS: Final = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
 def _prepare(db: apsw.Connection, config: StoreConfig) -> None:

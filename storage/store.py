@@ -32,6 +32,10 @@ class Store:
     Writes go through one connection, one group at a time. Reads have connections of their own, each call sees one
     state of the file, and none waits for a write. Every read raises StoreError where the file cannot be read; its
     `cause` says why: "locked", "io_error", "corrupt", "closed" and so on.
+
+    Attributes:
+        holder: whose leases this process writes under.
+        read_fault: what the newest read failed with; None if it succeeded.
     """
 
     def __init__(self, writer: Writer, readers: Sequence[apsw.Connection], runner: Runner) -> None:
@@ -39,6 +43,7 @@ class Store:
         self._writing = Pool([writer], runner)
         self._reading = Pool(readers, runner)
         self._closing = trio.Lock()
+        self.read_fault: WarrenError | None = None
 
     @classmethod
     async def open(cls, config: StoreConfig, *, holder: Holder | None = None, runner: Runner = thread_runner) -> Self:
@@ -92,11 +97,8 @@ class Store:
 
     async def renew(self) -> None:
         """Keep the leases that this process has. Raises StoreError."""
-        try:
-            with trio.CancelScope(shield=True):
-                await self._writing.run(Writer.renew)
-        except apsw.Error as exc:
-            raise translate(exc) from exc
+        with trio.CancelScope(shield=True):
+            await self._writing.run(Writer.renew)
 
     async def erasures(self) -> builtins.list[str]:
         """Return the deleted sessions of which something may be left elsewhere."""
@@ -167,9 +169,12 @@ class Store:
 
     async def _read(self, query: Callable[[apsw.Connection], R]) -> R:
         try:
-            return await self._reading.run(query)
+            found = await self._reading.run(query)
         except apsw.Error as exc:
-            raise translate(exc) from exc
+            self.read_fault = translate(exc)
+            raise self.read_fault from exc
+        self.read_fault = None
+        return found
 
 
 def _connect(config: StoreConfig, holder: Holder) -> tuple[Writer, list[apsw.Connection]]:

@@ -34,10 +34,13 @@ class Writer:
             return self._one_by_one(operations)
 
     def renew(self) -> None:
-        """Keep the holder alive for others. Raises apsw.Error."""
-        if self.holder.key is not None:
-            with self._transaction():
-                self.holder.renew(self._db)
+        """Keep the holder alive for others. Raises StoreError."""
+        try:
+            if self.holder.key is not None:
+                with self._transaction():
+                    self.holder.renew(self._db)
+        except apsw.Error as exc:
+            raise self._translated(exc) from exc
 
     def close(self, *, leave: bool = True) -> None:
         """Let the holder leave, if it is to; move the log into the file; close.
@@ -87,7 +90,11 @@ class Writer:
         return outcomes
 
     def _failure(self, exc: Exception, operation: Operation[Any]) -> WarrenError:
-        return translate(exc, session_id=operation.session_id)
+        return self._translated(exc, operation.session_id)
+
+    def _translated(self, exc: Exception, session_id: str | None = None) -> WarrenError:
+        number = self._db.system_errno if isinstance(exc, apsw.IOError) else None
+        return translate(exc, session_id=session_id, number=number)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

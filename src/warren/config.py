@@ -8,7 +8,7 @@ import attrs
 from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.compaction import CompactionConfig
-from warren.fields import not_negative, positive
+from warren.fields import no_url, not_negative, positive
 from warren.memory import MemoryConfig
 from warren.tool_config import ToolsConfig
 
@@ -91,7 +91,7 @@ class StoreConfig:
             read. Nothing depends on them.
     """
 
-    path: Path = attrs.field(converter=Path)
+    path: Path = attrs.field(converter=Path, validator=no_url)
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     busy_timeout: float = attrs.field(default=5.0, validator=not_negative)
     readers: int = attrs.field(default=2, validator=positive)

@@ -1,10 +1,12 @@
 """Checks of single fields whose error names the field."""
 
+import re
 from typing import Any, Final
 
 import attrs
 
 LARGEST: Final = 2**63 - 1
+_URL: Final = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 
 
 class FieldValueError(ValueError):
@@ -45,6 +47,20 @@ def not_blank(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) 
     """Refuse a text with nothing but white space; None passes."""
     if value is not None and not value.strip():
         raise FieldValueError(attribute.name, "must not be empty")
+
+
+def url_problem(path: str) -> str | None:
+    """Return why a text is a URL and no folder, None for one that is none; the URL's secrets are not repeated."""
+    # One slash is enough: that is all that pathlib leaves of two. A drive of Windows has one letter, a scheme more.
+    found = _URL.match(path)
+    return None if found is None else f"is a URL ({found[1]}://…), and has to be a folder"
+
+
+def no_url(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse a URL where a folder is due: it would be made as a folder of that name; None passes."""
+    problem = None if value is None else url_problem(str(value))
+    if problem is not None:
+        raise FieldValueError(attribute.name, problem)
 
 
 def fits(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:

@@ -19,8 +19,9 @@ class StoreHealth:
     """The store. That it can be written is tried again and again, also while no turn ends.
 
     Attributes:
-        status: degraded while writes fail or are slow; failed where that has not ended for half a minute.
-        last_error: what the newest failed write said; None while writes succeed.
+        status: degraded while writes or reads fail, and while writes are slow; failed if writes have failed for half a
+            minute.
+        last_error: the error of the newest write or read that failed; None a minute after they succeed again.
         commit_p50_ms: milliseconds that a commit takes, the middle one of the recent; None before the first.
         commit_p99_ms: all but one in a hundred of them took no longer.
     """
@@ -36,10 +37,10 @@ class MemoryHealth:
     """The memory.
 
     Attributes:
-        status: degraded where the last thing to be remembered was refused, or its index cannot be brought forward.
-            Being behind alone is none: it catches up.
+        status: degraded if the last thing to be remembered was refused, its index cannot be brought forward, or its file
+            cannot be opened. Being behind alone is none: it catches up.
         behind: entries that its index has not come to yet; searches find them by their words.
-        last_error: what refused it, or held the index back; None where nothing does.
+        last_error: the error of the refusal, the index or the opening; None if there is none.
     """
 
     status: Status

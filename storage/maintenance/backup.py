@@ -15,7 +15,7 @@ from warren.errors import StoreError
 from warren.memory import Progress
 from warren.storage.file import FILE_NAME, version_of
 from warren.storage.lease import FOLDER, is_free
-from warren.storage.maintenance.files import faults_of, reading, sync_folder
+from warren.storage.maintenance.files import faults_of, look_at, reading, sync_folder
 from warren.storage.projection.follower import Follower
 from warren.storage.projection.projection import SESSIONS
 from warren.storage.rows import DELETED, SEQ_STRIDE
@@ -74,7 +74,7 @@ def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress:
     _refuse_existing(target, beside, force=force)
     with ExitStack() as stack:
         # Both at the same moment, this first: the memory may know more than the sessions it comes from, never less.
-        source = stack.enter_context(reading(config))
+        source = stack.enter_context(reading(config, whole=True))
         wanted = [_Wanted(source, target, _set_free(source))]
         if _exists(memory):
             wanted.append(_Wanted(stack.enter_context(_snapshot(memory)), beside))
@@ -200,9 +200,8 @@ def _snapshot(path: Path) -> Iterator[apsw.Connection]:
     with faults_of(path):
         if not path.is_file():
             raise StoreError(f"there is no file {path}", cause="missing", retryable=False)
-        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        db = look_at(path, whole=True)
         try:
-            db.execute("BEGIN")
             # Which the look begins with.
             db.pragma("user_version")
             yield db

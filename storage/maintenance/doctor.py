@@ -11,11 +11,12 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
+from warren.storage.faults import on_read_only_disk
 from warren.storage.file import FILE_NAME, VERSION, open_writer, version_of
 from warren.storage.inbox import damaged, set_aside
 from warren.storage.lease import Holder
 from warren.storage.maintenance.checks import MISLABELLED, ORPHANED, TABLES, examine_rows
-from warren.storage.maintenance.files import faults_of, reading, rivals
+from warren.storage.maintenance.files import faults_of, log_size, reading, rivals
 from warren.storage.maintenance.report import Finding, HolderFacts, Integrity, ProjectionFacts, Report, StoreFacts
 from warren.storage.maintenance.retention import can_shrink
 from warren.storage.operations import Claim, Claimed, Operation, Release
@@ -101,12 +102,13 @@ def _file_facts(db: apsw.Connection, path: Path, integrity: Integrity) -> StoreF
         path=str(path),
         version=version_of(db),
         bytes=path.stat().st_size,
-        log_bytes=_size(path.with_name(path.name + "-wal")),
+        log_bytes=log_size(path),
         page_size=db.pragma("page_size"),
         pages=db.pragma("page_count"),
         free_pages=db.pragma("freelist_count"),
         can_shrink=can_shrink(db),
         disk_free=shutil.disk_usage(path.parent).free,
+        read_only=on_read_only_disk(path),
         integrity=integrity,
     )
 
@@ -129,7 +131,11 @@ def _about_file(facts: StoreFacts) -> Iterator[Finding]:
     if facts.version < VERSION:
         text = f"the file has version {facts.version}; it is brought up to {VERSION} when it is used next"
         yield Finding("version", f"{text}, and can be examined then", "notice", fixable=True)
-    if facts.disk_free < LITTLE_SPACE:
+    if facts.read_only:
+        text = "the disk is mounted read-only: nothing can be stored until it can be written again"
+        unseen = "; what the log beside the file holds was not looked at" if facts.log_bytes else ""
+        yield Finding("disk", text + unseen)
+    elif facts.disk_free < LITTLE_SPACE:
         yield Finding("disk", f"the disk has {facts.disk_free >> 20} MiB left")
     if facts.log_bytes > LARGE_LOG:
         text = f"the log beside the file has grown to {facts.log_bytes >> 20} MiB: something has read for long"
@@ -180,13 +186,6 @@ def _projection(db: apsw.Connection, folder: Path) -> ProjectionFacts | None:
     change = None if checkpoint is None else checkpoint.change
     behind = db.execute("SELECT count(*) FROM sessions WHERE change > ?", (change or 0,)).get
     return ProjectionFacts(str(folder), change, behind)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 # -- putting right

@@ -9,14 +9,16 @@ import apsw
 
 from warren.config import StoreConfig
 from warren.errors import StoreError
-from warren.storage.faults import translate
-from warren.storage.file import FILE_NAME, open_reader, version_of
+from warren.storage.faults import on_read_only_disk, translate
+from warren.storage.file import FILE_NAME, check_regular, version_of
 from warren.storage.lease import Holder
 
 
 @contextmanager
-def reading(config: StoreConfig) -> Iterator[apsw.Connection]:
+def reading(config: StoreConfig, *, whole: bool = False) -> Iterator[apsw.Connection]:
     """Open a store that is there for one consistent look, beside whatever writes it.
+
+    With `whole` a store is refused if its log cannot be read, as may be on a read-only disk.
 
     Trap: until the end of the block the log beside the file can only grow.
 
@@ -26,14 +28,48 @@ def reading(config: StoreConfig) -> Iterator[apsw.Connection]:
     with faults_of(path):
         if not path.exists():
             raise StoreError(f"there is no store at {config.path}", cause="missing", retryable=False)
-        db = open_reader(config)
+        db = look_at(path, config.busy_timeout, whole=whole)
         try:
-            db.execute("BEGIN")
             if not version_of(db):
                 raise StoreError(f"{path} is empty: it is no session store", cause="not_a_store", retryable=False)
             yield db
         finally:
             db.close()
+
+
+def log_size(path: Path) -> int:
+    """Return the size of the write-ahead log beside a file. Raises OSError."""
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def look_at(path: Path, busy_timeout: float = 0.0, *, whole: bool = False) -> apsw.Connection:
+    """Return a connection to a database, inside a read transaction; its disk may be read-only.
+
+    SQLite needs files beside a database in order to read it, which it cannot make on such a disk. Nobody else can write
+    there either, so the file is read as it is: without its log, if there is one, unless it is to be `whole`.
+
+    Raises StoreError, OSError and apsw.Error.
+    """
+    check_regular(path)
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        db.set_busy_timeout(round(busy_timeout * 1000))
+        # SQLite opens the file's log and shared memory now, not before.
+        db.execute("BEGIN; SELECT 1 FROM sqlite_schema")
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
+        db.close()
+        if not on_read_only_disk(path) or (whole and log_size(path)):
+            raise
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        db = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
+        db.execute("BEGIN")
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
 @contextmanager

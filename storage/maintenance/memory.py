@@ -7,9 +7,10 @@ from typing import Any
 import apsw
 
 from warren.memory import MemoryConfig
+from warren.storage.maintenance.files import look_at
 from warren.storage.maintenance.report import Finding, MemoryFacts
 from warren.storage.memory import graph
-from warren.storage.memory.file import FILE_NAME, check, fault, open_reader
+from warren.storage.memory.file import FILE_NAME, check, fault
 
 
 def examine_memory(folder: Path, *, full: bool = False) -> tuple[MemoryFacts, tuple[Finding, ...]]:
@@ -19,9 +20,8 @@ def examine_memory(folder: Path, *, full: bool = False) -> tuple[MemoryFacts, tu
     """
     path = folder / FILE_NAME
     try:
-        db = open_reader(path.absolute().as_uri(), MemoryConfig(folder))
+        db = look_at(path, MemoryConfig(folder).busy_timeout)
         try:
-            db.execute("BEGIN")
             return _examine(db, path, full=full)
         finally:
             db.close()

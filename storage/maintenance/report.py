@@ -43,6 +43,7 @@ class StoreFacts:
         free_pages: how many of them are empty.
         can_shrink: whether the empty ones can be given back while it is used.
         disk_free: bytes that the disk has left.
+        read_only: whether the disk is mounted read-only.
         integrity: what SQLite's own check was, and whether it found nothing.
         sessions: open ones.
         archived: archived ones.
@@ -62,6 +63,7 @@ class StoreFacts:
     can_shrink: bool
     disk_free: int
     integrity: Integrity
+    read_only: bool = False
     sessions: int = 0
     archived: int = 0
     deleted: int = 0

@@ -1,7 +1,6 @@
 """The memory's database: how it is created, opened and checked."""
 
 import contextlib
-import os
 import secrets
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +12,7 @@ import attrs
 from warren.errors import StoreError, WarrenError
 from warren.memory import MemoryConfig
 from warren.storage.faults import translate
-from warren.storage.file import use_wal
+from warren.storage.file import check_regular, create, use_wal
 
 FILE_NAME: Final = "memory.sqlite3"
 _MIGRATIONS: Final = tuple(
@@ -26,11 +25,11 @@ _APPLICATION_ID: Final = 0x5741524D
 
 
 def locate(config: MemoryConfig) -> str:
-    """Return the database's URI; create its folder and its file where needed. Raises OSError."""
+    """Return the database's URI; create its folder and its file where needed. Raises OSError, StoreError."""
     if config.path is None:
         # Named, so that several connections can open the same; it ends with the last of them.
         return f"file:/{secrets.token_hex(16)}?vfs=memdb"
-    return _create(config.path.absolute()).as_uri()
+    return create(config.path.absolute(), FILE_NAME).as_uri()
 
 
 def open_writer(uri: str, config: MemoryConfig) -> apsw.Connection:
@@ -54,7 +53,7 @@ def open_reader(uri: str, config: MemoryConfig) -> apsw.Connection:
 
 def known_dimensions(folder: Path, embedder: str) -> int:
     """Return how long the vectors of an embedder are in the memory of a folder, the newest; 0 where it has none."""
-    with contextlib.suppress(apsw.Error), contextlib.closing(_for_a_look(folder)) as db:
+    with contextlib.suppress(apsw.Error, OSError, StoreError), contextlib.closing(_for_a_look(folder)) as db:
         for (name,) in db.execute("SELECT name FROM spaces ORDER BY key DESC"):
             of, _, dimensions = str(name).rpartition("/")
             if of == embedder:
@@ -63,6 +62,7 @@ def known_dimensions(folder: Path, embedder: str) -> int:
 
 
 def _for_a_look(folder: Path) -> apsw.Connection:
+    check_regular(folder / FILE_NAME)
     return apsw.Connection(str(folder / FILE_NAME), flags=apsw.SQLITE_OPEN_READONLY)
 
 
@@ -75,16 +75,6 @@ def fault(exc: Exception, *, path: Path | None = None) -> WarrenError:
     ours = StoreError(message, cause=error.cause, retryable=error.retryable)
     ours.__cause__ = exc
     return ours
-
-
-def _create(folder: Path) -> Path:
-    """Return the file's path; it and its folder are for their owner alone where they are made here."""
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / FILE_NAME
-    # SQLite would create it readable for all; its side files take over the mode of this one.
-    os.close(os.open(path, os.O_CREAT | os.O_RDONLY, 0o600))
-    return path
 
 
 def _open(uri: str, config: MemoryConfig, flags: int) -> apsw.Connection:

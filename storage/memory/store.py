@@ -343,6 +343,9 @@ def _connect(config: MemoryConfig, space: Space) -> _Opened:
             db.close()
         if isinstance(exc, apsw.Error | OSError):
             raise fault(exc, path=config.path) from exc
+        if isinstance(exc, ValueError | TypeError | ArithmeticError):  # a value that no memory has written
+            problem = f"{config.path}: a row of the memory store is damaged ({exc})"
+            raise StoreError(problem, cause="corrupt", retryable=False) from exc
         raise
 
 

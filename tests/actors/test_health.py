@@ -275,3 +275,46 @@ async def test_it_goes_out_as_json(tmp_path: Path) -> None:
     assert {"status", "live_sessions", "running_turns", "max_sessions", "store", "projector"} <= set(data)
     assert {"status", "commit_p50_ms", "commit_p99_ms"} == set(data["store"])
     assert 0 < data["store"]["commit_p50_ms"] <= data["store"]["commit_p99_ms"]
+
+
+@virtual
+async def test_a_small_write_does_not_hide_a_turn_that_was_refused(tmp_path: Path) -> None:
+    """The reason is there at once, and for a minute after other writes succeed: an operator gets to read it."""
+    faults = Faults()
+    async with open_runtime(store=tmp_path, faults=faults) as service:
+        session_id = await new_session(service)
+        faults.too_large = True
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "go on")
+        await service.label(session_id, {"small": "write"})
+        store = service.health().store
+        assert store is not None
+        assert "full" in str(store.last_error)
+        await trio.sleep(61)
+        store = service.health().store
+        assert store is not None
+        assert store.last_error is None
+
+
+@virtual
+async def test_a_store_that_cannot_be_read(tmp_path: Path) -> None:
+    """A read that fails is told of at once, as a write is, and no longer once reads succeed."""
+    async with open_runtime(store=tmp_path) as service:
+        session_id = await new_session(service)
+        change_file(tmp_path, "ALTER TABLE sessions RENAME TO gone")
+        with pytest.raises(StoreError):
+            await service.list()
+        health = service.health()
+        assert health.store is not None
+        assert (health.status, health.store.status) == ("degraded", "degraded")
+        assert "no such table" in str(health.store.last_error)
+        change_file(tmp_path, "ALTER TABLE gone RENAME TO sessions")
+        assert [row.session_id for row in (await service.list()).sessions] == [session_id]
+        assert service.health().store == StoreHealth("ok", None, 0.0, 0.0)
+
+
+def change_file(folder: Path, statement: str) -> None:
+    """Change the store's file behind its back."""
+    db = apsw.Connection(str(folder / "sessions.sqlite3"))
+    db.execute(statement)
+    db.close()

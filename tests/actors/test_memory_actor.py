@@ -1,10 +1,13 @@
 """The memory's actor: crashes and restarts, its index, its end, and what the service says of it."""
 
+import contextlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 import trio
 import trio.testing
@@ -389,3 +392,55 @@ async def test_without_compaction_nothing_is_remembered(store: Path | None, tmp_
         assert not remembered(folder)
         await memory_of(service).add([entry(0, session_id=session_id)])
         assert len(await service.search_memory("lynx", session_id=session_id)) == 1
+
+
+# -- a memory that cannot be opened
+
+
+def of_text(path: Path) -> None:
+    """Let the memory be a text."""
+    path.write_text("no database at all" * 1_000)
+
+
+def of_another_program(path: Path) -> None:
+    """Let the memory be another program's database."""
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        db.execute("CREATE TABLE theirs (a)")
+
+
+def of_the_future(path: Path) -> None:
+    """Let the memory be of a version that nobody knows yet."""
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        db.pragma("user_version", 99)
+
+
+def with_a_bad_byte(path: Path) -> None:
+    """Let the memory's own name be no text."""
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        db.execute("UPDATE identity SET store = CAST(x'ff' AS TEXT)")
+
+
+@pytest.mark.parametrize("damage", [of_text, of_another_program, of_the_future, with_a_bad_byte])
+async def test_sessions_run_without_a_memory_that_cannot_be_opened(
+    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Turns run and are stored; health, log and a search say what is wrong; the file is not touched."""
+    memory, folder = memory_in(tmp_path / "memory"), tmp_path / "store"
+    await (await memory()).aclose()
+    path = tmp_path / "memory" / "memory.sqlite3"
+    if damage is of_text or damage is of_another_program:
+        path.unlink()
+    damage(path)
+    before = path.read_bytes()
+    async with open_runtime(recalling_model(), store=folder, memory=memory) as service:
+        assert (await service.create_session("hello")).text
+        health = service.health()
+        assert health.memory is not None
+        assert (health.status, health.memory.status) == ("degraded", "degraded")
+        assert "memory store" in str(health.memory.last_error)
+        assert not service.capabilities().memory_store
+        with pytest.raises(MemoryDisabledError) as caught:
+            await service.search_memory("lynx", scope="project")
+        assert str(health.memory.last_error) in caught.value.message
+    assert [record.levelname for record in caplog.records] == ["CRITICAL"]
+    assert path.read_bytes() == before

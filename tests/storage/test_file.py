@@ -4,7 +4,12 @@ import json
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import apsw
 import pytest
@@ -13,8 +18,13 @@ import trio
 from tests.storage.samples import opened, turn, written
 from warren.config import StoreConfig
 from warren.errors import StoreError
+from warren.memory import MemoryConfig
 from warren.storage import Delete, Store, inline_runner, thread_runner
 from warren.storage.file import FILE_NAME, open_writer
+from warren.storage.maintenance.backup import MEMORY_FILE, back_up
+from warren.storage.maintenance.doctor import examine
+from warren.storage.maintenance.memory import examine_memory
+from warren.storage.memory import MemoryStore
 
 
 def mode(path: Path) -> int:
@@ -214,3 +224,115 @@ async def test_many_who_make_the_file_at_once(tmp_path: Path) -> None:
         for store in stores:
             assert await store.list() == []
             await store.aclose()
+
+
+SOMETHING_ELSE: Final[dict[str, Callable[[Path], None]]] = {
+    "a FIFO": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("kind", SOMETHING_ELSE)
+async def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
+    """A FIFO, a folder or a device in the file's place is named at once: opening a FIFO would wait for ever."""
+    SOMETHING_ELSE[kind](tmp_path / FILE_NAME)
+    error = await refused(tmp_path)
+    assert (error.cause, error.retryable) == ("cannot_open", False)
+    assert f"{FILE_NAME} is {kind}, not a regular file" in error.message
+    for look in (examine, partial(back_up, target=tmp_path / "copy.sqlite3")):
+        with pytest.raises(StoreError) as caught:
+            look(StoreConfig(tmp_path))
+        assert caught.value.cause == "cannot_open"
+    SOMETHING_ELSE[kind](tmp_path / MEMORY_FILE)
+    with pytest.raises(StoreError) as caught:
+        await MemoryStore.open(MemoryConfig(tmp_path), runner=inline_runner)
+    assert caught.value.cause == "cannot_open"
+    with pytest.raises(StoreError) as caught:
+        examine_memory(tmp_path)
+    assert caught.value.cause == "cannot_open"
+
+
+def test_a_file_that_may_not_grow_is_a_full_disk(tmp_path: Path) -> None:
+    """The system's limit on a file's size is `disk_full`, not a broken disk, and the store goes on below it."""
+    assert run_alone(LIMITED, tmp_path) == ["disk_full", "ok"]
+
+
+LIMITED = """
+import resource, signal, sys, trio
+from pathlib import Path
+from tests.storage.samples import causes, opened, turn, written
+
+async def main():
+    async with opened(Path(sys.argv[1])) as store:
+        await written(store, turn("a"))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+        print(*causes(await store.write([turn("b", text="x" * 1_000_000)])))
+        print(*causes(await store.write([turn("b")])))
+
+trio.run(main)
+"""
+
+
+def run_alone(program: str, folder: Path, *before: str) -> list[str]:
+    """Run a program in a process of its own, where it may limit itself; return the lines that it wrote."""
+    command = [*before, sys.executable, "-c", program, str(folder)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
+
+
+READ_ONLY = """
+import subprocess, sys, trio
+from pathlib import Path
+from tests.storage.samples import NOW, opened, turn, written
+from warren.memory import MemoryConfig, MemoryEntry
+from warren.storage.maintenance.memory import examine_memory
+from warren.storage.memory import MemoryStore
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.storage import Lease, Release, Store
+from warren.storage.maintenance.backup import back_up
+from warren.storage.maintenance.doctor import examine, fix
+
+folder = Path(sys.argv[1]) / "disk"
+folder.mkdir()
+subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+
+async def fill():
+    async with opened(folder) as store:
+        await written(store, turn("a"), Release("a", Lease(1)))
+
+async def remember():
+    memory = await MemoryStore.open(MemoryConfig(folder / "store" / "memory"))
+    await memory.index([MemoryEntry("a", 1, 1, "text", NOW)])
+    await memory.aclose()
+
+trio.run(fill)
+trio.run(remember)
+subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+config = StoreConfig(folder / "store")
+report = examine(config, full=True)
+print(report.healthy, report.store.read_only, report.store.sessions, *(each.message for each in report.findings))
+for what in (lambda: fix(config, report), lambda: trio.run(Store.open, config)):
+    try:
+        what()
+    except StoreError as exc:
+        print(exc.cause)
+copied = back_up(config, Path(sys.argv[1]) / "copy.sqlite3")
+print(copied.sessions, copied.memory is not None, examine_memory(folder / "store" / "memory")[0].entries)
+"""
+
+
+def test_a_read_only_disk(tmp_path: Path) -> None:
+    """Doctor looks at the store and says why nothing can be stored; opening and fixing name it, a backup is made."""
+    alone = ("unshare", "--map-root-user", "--mount")
+    try:
+        subprocess.run([*alone, "mount", "-t", "tmpfs", "tmpfs", tmp_path], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this system does not let its users mount file systems of their own")
+    assert run_alone(READ_ONLY, tmp_path, *alone) == [
+        "False True 1 the disk is mounted read-only: nothing can be stored until it can be written again",
+        "read_only",
+        "read_only",
+        "1 True 1",
+    ]

@@ -11,7 +11,7 @@ from warren import codec
 from warren.compaction_config import CompactionConfig
 from warren.config import Limits, RetryPolicy
 from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError, fits, positive
+from warren.fields import FieldValueError, fits, no_url, positive
 from warren.transport.cli.config_tables import LimitsTable, RetryTable, duration
 from warren.transport.cli.config_tools import ServerTable, ToolsTable
 from warren.transport.cli.kinds import KINDS
@@ -64,7 +64,7 @@ class ServeTable:
 class FileSettings:
     """The settings that a file may have, named as the options are; `store` is relative to where the command runs."""
 
-    store: str | None = attrs.field(default=None, validator=_path)
+    store: str | None = attrs.field(default=None, validator=[_path, no_url])
     ephemeral: bool | None = None
     model: str | None = None
     provider: str | None = None

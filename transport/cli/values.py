@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from warren.fields import url_problem
 from warren.transport.embedders import BUILT_IN, OPENAI_PREFIX
 
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -24,8 +25,14 @@ def text_of(value: str) -> str:
 
 
 def folder_of(value: str) -> Path:
-    """Return a folder. Raises click.BadParameter for a name that is not UTF-8: SQLite cannot open files there."""
-    return Path(text_of(value))
+    """Return a folder.
+
+    Raises click.BadParameter for a URL, and for a name that is not UTF-8: SQLite cannot open files there.
+    """
+    problem = url_problem(text_of(value))
+    if problem is not None:
+        raise click.BadParameter(f"it {problem}.")
+    return Path(value)
 
 
 def existing_folder_of(value: str) -> Path:

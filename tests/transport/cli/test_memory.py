@@ -372,3 +372,17 @@ def test_the_store_is_the_named_one(cli: Cli, tmp_path: Path) -> None:
     cli.run("memory", "add", "--store", "elsewhere", stdin=lines({"content": DOORS}))
     assert (tmp_path / "elsewhere" / "memory" / "memory.sqlite3").exists()
     assert found(cli, "doors", WARREN_STORE="elsewhere")[0]["content"] == DOORS
+
+
+async def test_a_server_without_its_memory(cli: Cli) -> None:
+    """A memory file of garbage does not keep the gateway from serving; its health and stderr say what is wrong."""
+    known(cli)
+    (cli.folder / ".rkat" / "memory" / "memory.sqlite3").write_bytes(b"garbage" * 10_000)
+    running, url = serve(cli, "--memory")
+    async with connected(url) as client:
+        assert (await client.call("session/create", prompt="hello"))["text"] == "hello"
+        health = await client.call("health")
+        assert (health["status"], health["memory"]["status"]) == ("degraded", "degraded")
+        assert "is not a database" in health["memory"]["last_error"]
+    running.process.send_signal(signal.SIGTERM)
+    assert "the memory cannot be used, sessions run without it: " in running.end().err

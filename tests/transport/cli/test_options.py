@@ -168,3 +168,23 @@ def test_every_command_and_option_says_what_it_is_for(command: click.Command) ->
     assert not command.get_short_help_str(100).endswith("...")
     for param in command.params:
         assert isinstance(param, click.Argument) or param.help, param.name
+
+
+URLS = ("postgresql://me:secret@db/warren", "sqlite:///here.db", "FILE://host/x", "https:/one.slash")
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_store_is_no_url(url: str) -> None:
+    """A URL is refused with its scheme and without its secrets: it would be made as a folder of that name."""
+    with pytest.raises(click.BadParameter) as caught:
+        parse("--store", url)
+    assert f"({url.partition(':')[0]}://…), and has to be a folder" in caught.value.format_message()
+    assert "secret" not in caught.value.format_message()
+    with pytest.raises(click.BadParameter, match="has to be a folder"):
+        parse(WARREN_STORE=url)
+
+
+def test_a_folder_may_look_a_little_like_a_url() -> None:
+    """A colon alone makes no URL, nor does a drive."""
+    for name in ("a:b", "C:/stores", "./postgresql", "a/b:/c"):
+        assert parse("--store", name).store == Path(name)
