@@ -37,8 +37,8 @@ class MemoryHealth:
     """The memory.
 
     Attributes:
-        status: degraded if the last thing to be remembered was refused, its index cannot be brought forward, or its file
-            cannot be opened. Being behind alone is none: it catches up.
+        status: degraded if the last thing to be remembered was refused, its index cannot be brought forward, or its
+            file cannot be opened. Being behind alone is none: it catches up.
         behind: entries that its index has not come to yet; searches find them by their words.
         last_error: the error of the refusal, the index or the opening; None if there is none.
     """
