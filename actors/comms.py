@@ -43,13 +43,14 @@ class Comms:
 
     async def put(
         self, session_id: str, said: Input, *, waits: bool, on_event: OnEvent | None = None, tools: Mapping[str, Tool]
-    ) -> TurnResult | None:
+    ) -> TurnResult | bool:
         """Put an input into a session's inbox; return once it is there, or where it `waits` when its turn has ended.
 
-        An input whose key is known is not taken twice: its sender gets what came of the first one. Raises
-        SessionNotFoundError, StoreError, CapacityExceededError, and what its turn ended with.
+        The answer is what the turn came to, or for an input that does not wait whether it is new. An input whose key is
+        known is not taken twice: its sender gets what came of the first one. Raises SessionNotFoundError, StoreError,
+        CapacityExceededError, and what its turn ended with.
         """
-        number, storage = 0, self._supervisor.shared.storage
+        number, fresh, storage = 0, True, self._supervisor.shared.storage
         self._supervisor.check_open()
         if storage is not None:
             limit = self._supervisor.shared.config.limits.inbox
@@ -57,20 +58,21 @@ class Comms:
                 Enqueue(session_id, said, limit), partial(_enqueued, session_id, said.input_id)
             )
             if known.outcome is not None and not waits:
-                return None
+                return False
             if known.outcome:  # an empty one is of a turn that may run still: its session knows
                 return _ended(known.outcome, session_id)
-            number, said = known.numbered.number, known.numbered.input
+            number, fresh, said = known.numbered.number, known.fresh, known.numbered.input
         message = (ArrivedInStore if number else Arrived)(said, waits, number, on_event, tools)
-        reply: Reply[TurnResult | None] = self._supervisor.revive(session_id).mailbox.post(message)
-        return await reply.wait()
+        reply: Reply[TurnResult | bool] = self._supervisor.revive(session_id).mailbox.post(message)
+        answer = await reply.wait()
+        return answer if waits else fresh and answer is True
 
     async def say(
         self, session_id: str, said: Input, *, on_event: OnEvent | None, tools: Mapping[str, Tool]
     ) -> TurnResult:
         """Put an input into a session's inbox and return what the turn came to that took it. Raises as `put` does."""
         result = await self.put(session_id, said, waits=True, on_event=on_event, tools=tools)
-        if result is None:
+        if isinstance(result, bool):
             raise AgentError("the turn came to nothing", session_id=session_id, cause="crash")
         return result
 

@@ -32,7 +32,7 @@ class Waiting:
     """
 
     numbered: Numbered
-    askers: list[Mail[TurnResult | None]] = attrs.field(factory=list)
+    askers: list[Mail[TurnResult | bool]] = attrs.field(factory=list)
     listeners: list[OnEvent] = attrs.field(factory=list)
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
@@ -87,7 +87,7 @@ class Inbox:
 
     # -- coming in
 
-    def arrive(self, mail: Mail[TurnResult | None], message: Arrived) -> bool:
+    def arrive(self, mail: Mail[TurnResult | bool], message: Arrived) -> bool:
         """Take an input in, or find the one that it repeats; answer who sent it, now or when its turn has ended.
 
         Return whether the running turn has taken it already.
@@ -100,7 +100,8 @@ class Inbox:
             return False
         there = self._find(number, message)
         if not message.waits:
-            mail.answer(None)
+            # The store has told already which of its inputs are new: they carry a number.
+            mail.answer(message.number > 0 or (there is not None and there.input is message.input))
         elif there is not None:
             there.askers.append(mail)
         else:
@@ -274,7 +275,7 @@ def ending_of(kept: bytes, session_id: str) -> Ending:
     return found.result or of_body(found.error or {})
 
 
-def _answer(mail: Mail[TurnResult | None], ending: Ending) -> None:
+def _answer(mail: Mail[TurnResult | bool], ending: Ending) -> None:
     if isinstance(ending, TurnResult):
         mail.answer(ending)
     else:

@@ -38,8 +38,8 @@ class Compact(Message[CompactionEntry]):
 
 
 @attrs.frozen
-class Arrived(Message[TurnResult | None]):
-    """Take an input in; answered at once, or where it `waits` with what its turn came to.
+class Arrived(Message[TurnResult | bool]):
+    """Take an input in; answered at once with whether it is new, or if it `waits` with what its turn came to.
 
     Attributes:
         input: what is said.

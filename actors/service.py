@@ -166,12 +166,12 @@ class Service(Reads):
 
     async def inject_context(
         self, session_id: str, text: str, *, source: str | None = None, idempotency_key: str | None = None
-    ) -> None:
+    ) -> bool:
         """See SessionService."""
         check_mode("queue", idempotency_key)
         words, by = check_words(text, "text"), check_name(source, "source")
         said = Input(new_session_id(), "context", words, utc_now(), idempotency_key, by, starts=False)
-        await self._comms.put(check_id(session_id), said, waits=False, tools={})
+        return await self._comms.put(check_id(session_id), said, waits=False, tools={}) is True
 
     async def withdraw(self, session_id: str, input_id: str) -> None:
         """See SessionService."""

@@ -245,7 +245,7 @@ class SessionActor(Visible):
         else:
             self._starter = mail
 
-    def _arrive(self, mail: Mail[TurnResult | None], message: Arrived) -> None:
+    def _arrive(self, mail: Mail[TurnResult | bool], message: Arrived) -> None:
         if self.held.archived:
             mail.refuse(retired(self.session_id))
         elif self.held.inbox.arrive(mail, message):

@@ -61,20 +61,8 @@ more comes unless the client subscribes again. It is not sent for `session/unsub
 MEERKAT: Final = """\
 ## In the place of rkat-rpc
 
-With `--contract` `warren rpc` speaks the protocol of Meerkat's `rkat-rpc` instead, of the version that the client knows
-(0.6 to 0.8; `meerkat-sdk` 0.6.34 is tested). Point the client at a script:
-
-```
-#!/bin/sh
-exec warren rpc --contract 0.6 "$@"
-```
-
-`--realm`, `--isolated` and `--state-root` choose the store; the other options of `rkat-rpc` are taken and mean nothing.
-Sessions, turns, streams of events, history, injected context, structured output, callback tools and errors work as that
-client expects. `enable_builtins` and `enable_shell` switch the tools of these kinds, where the server has some. What
-Warren has not, or has otherwise (`comms_name` and its peers, skills by reference, mobs, live audio, images) is refused
-by the name of the option; methods for it are unknown, and `initialize` does not list them. `keep_alive` without a name
-means nothing. The prompt of a deferred session is dropped: its first turn has its own.
+With `--contract` `warren rpc` speaks the protocol of Meerkat's `rkat-rpc` instead: see
+[over the standard streams](stdio.md#in-the-place-of-rkat-rpc).
 """
 
 

@@ -48,7 +48,7 @@ ROLES: Final[Mapping[str, type]] = {
 }
 WHOLE: Final[Mapping[type, Collection[str]]] = {
     views.TurnResult: {"structured_output"},
-    views.SessionState: {"parent", "peer", "overrides", "approvals"},
+    views.SessionState: {"parent", "peer", "provider", "overrides", "approvals"},
     views.HistoryPage: (),
     Usage: {"estimated"},
 }

@@ -160,11 +160,12 @@ class SessionService(Protocol):
 
     async def inject_context(
         self, session_id: str, text: str, *, source: str | None = None, idempotency_key: str | None = None
-    ) -> None:
+    ) -> bool:
         """Tell the model something that nobody said: it enters the running turn at its next step, or the next turn.
 
-        It opens no exchange and is not remembered by the memory. Returns once it is in the session's inbox. Raises
-        SessionNotFoundError, StoreError, CapacityExceededError(cause="inbox_full"), InvalidParamsError.
+        It opens no exchange and is not remembered by the memory. Returns once it is in the session's inbox: True, or
+        False if it was taken earlier under the same key. Raises SessionNotFoundError, StoreError,
+        CapacityExceededError(cause="inbox_full"), InvalidParamsError.
         """
         ...
 

@@ -45,6 +45,7 @@ class SessionState:
         approvals: which kinds wait for somebody's word, where the session is stricter than the runtime.
         parent: what it is a fork of; None for a session that began by itself.
         peer: its name among other sessions, and whom it trusts; None where it has none.
+        provider: the provider that it was created with; None if the model's name decides.
     """
 
     session_id: str
@@ -62,6 +63,7 @@ class SessionState:
     approvals: Gates | None = None
     parent: Parent | None = None
     peer: Peer | None = None
+    provider: str | None = None
 
 
 @attrs.frozen
@@ -159,6 +161,7 @@ def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
         approvals=record.approvals,
         parent=record.parent,
         peer=record.peer,
+        provider=record.provider,
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 

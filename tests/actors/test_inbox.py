@@ -146,6 +146,19 @@ async def test_context_is_read_and_is_no_turn(tmp_path: Path) -> None:
         assert (await service.read(session_id)).state.message_count == 3
 
 
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_repeated_key_is_told(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """Context of a key that is known is not taken again, while it waits and after a turn has taken it."""
+    async with open_runtime(Slow(), store=tmp_path if stored else None) as service:
+        session_id = await new_session(service)
+        told = [await service.inject_context(session_id, "it rains", idempotency_key="w1") for _ in range(2)]
+        assert told == [True, False]
+        await service.start_turn(session_id, "and now?")
+        assert not await service.inject_context(session_id, "it rains", idempotency_key="w1")
+        assert await service.inject_context(session_id, "it rains", idempotency_key="w2")
+        assert await service.inject_context(session_id, "it rains")
+
+
 async def test_a_sender_that_goes_away_loses_nothing(tmp_path: Path) -> None:
     """The prompt of a caller that gave up runs all the same, and its key brings the result later, once."""
     model = Slow()

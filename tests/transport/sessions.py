@@ -110,8 +110,9 @@ class FakeService(SessionService):
         self.calls.append(("compact", {"session_id": session_id, "instructions": instructions}))
         return ENTRY
 
-    async def inject_context(self, session_id: str, text: str, **options: Any) -> None:
+    async def inject_context(self, session_id: str, text: str, **options: Any) -> bool:
         self.calls.append(("inject_context", {"session_id": session_id, "text": text, **options}))
+        return True
 
     async def inputs(self, session_id: str) -> tuple[Input, ...]:
         self.calls.append(("inputs", {"session_id": session_id}))

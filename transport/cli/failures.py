@@ -9,6 +9,7 @@ from warren.errors import (
     AgentError,
     CompactionDisabledError,
     ErrorCode,
+    InvalidParamsError,
     MemoryDisabledError,
     PersistenceDisabledError,
     WarrenError,
@@ -40,6 +41,19 @@ def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
             return _show_other(_system_error(error), failure, mode, streams)
         case error:
             return _show_other(f"internal error: {type(error).__name__}: {error}", failure, mode, streams)
+
+
+def error_of(failure: BaseException) -> WarrenError:
+    """Return a failure as an error that a client can be told."""
+    match innermost(failure):
+        case WarrenError() as error:
+            return error
+        case click.ClickException() as error:
+            return InvalidParamsError(error.format_message(), path=_path_of(error) or "$")
+        case OSError() as error:
+            return AgentError(_system_error(error), cause="crash")
+        case error:
+            return AgentError(f"internal error: {type(error).__name__}: {error}", cause="crash")
 
 
 def innermost(failure: BaseException) -> BaseException:
@@ -78,14 +92,18 @@ def _canonical(error: WarrenError) -> str | None:
 
 def _show_usage(error: click.ClickException, mode: Mode, streams: Streams) -> int:
     if mode.json:
-        name = getattr(getattr(error, "param", None), "name", None)
-        path = f"$.{name}" if name else getattr(error, "option_name", None)
+        path = _path_of(error)
         details = {"details": {"path": path}} if path else {}
         body = {"code": ErrorCode.INVALID_PARAMS.value, "message": error.format_message(), "retryable": False}
         _write_body(body | details, streams)
     else:
         error.show(streams.err)
     return error.exit_code
+
+
+def _path_of(error: click.ClickException) -> str | None:
+    name = getattr(getattr(error, "param", None), "name", None)
+    return f"$.{name}" if name else getattr(error, "option_name", None)
 
 
 def _show_other(message: str, failure: BaseException, mode: Mode, streams: Streams) -> int:

@@ -1,6 +1,9 @@
 """`warren rpc`: JSON-RPC on the standard streams, until its client or a signal ends it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 from uuid import uuid4
 
@@ -9,6 +12,7 @@ import attrs
 from warren.transport.cli.options import Options
 from warren.transport.cli.peer import Peer, serve_peer
 from warren.transport.contracts import dialect_of
+from warren.transport.dialect import Dialect
 from warren.transport.stdio_server import StdioConfig, serve_stdio
 
 REALMS: Final = "realms"
@@ -28,23 +32,28 @@ class Realm:
     isolated: bool = False
     root: Path | None = None
 
-    def apply(self, options: Options) -> Options:
-        """Return the options with the store that is meant; an isolated one without a root is kept in memory."""
-        root = self.root or options.store
+    @contextmanager
+    def opened(self, options: Options) -> Iterator[Options]:
+        """Yield the options with the store that is meant; an isolated one without a root is removed at the end."""
         named = options.store_named or self.root is not None
-        if self.isolated:
-            folder = None if self.root is None else self.root / REALMS / uuid4().hex
-        else:
-            folder = root if root is None or self.name is None else root / REALMS / self.name
-        return attrs.evolve(options, store=folder, store_named=named)
+        if self.isolated and self.root is None and options.store is not None:
+            with TemporaryDirectory(prefix="warren-", ignore_cleanup_errors=True) as own:
+                yield attrs.evolve(options, store=Path(own), store_named=False)
+            return
+        root = self.root or options.store
+        name = uuid4().hex if self.isolated else self.name
+        folder = root if root is None or name is None else root / REALMS / name
+        yield attrs.evolve(options, store=folder, store_named=named)
 
 
 def rpc(options: Options, realm: Realm, contract: str | None) -> None:
-    """Run `warren rpc`. Ends and raises as `serve_peer`."""
-    serve_peer(realm.apply(options), lambda peer: _serve(peer, contract))
+    """Run `warren rpc`. Ends and raises as `serve_peer`, and InvalidParamsError for an unknown contract."""
+    dialect = dialect_of(contract)
+    with realm.opened(options) as chosen:
+        serve_peer(chosen, lambda peer: _serve(peer, dialect))
 
 
-async def _serve(peer: Peer, contract: str | None) -> None:
+async def _serve(peer: Peer, dialect: Dialect) -> None:
     stdio = StdioConfig(linger=peer.config.limits.drain, runtime=peer.config)
-    streams, dialect = (peer.incoming, peer.outgoing), dialect_of(contract)
+    streams = (peer.incoming, peer.outgoing)
     await serve_stdio(peer.service, stdio, streams, dialect, peer.stop, end_turns=peer.service.stop)

@@ -1,7 +1,8 @@
 """The commands that serve sessions to other programs, their arguments and their help."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import click
@@ -10,9 +11,19 @@ from warren.tool_config import ToolsConfig
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import option
 from warren.transport.cli.options import gather, serving_options
+from warren.transport.cli.refusal import AnsweringCommand
 from warren.transport.cli.values import delay_of, folder_of, realm_of, text_of
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 IGNORED: Final = "An option of rkat-rpc that has no meaning here."
+IGNORED_VALUES: Final = (
+    *("instance", "realm_backend", "context_root", "user_config_root"),
+    *("tcp", "live_ws", "live_ws_scheme", "live_tool_timeout_ms", "realtime_ws"),
+)
+IGNORED_FLAGS: Final = ("allow_remote", "live_webrtc")
+LISTENING: Final = ("tcp", "live_ws", "realtime_ws", "live_webrtc")
+"""Of those: the options that ask for another way in. They are taken, as the SDKs give them, and the user is told."""
 
 
 @click.command(
@@ -94,20 +105,36 @@ def mcp(**given: Any) -> None:
     serving.mcp(gather(given))
 
 
+def _ignored_options(function: F) -> F:
+    """Take the options of rkat-rpc that mean nothing here."""
+    for name in IGNORED_VALUES:
+        function = click.option(f"--{name.replace('_', '-')}", hidden=True, help=IGNORED)(function)
+    for name in IGNORED_FLAGS:
+        function = click.option(f"--{name.replace('_', '-')}", is_flag=True, hidden=True, help=IGNORED)(function)
+    return function
+
+
 @click.command(
+    cls=AnsweringCommand,
     epilog=examples(
         "warren rpc --model claude-sonnet-5",
         """echo '{"jsonrpc":"2.0","id":1,"method":"session/list","params":{}}' | warren rpc""",
-    )
+    ),
 )
-@option("--contract", type=text_of, metavar="VERSION", help="Speak Meerkat's protocol of this version, as 0.6.")
+@option(
+    "--contract",
+    is_flag=False,
+    flag_value="client",
+    type=text_of,
+    metavar="[VERSION]",
+    help="Speak Meerkat's protocol: of this version, as 0.6, or without a value of the one that the client names.",
+)
 @click.option("--realm", type=realm_of, metavar="NAME", help="Use the store of this name, below the usual one.")
-@click.option("--isolated", is_flag=True, help="Use a new store; without --state-root it is in memory alone.")
+@click.option(
+    "--isolated", is_flag=True, help="Use a new store; without --state-root it is gone at the end of the process."
+)
 @click.option("--state-root", type=folder_of, metavar="DIR", help="The folder of the stores, instead of --store.")
-@click.option("--instance", hidden=True, help=IGNORED)
-@click.option("--realm-backend", hidden=True, help=IGNORED)
-@click.option("--context-root", hidden=True, help=IGNORED)
-@click.option("--user-config-root", hidden=True, help=IGNORED)
+@_ignored_options
 @serving_options
 def rpc(
     contract: str | None,
@@ -115,10 +142,6 @@ def rpc(
     *,
     isolated: bool,
     state_root: Path | None,
-    instance: str | None,
-    realm_backend: str | None,
-    context_root: str | None,
-    user_config_root: str | None,
     **given: Any,
 ) -> None:
     """Serve sessions to the program that starts this one.
@@ -126,10 +149,17 @@ def rpc(
     It speaks JSON-RPC over stdin and stdout, one message a line. The end of stdin, SIGTERM and Ctrl-C end it in order:
     running turns are interrupted and stored; a second signal exits at once.
 
-    With --contract it stands in for rkat-rpc, whose options it takes: a script with `exec warren rpc --contract 0.6
+    With --contract it stands in for rkat-rpc, whose options it takes: a script with `exec warren rpc --contract 0.9
     "$@"` in it is what Meerkat's clients can be pointed at.
+
+    A client whose server cannot start is told why: its first request is answered with the error.
     """
     from warren.transport.cli import rpc as serving  # noqa: PLC0415 - help does without it
 
-    del instance, realm_backend, context_root, user_config_root  # see IGNORED
+    listening = [name for name in LISTENING if given[name] not in (None, False)]
+    for name in (*IGNORED_VALUES, *IGNORED_FLAGS):
+        del given[name]
+    if listening:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in listening)
+        click.echo(f"Note: {named}: not available here; only stdin and stdout are served.", err=True)
     serving.rpc(gather(given), serving.Realm(realm, isolated, state_root), contract)

@@ -149,7 +149,7 @@ def _change(
     options: Options,
     name: str,
     done: str,
-    operation: Callable[[SessionService], Callable[[str], Awaitable[None]]],
+    operation: Callable[[SessionService], Callable[[str], Awaitable[object]]],
 ) -> None:
     """Do something to one session, and say so."""
 

@@ -7,17 +7,21 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotRunningError
+from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotRunningError, WarrenError
 from warren.events import Envelope, StreamTruncated
 from warren.fields import FieldValueError
+from warren.ids import new_session_id
+from warren.service import OnEvent
+from warren.tools import Tool
 from warren.transport import jsonrpc
 from warren.transport.contracts import meerkat_params as asked
 from warren.transport.contracts import meerkat_views as shown
-from warren.transport.contracts.meerkat_catalog import Catalog, providers
+from warren.transport.contracts.meerkat_catalog import Catalog, provider_of, providers
 from warren.transport.contracts.meerkat_events import enveloped, flat
+from warren.transport.contracts.meerkat_versions import Version, version_said
 from warren.transport.dialect import EVENT, missing
 from warren.transport.methods import METHODS, Caller, Host, Method
-from warren.transport.params import Initialize, InjectContext, ListSessions, ReadHistory, SessionParams
+from warren.transport.params import Initialize, ListSessions, ReadHistory, SessionParams, StartTurn
 from warren.views import TurnResult
 
 STREAM_EVENT: Final = "session/stream_event"
@@ -26,12 +30,13 @@ DEFAULT_PAGE: Final = 100
 ENVELOPED_SINCE: Final = (0, 8, 1)
 """From this version on, the events of own turns come in an envelope too."""
 SAME: Final = ("initialized", "session/archive", "tools/register", "health")
+"""Methods that are the same in both protocols."""
 ENABLED: Final = {"enable_builtins": "builtins", "enable_shell": "shell"}
 """Options of `session/create` that switch a kind of tools on."""
 MISSING: Final = "unavailable"
-"""Methods that are the same in both protocols."""
+DEFERRED: Final = "meerkat:deferred-prompt:"
+"""How the key of the input begins that keeps the prompt of a deferred session for its first turn."""
 
-Version = tuple[int, int, int]
 P = TypeVar("P")
 R = TypeVar("R")
 
@@ -44,13 +49,16 @@ class Meerkat:
 
     Attributes:
         version: of the contract, as the client knows it.
+        pinned: whether a client that names another line is refused; else its version is taken.
         methods: what the client can call, by name.
     """
 
     version: Version
+    pinned: bool = True
     methods: Mapping[str, Method[Any, Any]] = attrs.field(init=False)
     _streams: dict[str, str] = attrs.field(factory=dict, init=False)
     _numbers: "count[int]" = attrs.field(factory=lambda: count(1), init=False)
+    _quiet: set[str] = attrs.field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         rows = (*(METHODS[name] for name in SAME), *self._rows())
@@ -67,12 +75,14 @@ class Meerkat:
             return self._frames(missing(envelope))
 
     def _frames(self, envelope: Envelope) -> Sequence[bytes]:
-        event = flat(envelope.event)
+        event = flat(envelope.event, self.version)
         if event is None:
             return ()
         wrapped = enveloped(envelope, event)
-        own = wrapped if self.version >= ENVELOPED_SINCE else event
-        frames = [jsonrpc.notification(EVENT, {"session_id": envelope.session_id, "event": own})]
+        frames = []
+        if envelope.session_id not in self._quiet:
+            own = wrapped if self.version >= ENVELOPED_SINCE else event
+            frames.append(jsonrpc.notification(EVENT, {"session_id": envelope.session_id, "event": own}))
         for stream_id in self._streams_of(envelope.session_id):
             params = {"stream_id": stream_id, "session_id": envelope.session_id, "sequence": envelope.seq}
             frames.append(jsonrpc.notification(STREAM_EVENT, params | {"event": wrapped}))
@@ -83,6 +93,7 @@ class Meerkat:
         ended = self._streams_of(session_id)
         for stream_id in ended:
             del self._streams[stream_id]
+        self._quiet.discard(session_id)
         return [jsonrpc.notification(STREAM_END, {"stream_id": each, "session_id": session_id}) for each in ended]
 
     def _streams_of(self, session_id: str) -> list[str]:
@@ -94,7 +105,7 @@ class Meerkat:
 
     def _rows(self) -> tuple[Method[Any, Any], ...]:
         return (
-            _row("initialize", Initialize, shown.Hello, self._initialize),
+            _row("initialize", asked.Hello, shown.Hello, self._initialize),
             _row("capabilities/get", asked.ReadConfig, shown.CapabilityList, self._capabilities),
             _row("config/get", asked.ReadConfig, shown.Config, _config),
             _row("models/catalog", asked.ReadConfig, Catalog, self._catalog),
@@ -102,16 +113,27 @@ class Meerkat:
             _row("session/list", asked.Page, shown.Rows, _list),
             _row("session/read", SessionParams, shown.Details, _read),
             _row("session/history", asked.HistoryPage, shown.Transcript, _history),
-            _row("session/inject_context", InjectContext, shown.Staged, _inject),
+            _row("session/inject_context", asked.InjectContext, shown.Staged, _inject),
             _row("session/stream_open", asked.OpenStream, shown.StreamOpened, self._open),
             _row("session/stream_close", asked.CloseStream, shown.StreamClosed, self._close),
-            _row("turn/start", asked.Start, TurnResult, _start),
+            _row("turn/start", asked.Start, TurnResult, self._start),
             attrs.evolve(_row("turn/interrupt", SessionParams, shown.InterruptedOrNot, _interrupt), urgent=True),
         )
 
-    async def _initialize(self, host: Host, caller: Caller, params: Initialize) -> shown.Hello:
-        hello = await METHODS["initialize"].handler(host, caller, params)
+    async def _initialize(self, host: Host, caller: Caller, params: asked.Hello) -> shown.Hello:
+        said = version_said(params.contract_version, params.client_info)
+        if said is not None:
+            self._agree(said)
+        hello = await METHODS["initialize"].handler(host, caller, Initialize(params.client_info))
         return shown.Hello(attrs.asdict(hello.server_info), self._contract, tuple(self.methods))
+
+    def _agree(self, said: Version) -> None:
+        """Speak the client's version. Raises InvalidParamsError if another line was asked for on the command line."""
+        if self.pinned and said[:2] != self.version[:2]:
+            named = ".".join(map(str, said))
+            problem = f"the client speaks {named}, this server was started with --contract {self._contract}"
+            raise InvalidParamsError(f"$.contract_version: {problem}", path="$.contract_version")
+        self.version = said
 
     async def _capabilities(self, host: Host, _caller: Caller, _params: asked.ReadConfig) -> shown.CapabilityList:
         return shown.CapabilityList(self._contract, shown.capability_rows(host.service.capabilities()))
@@ -129,7 +151,40 @@ class Meerkat:
         session_id = self._streams.pop(params.stream_id, None)
         if session_id is not None and not self._streams_of(session_id):
             caller.unsubscribe(session_id)
+            self._quiet.discard(session_id)
         return shown.StreamClosed(params.stream_id, closed=True, already_closed=session_id is None)
+
+    async def _start(self, host: Host, caller: Caller, params: asked.Start) -> TurnResult:
+        if params.session_events is False:
+            caller = _Quiet(caller)
+            if self._streams_of(params.session_id):
+                self._quiet.add(params.session_id)
+        else:
+            self._quiet.discard(params.session_id)
+        return await _start_turn(host, caller, params.translated())
+
+
+@attrs.frozen
+class _Quiet(Caller):
+    """A caller that is told nothing of the turns it starts but their results."""
+
+    _caller: Caller
+
+    async def stream(self, _session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
+        """Run the turn and drop its events; a subscription of the caller's brings them all the same."""
+        return await run(lambda _event: None)
+
+    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+        """See Caller."""
+        await self._caller.subscribe(session_id, after_seq)
+
+    def unsubscribe(self, session_id: str) -> bool:
+        """See Caller."""
+        return self._caller.unsubscribe(session_id)
+
+    def tools(self) -> Sequence[Tool]:
+        """See Caller."""
+        return self._caller.tools()
 
 
 def _row(
@@ -157,18 +212,47 @@ async def _create(host: Host, caller: Caller, params: asked.Create) -> TurnResul
             raise InvalidParamsError(f"$.{field}: {asked.NOT_HERE}", path=f"$.{field}")
     request = params.translated()
     caller.register(params.external_tools or ())
-    result: TurnResult = await METHODS["session/create"].handler(host, caller, request)
+    teller = _Quiet(caller) if params.session_events is False else caller
+    result: TurnResult = await METHODS["session/create"].handler(host, teller, request)
+    if params.initial_turn == "deferred" and (kept := asked.text_of(params.prompt)).strip():
+        await _keep_prompt(host, result.session_id, kept)
     return result
 
 
-async def _start(host: Host, caller: Caller, params: asked.Start) -> TurnResult:
-    result: TurnResult = await METHODS["turn/start"].handler(host, caller, params.translated())
+async def _start_turn(host: Host, caller: Caller, params: StartTurn) -> TurnResult:
+    """Run a turn; the first one of a deferred session has its prompt before its own.
+
+    The prompt waits in the session's inbox, so that it outlives the process. If the turn fails and leaves nothing in
+    the history, the prompt waits again.
+    """
+    service = host.service
+    kept = next(
+        (each for each in await service.inputs(params.session_id) if (each.key or "").startswith(DEFERRED)), None
+    )
+    if kept is None:
+        result: TurnResult = await METHODS["turn/start"].handler(host, caller, params)
+        return result
+    before = (await service.read(params.session_id)).state.message_count
+    await service.withdraw(params.session_id, kept.input_id)
+    whole = attrs.evolve(params, prompt=asked.BLANK_LINE.join(filter(str.strip, (kept.text, params.prompt))))
+    try:
+        result = await METHODS["turn/start"].handler(host, caller, whole)
+    except WarrenError:
+        if (await service.read(params.session_id)).state.message_count == before:
+            await _keep_prompt(host, params.session_id, kept.text)
+        raise
     return result
 
 
-async def _inject(host: Host, caller: Caller, params: InjectContext) -> shown.Staged:
-    await METHODS["session/inject_context"].handler(host, caller, params)
-    return shown.Staged("staged")
+async def _keep_prompt(host: Host, session_id: str, prompt: str) -> None:
+    await host.service.inject_context(session_id, prompt, idempotency_key=f"{DEFERRED}{new_session_id()}")
+
+
+async def _inject(host: Host, _caller: Caller, params: asked.InjectContext) -> shown.Staged:
+    fresh = await host.service.inject_context(
+        params.session_id, params.words(), source=params.source, idempotency_key=params.idempotency_key
+    )
+    return shown.Staged("staged" if fresh else "duplicate")
 
 
 async def _interrupt(host: Host, _caller: Caller, params: SessionParams) -> shown.InterruptedOrNot:
@@ -186,7 +270,8 @@ async def _list(host: Host, caller: Caller, params: asked.Page) -> shown.Rows:
 
 
 async def _read(host: Host, _caller: Caller, params: SessionParams) -> shown.Details:
-    return shown.details(await host.service.read(params.session_id))
+    view = await host.service.read(params.session_id)
+    return shown.details(view, view.state.provider or provider_of(view.state.model))
 
 
 async def _history(host: Host, _caller: Caller, params: asked.HistoryPage) -> shown.Transcript:

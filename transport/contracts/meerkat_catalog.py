@@ -53,7 +53,7 @@ def providers(settings: Settings, environ: Mapping[str, str] | None = None) -> t
     """
     found = os.environ if environ is None else environ
     own = settings.model or default_model(found)
-    own_provider = settings.provider or _provider_of(own, found)
+    own_provider = settings.provider or provider_of(own, found)
     usable = dict.fromkeys(known.provider for known in known_models(found) if known.usable)
     others = {name: FIRST_CHOICE[name] for name in usable if name in FIRST_CHOICE and name != own_provider}
     return tuple(_provider(name, model) for name, model in {own_provider: own, **others}.items())
@@ -63,9 +63,9 @@ def _provider(name: str, model: str) -> ProviderModels:
     return ProviderModels(name, model, (Model(model, model, "recommended", window_of(model)),))
 
 
-def _provider_of(model: str, environ: Mapping[str, str]) -> str:
-    """Return who answers for a model: by how its name looks, or else by what is before its colon."""
-    return next(_claims(model, environ), model.partition(":")[0])
+def provider_of(model: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return the provider of a model: by how its name looks, or else by what is before its colon."""
+    return next(_claims(model, os.environ if environ is None else environ), model.partition(":")[0])
 
 
 def _claims(model: str, environ: Mapping[str, str]) -> Iterator[str]:

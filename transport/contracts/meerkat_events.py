@@ -13,11 +13,15 @@ from warren.events import (
     ExtractionCompleted,
     ExtractionFailed,
     FailureCause,
+    InputTaken,
     RunFailed,
     RunStarted,
     StreamTruncated,
+    ToolApprovalRequested,
+    ToolApprovalResolved,
     ToolExecutionCompleted,
 )
+from warren.transport.contracts.meerkat_versions import NEWEST, Version
 
 KNOWN_BUDGETS: Final = ("tokens", "time", "tool_calls")
 ERROR_CLASSES: Final[Mapping[FailureCause, str]] = {
@@ -37,14 +41,23 @@ TERMINAL_CAUSES: Final[Mapping[FailureCause, str]] = {
 }
 
 
-def flat(event: Event) -> dict[str, Any] | None:
+UNKNOWN_THERE: Final = (InputTaken, ToolApprovalRequested, ToolApprovalResolved, ExtractionCompleted, ExtractionFailed)
+"""Events that these clients have no word for: from 0.7 on an unknown one ends their stream.
+
+Those of extraction have one, with more in it; what came of it is in the result, or in `run_failed`.
+"""
+TYPED_REASON_SINCE: Final = (0, 8, 0)
+"""From this version on, the reason of `stream_truncated` is an object."""
+
+
+def flat(event: Event, version: Version = NEWEST) -> dict[str, Any] | None:
     """Return an event as plain data; None for what these clients have no word for."""
     if isinstance(event, BudgetWarning) and event.budget_type not in KNOWN_BUDGETS:
         return None
-    if isinstance(event, ExtractionCompleted | ExtractionFailed):
-        return None  # theirs want more in it; what came of it is in the result, or in `run_failed`
+    if isinstance(event, UNKNOWN_THERE):
+        return None
     data: dict[str, Any] = codec.to_data(event)
-    return data | _more(event)
+    return data | _more(event, version)
 
 
 def enveloped(envelope: Envelope, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +73,7 @@ def enveloped(envelope: Envelope, payload: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _more(event: Event) -> dict[str, Any]:
+def _more(event: Event, version: Version) -> dict[str, Any]:
     """Return what such a client wants besides, or in another form."""
     match event:
         case RunStarted():
@@ -72,13 +85,15 @@ def _more(event: Event) -> dict[str, Any]:
         case BudgetWarning():
             return {"used": round(event.used), "limit": round(event.limit), "percent": event.percent / 100}
         case CompactionFailed() | StreamTruncated():
-            return {"reason": _reason(event)}
+            return {"reason": _reason(event, version)}
     return {}
 
 
-def _reason(event: CompactionFailed | StreamTruncated) -> object:
+def _reason(event: CompactionFailed | StreamTruncated, version: Version) -> object:
     if isinstance(event, CompactionFailed):
         return {"kind": event.reason}
+    if version >= TYPED_REASON_SINCE:
+        return {"kind": "stream_lagged", "dropped": event.dropped}
     return f"{event.dropped} events were dropped: the reader is too slow"
 
 

@@ -53,7 +53,9 @@ class Create:
     additional_instructions: tuple[str, ...] | None = None
     external_tools: tuple[ToolSpec, ...] | None = None
     initial_turn: Literal["run_immediately", "deferred"] = "run_immediately"
+    session_events: bool | None = None
     keep_alive: bool | None = None
+    host_mode: bool | None = None
     enable_memory: bool | None = None
     app_context: Any = None
     structured_output_retries: int | None = attrs.field(default=None, validator=Between(0, MAX_RETRIES))
@@ -62,6 +64,7 @@ class Create:
     enable_shell: bool | None = None
     enable_schedule: Any = attrs.field(default=None, validator=_absent)
     enable_workgraph: Any = attrs.field(default=None, validator=_absent)
+    enable_subagents: Any = attrs.field(default=None, validator=_absent)
     enable_mob: Any = attrs.field(default=None, validator=_absent)
     enable_web_search: Any = attrs.field(default=None, validator=_absent)
     auth_binding: Any = attrs.field(default=None, validator=_absent)
@@ -71,6 +74,9 @@ class Create:
     provider_params: Any = attrs.field(default=None, validator=_absent)
     preload_skills: Any = attrs.field(default=None, validator=_absent)
     skill_refs: Any = attrs.field(default=None, validator=_absent)
+    skill_references: Any = attrs.field(default=None, validator=_absent)
+    injected_context: Any = attrs.field(default=None, validator=_absent)
+    transient_turn_context: Any = attrs.field(default=None, validator=_absent)
     shell_env: Any = attrs.field(default=None, validator=_absent)
 
     def translated(self) -> CreateSession:
@@ -106,14 +112,21 @@ class Start:
     provider: str | None = None
     max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
     additional_instructions: tuple[str, ...] | None = None
+    session_events: bool | None = None
     keep_alive: bool | None = None
+    host_mode: bool | None = None
     structured_output_retries: int | None = attrs.field(default=None, validator=Between(0, MAX_RETRIES))
     output_schema: Mapping[str, Any] | None = None
     system_prompt: Any = attrs.field(default=None, validator=_absent)
     provider_params: Any = attrs.field(default=None, validator=_absent)
     auth_binding: Any = attrs.field(default=None, validator=_absent)
+    self_hosted_server_id: Any = attrs.field(default=None, validator=_absent)
     skill_refs: Any = attrs.field(default=None, validator=_absent)
+    skill_references: Any = attrs.field(default=None, validator=_absent)
+    injected_context: Any = attrs.field(default=None, validator=_absent)
+    transient_turn_context: Any = attrs.field(default=None, validator=_absent)
     flow_tool_overlay: Any = attrs.field(default=None, validator=_absent)
+    turn_tool_overlay: Any = attrs.field(default=None, validator=_absent)
 
     def translated(self) -> StartTurn:
         """Return it in our words; instructions for this turn come before its prompt. Raises InvalidParamsError."""
@@ -127,6 +140,40 @@ class Start:
             output_schema=bare_schema(self.output_schema),
             structured_output_retries=self.structured_output_retries,
         )
+
+
+@attrs.frozen
+class Hello:
+    """Of `initialize`; Meerkat's own clients say nothing of themselves."""
+
+    client_info: Mapping[str, Any] | None = None
+    contract_version: str | None = None
+
+
+@attrs.frozen
+class InjectContext:
+    """Of `session/inject_context`: up to 0.6 the words are `text`, from 0.7 on they are in `content`."""
+
+    session_id: str
+    text: str | None = None
+    content: Any = None
+    source: str | None = None
+    idempotency_key: str | None = None
+
+    def words(self) -> str:
+        """Return what the model is to know. Raises InvalidParamsError."""
+        if self.content is None and self.text is None:
+            raise _bad("$.content", "is required")
+        if self.content is None:
+            return self.text or ""
+        if self.text is not None:
+            raise _bad("$.text", "say it in `content` alone")
+        content = self.content
+        if isinstance(content, dict) and content.get("type") == "blocks":
+            content = content.get("blocks")
+        elif isinstance(content, dict):
+            content = [content]
+        return text_of(content, "$.content")
 
 
 @attrs.frozen
@@ -174,17 +221,16 @@ def bare_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return inner if isinstance(inner, dict) else schema
 
 
-def text_of(prompt: object) -> str:
+def text_of(prompt: object, path: str = "$.prompt") -> str:
     """Return the text of a prompt, which may come in blocks. Raises InvalidParamsError for what is no text."""
     if isinstance(prompt, str):
         return prompt
     if not isinstance(prompt, list):
-        raise _bad("$.prompt", "must be a string or a list of content blocks")
-    return "".join(_block_text(index, block) for index, block in enumerate(prompt))
+        raise _bad(path, "must be a string or a list of content blocks")
+    return "".join(_block_text(f"{path}[{index}]", block) for index, block in enumerate(prompt))
 
 
-def _block_text(index: int, block: object) -> str:
-    path = f"$.prompt[{index}]"
+def _block_text(path: str, block: object) -> str:
     if not isinstance(block, dict) or block.get("type") != "text":
         raise _bad(path, "only text blocks are supported")
     if not isinstance(block.get("text"), str):

@@ -110,7 +110,7 @@ class InterruptedOrNot:
 
 @attrs.frozen
 class Staged:
-    """Of `session/inject_context`: it waits for the next step of a turn."""
+    """Of `session/inject_context`: `staged` waits for the next step of a turn, `duplicate` was known by its key."""
 
     status: str
 
@@ -153,8 +153,8 @@ def row(summary: SessionSummary) -> Row:
     )
 
 
-def details(view: SessionView) -> Details:
-    """Return what is shown of a session; its provider is not known from outside."""
+def details(view: SessionView, provider: str) -> Details:
+    """Return what is shown of a session, with the provider of its model."""
     state = view.state
     return Details(
         session_id=state.session_id,
@@ -163,7 +163,7 @@ def details(view: SessionView) -> Details:
         message_count=state.message_count,
         is_active=state.is_active,
         model=state.model,
-        provider="",
+        provider=provider,
         last_assistant_text=state.last_assistant_text,
         labels=state.labels,
     )

@@ -150,7 +150,7 @@ class FakeService:
     async def label(self, session_id: str, labels: Mapping[str, str | None]) -> SessionView:
         raise NotImplementedError(session_id, labels)
 
-    async def inject_context(self, session_id: str, text: str, **options: Any) -> None:
+    async def inject_context(self, session_id: str, text: str, **options: Any) -> bool:
         raise NotImplementedError(session_id, text, options)
 
     async def inputs(self, session_id: str) -> tuple[Input, ...]:

@@ -13,9 +13,12 @@ from warren.events import (
     BudgetWarning,
     CompactionFailed,
     Event,
+    InputTaken,
     RunFailed,
     RunStarted,
     StreamTruncated,
+    ToolApprovalRequested,
+    ToolApprovalResolved,
     ToolExecutionCompleted,
 )
 from warren.messages import (
@@ -59,7 +62,7 @@ EVENTS: list[tuple[Event, dict[str, Any]]] = [
     ),
     (BudgetWarning("time", 8.4, 10.0, 84.0), {"used": 8, "limit": 10, "percent": 0.84}),
     (CompactionFailed("no", "empty_summary"), {"error": "no", "reason": {"kind": "empty_summary"}}),
-    (StreamTruncated(7, 3), {"reason": "7 events were dropped: the reader is too slow"}),
+    (StreamTruncated(7, 3), {"reason": {"kind": "stream_lagged", "dropped": 7}}),
 ]
 
 
@@ -78,7 +81,33 @@ def test_a_warning_that_these_clients_do_not_know_is_kept_back() -> None:
     assert Meerkat((0, 6, 0)).frames(envelope(1, BudgetWarning("steps", 8, 10, 80.0))) == ()
 
 
-@pytest.mark.parametrize(("version", "wrapped"), [("0.6", False), ("0.8.0", False), ("0.8.1", True), ("0.8.50", True)])
+UNKNOWN_THERE: list[Event] = [
+    InputTaken("i", "context", "it rains", None),
+    ToolApprovalRequested("c", "t", {}, "shell", 1000),
+    ToolApprovalResolved("c", "t", "allow", None),
+]
+
+
+@pytest.mark.parametrize("event", UNKNOWN_THERE)
+@pytest.mark.parametrize("version", ["0.4", "0.6", "0.7", "0.9"])
+def test_events_that_these_clients_do_not_know_are_kept_back(event: Event, version: str) -> None:
+    """From 0.7 on an event of an unknown type ends the client's stream."""
+    assert dialect_of(version).frames(envelope(1, event)) == ()
+
+
+def test_a_gap_is_told_as_the_version_has_it() -> None:
+    """Up to 0.7 the reason is a text, from 0.8 on an object."""
+    told = [flat(StreamTruncated(7, 3), version) for version in ((0, 7, 31), (0, 8, 0))]
+    assert [event["reason"] for event in told if event] == [
+        "7 events were dropped: the reader is too slow",
+        {"kind": "stream_lagged", "dropped": 7},
+    ]
+
+
+WRAPPED = [("0.4", False), ("0.6", False), ("0.8.0", False), ("0.8.1", True), ("0.8", True), ("0.9", True)]
+
+
+@pytest.mark.parametrize(("version", "wrapped"), WRAPPED)
 def test_the_version_decides_on_the_envelope(version: str, *, wrapped: bool) -> None:
     """Up to 0.8.0 an event is flat, from 0.8.1 on it is in an envelope that says where it comes from."""
     (frame,) = dialect_of(version).frames(delta(5, "hi"))
@@ -94,12 +123,112 @@ def test_the_version_decides_on_the_envelope(version: str, *, wrapped: bool) -> 
         assert params["event"] == payload
 
 
-@pytest.mark.parametrize("version", ["", "0", "0.5", "0.9.0", "1.0", "0.6.x", "99999.1", "0.6\n"])
+@pytest.mark.parametrize("version", ["0", "0.3", "0.10", "1.0", "1.6", "0.6.x", "99999.1", "0.6\n"])
 def test_a_version_that_nobody_has_tried_is_refused(version: str) -> None:
     """The error names the option."""
     with pytest.raises(InvalidParamsError) as caught:
         dialect_of(version)
     assert caught.value.path == "$.contract"
+
+
+SAID: list[tuple[str, dict[str, Any], str]] = [
+    ("client", {}, "0.9.6"),
+    ("client", {"contract_version": "0.7.2"}, "0.7.2"),
+    ("client", {"contract_version": "0.5"}, "0.5.2"),
+    ("client", {"client_info": {"name": "meerkat-sdk", "version": "0.8.1"}}, "0.8.1"),
+    ("client", {"client_info": {"name": "@rkat/sdk", "version": "0.4.13"}}, "0.4.13"),
+    ("client", {"client_info": {"name": "mine", "version": "3.1", "contract_version": "0.6"}}, "0.6.34"),
+    ("client", {"client_info": {"name": "mine", "version": "3.1"}}, "0.9.6"),
+    ("0.8", {}, "0.8.52"),
+    ("0.8", {"contract_version": "0.8.3"}, "0.8.3"),
+    ("0.4.1", {"client_info": {"name": "mine", "version": "3.1"}}, "0.4.1"),
+]
+
+
+@pytest.mark.parametrize(("option", "said", "spoken"), SAID)
+async def test_the_version_is_the_clients_or_the_options(option: str, said: dict[str, Any], spoken: str) -> None:
+    """A client that names its version gets that one; else it is the option's, and the newest without a value."""
+    async with near(FakeService(), dialect=dialect_of(option)) as client:
+        assert (await client.call("initialize", **said))["contract_version"] == spoken
+        assert (await client.call("capabilities/get"))["contract_version"] == spoken
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("client", {"contract_version": "0.3"}, "$.contract_version"),
+    ("client", {"client_info": {"name": "meerkat-sdk", "version": "1.0.0"}}, "$.client_info.version"),
+    ("0.8", {"contract_version": "0.7.31"}, "$.contract_version"),
+]
+
+
+@pytest.mark.parametrize(("option", "said", "path"), REFUSED)
+async def test_a_client_of_another_version_reads_why_it_is_refused(
+    option: str, said: dict[str, Any], path: str
+) -> None:
+    """The answer to `initialize` is an error that names the field and the versions."""
+    async with near(FakeService(), dialect=dialect_of(option)) as client:
+        error = await client.error("initialize", **said)
+        assert error["data"]["details"]["path"] == path
+        assert "0." in error["message"]
+
+
+INJECTED: list[tuple[dict[str, Any], str]] = [
+    ({"text": "it rains"}, "it rains"),
+    ({"content": {"type": "text", "text": "it rains"}}, "it rains"),
+    ({"content": {"type": "blocks", "blocks": [{"type": "text", "text": "it"}, {"type": "text", "text": "!"}]}}, "it!"),
+    ({"content": "it rains"}, "it rains"),
+]
+
+
+@pytest.mark.parametrize(("params", "text"), INJECTED)
+async def test_context_is_injected_in_the_words_of_each_version(params: dict[str, Any], text: str) -> None:
+    """Up to 0.6 the words are `text`, from 0.7 on they are in `content`."""
+    service = FakeService()
+    async with near(service, dialect=dialect_of("0.7")) as client:
+        answer = await client.call("session/inject_context", session_id="s1", **params)
+    assert answer == {"status": "staged"}
+    assert service.calls[-1] == (
+        "inject_context",
+        {"session_id": "s1", "text": text, "source": None, "idempotency_key": None},
+    )
+
+
+BAD_CONTEXT: list[tuple[dict[str, Any], str]] = [
+    ({}, "$.content"),
+    ({"content": {"type": "json", "value": 1}}, "$.content[0]"),
+    ({"content": 5}, "$.content"),
+    ({"content": "a", "text": "b"}, "$.text"),
+]
+
+
+@pytest.mark.parametrize(("params", "path"), BAD_CONTEXT)
+async def test_context_that_is_no_text_is_refused_by_name(params: dict[str, Any], path: str) -> None:
+    """Only text can be injected."""
+    async with near(FakeService(), dialect=dialect_of("0.9")) as client:
+        error = await client.error("session/inject_context", session_id="s1", **params)
+    assert error["data"]["details"]["path"] == path
+
+
+async def test_a_client_can_do_without_the_events_of_its_turn() -> None:
+    """With `session_events: false` only the streams that it has opened tell of the turn."""
+    service = FakeService()
+    async with near(service, dialect=dialect_of("0.9")) as client:
+        made = await client.call("session/create", prompt="x", session_events=False)
+        assert not [each for each in client.seen if "method" in each]
+        session_id = made["session_id"]
+        await client.call("turn/start", session_id=session_id, prompt="a", session_events=False)
+        assert not [each for each in client.seen if "method" in each]
+        await client.call("turn/start", session_id=session_id, prompt="b", session_events=True)
+        assert {each["method"] for each in client.seen if "method" in each} == {"session/event"}
+        await client.call("session/stream_open", session_id=session_id)
+        before = len(client.seen)
+        await client.call("turn/start", session_id=session_id, prompt="c", session_events=False)
+        (watcher,) = service.watchers[session_id]
+        watcher.send_nowait(delta(99))
+        watcher.close()
+        while client.seen[-1].get("method") != "session/stream_end":
+            await client.next()
+        told = {each["method"] for each in client.seen[before:] if "method" in each}
+        assert told == {"session/stream_event", "session/stream_end"}
 
 
 def test_no_version_is_our_own_protocol() -> None:

@@ -1,4 +1,4 @@
-"""Meerkat's own Python client, unchanged, with `warren rpc --contract 0.6` in the place of `rkat-rpc`."""
+"""Meerkat's own Python client, unchanged, with `warren rpc --contract` in the place of `rkat-rpc`."""
 
 import asyncio
 import json
@@ -77,16 +77,16 @@ def rkat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rkat:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     path = tmp_path / "rkat-rpc"
-    path.write_text(script(), encoding="utf-8")
+    path.write_text(script("0.6"), encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return Rkat(tmp_path, path)
 
 
-def script() -> str:
-    """Return the script in `docs/protocol.md`."""
-    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+def script(version: str) -> str:
+    """Return the script in `docs/stdio.md`, for a version."""
+    page = (ROOT / "docs" / "stdio.md").read_text(encoding="utf-8")
     start = page.index("#!/bin/sh")
-    return page[start : page.index("```", start)]
+    return page[start : page.index("```", start)].replace("--contract 0.9", f"--contract {version}")
 
 
 def on_asyncio(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -127,7 +127,7 @@ def test_sessions_from_first_to_last(rkat: Rkat) -> None:
             assert [row.session_id for row in await client.list_sessions(labels={"team": "a"}, limit=5)] == [session.id]
             details = await client.read_session(session.id)
             assert (details.labels, details.last_assistant_text) == ({"team": "a"}, "one two")
-            assert details.model == "echo"
+            assert (details.model, details.provider) == ("echo", "echo")
             assert details.updated_at >= details.created_at > 1_700_000_000
             page = await session.history(offset=1, limit=2)
             assert (page.message_count, page.has_more) == (4, True)
@@ -136,7 +136,7 @@ def test_sessions_from_first_to_last(rkat: Rkat) -> None:
             config = await client.get_config()
             assert config["config"]["model"] == "echo"
             catalog = await client.get_models_catalog()
-            assert catalog["contract_version"] == {"major": 0, "minor": 6, "patch": 0}
+            assert catalog["contract_version"] == {"major": 0, "minor": 6, "patch": 34}
             assert [(each["provider"], each["default_model_id"]) for each in catalog["providers"]] == [("echo", "echo")]
             await session.interrupt()
             await session.archive()
@@ -161,17 +161,16 @@ def test_deferred_sessions_and_options(rkat: Rkat) -> None:
             }
             deferred = await client.create_deferred_session("later", **options)
             assert (await client.read_session(deferred.id)).message_count == 1
-            assert (
-                await deferred.start_turn("now", additional_instructions=["first this"])
-            ).text == "first this\n\nnow"
+            first = await deferred.start_turn("now", additional_instructions=["first this"])
+            assert first.text == "later\n\nfirst this\n\nnow"
             history = await deferred.history()
             assert history.messages[0].content == "be brief\n\nand kind"
             told = {"source": "sensor", "idempotency_key": "once"}
-            for _ in range(2):
-                await client.inject_context(deferred.id, "it rains", **told)
+            answers = [await client.inject_context(deferred.id, "it rains", **told) for _ in range(2)]
+            assert answers == [{"status": "staged"}, {"status": "duplicate"}]
             assert (await deferred.start_turn("and now?")).text == "and now?"
             said = [message.content for message in (await deferred.history()).messages if message.role == "user"]
-            assert sorted(said) == sorted(["first this\n\nnow", "it rains", "and now?"])
+            assert sorted(said) == sorted(["later\n\nfirst this\n\nnow", "it rains", "and now?"])
             limited = await client.create_session("x", budget_limits={"max_tokens": 1})
             with pytest.raises(MeerkatError) as caught:
                 await limited.turn("there is nothing left")
