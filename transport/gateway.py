@@ -9,15 +9,13 @@ from typing import Final
 
 import trio
 from starlette.types import ASGIApp
-from trio_websocket import ConnectionClosed, wrap_server_stream
-from wsproto.utilities import ProtocolError
 
 from warren.service import SessionService
 from warren.transport.auth import read_token
 from warren.transport.connection import Connection
 from warren.transport.ending import Ending
 from warren.transport.gateway_config import GatewayConfig
-from warren.transport.handshake import PATH, Gate, Head, HeadReader, RefusedError, plain_request, plain_upgrade
+from warren.transport.handshake import PATH, Gate, Head, HeadReader, RefusedError, plain_request, switch
 from warren.transport.mcp.late import LateMcp
 from warren.transport.methods import Host
 from warren.transport.rest.answers import RETRY
@@ -29,9 +27,6 @@ __all__ = ["GatewayConfig", "read_token", "serve_gateway"]
 
 MCP_PATH: Final = "/mcp"
 RECEIVE_BYTES: Final = 64 * 1024
-MESSAGE_QUEUE: Final = 16
-UNREAD: Final = 4
-"""How many times the limit a message may have before it is not even read: a client deserves to be told why."""
 FAREWELLS: Final = 100
 """Clients that have left, or were refused, and may still read why; in a flood of them the others have to do without."""
 
@@ -191,16 +186,11 @@ class _Gateway:
         return False
 
     async def _upgrade(self, wire: Wire, head: Head, subprotocol: str | None) -> None:
-        wire.unread(plain_upgrade(head, subprotocol))
-        async with trio.open_nursery() as io:
-            request = await wrap_server_stream(
-                io, wire, MESSAGE_QUEUE, UNREAD * self._config.max_message_bytes, receive_buffer_size=RECEIVE_BYTES
-            )
-            socket = await request.accept(subprotocol=subprotocol)
-            connection = Connection(socket, wire, self._host, self._config)
-            with self._ending.ends(connection.serving):
-                await connection.run()
-            io.cancel_scope.cancel()
+        wire.unread(head.rest)
+        await wire.send_all(switch(head, subprotocol))
+        connection = Connection(wire, self._host, self._config)
+        with self._ending.ends(connection.serving):
+            await connection.run()
 
 
 def _peer(stream: trio.SocketStream) -> Address:
@@ -215,4 +205,4 @@ def _is_clients(exc: Exception) -> bool:
     """Return whether an error says no more than that the client is gone or does not keep to the protocol."""
     if isinstance(exc, ExceptionGroup):
         return all(_is_clients(inner) for inner in exc.exceptions)
-    return isinstance(exc, ConnectionClosed | ProtocolError | trio.BrokenResourceError | trio.ClosedResourceError)
+    return isinstance(exc, trio.BrokenResourceError | trio.ClosedResourceError)

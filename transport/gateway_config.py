@@ -11,6 +11,8 @@ from warren.transport import auth
 from warren.transport.settings import Settings, public_settings
 
 MAX_PORT: Final = 65_535
+FAR: Final = 64
+"""How many times the limit a message may have before it is not even read to its end."""
 
 
 def _port(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
@@ -43,8 +45,8 @@ class GatewayConfig:
         port: 0 picks one.
         token: what clients have to know; None lets in everybody who can connect.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
-        max_message_bytes: a longer message, or body of a request, is refused with an error; a message of more than four
-            times that closes its connection with code 1009, unread.
+        max_message_bytes: a longer message, or body of a request, is refused with an error; a message of more than 64
+            times that closes its connection with code 1009.
         max_in_flight: requests of one connection that may be unanswered.
         max_subscriptions: sessions that one connection may follow.
         max_connections: clients at once; for another one the one goes that has taken longest to send its first head,

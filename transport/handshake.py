@@ -1,6 +1,7 @@
 """The opening handshake as plain data: reads the head of an HTTP request, says who may pass, writes answers. No I/O."""
 
 import base64
+import hashlib
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
@@ -15,6 +16,7 @@ from warren.transport import auth
 PATH: Final = "/ws"
 MAX_HEAD: Final = 16 * 1024
 KEY_BYTES: Final = 16
+GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 VERSIONS: Final = (b"1.0", b"1.1")
 UPGRADING: Final = ("connection", "http2-settings", "upgrade")
 
@@ -122,17 +124,15 @@ class Gate:
         return auth.SUBPROTOCOL if auth.SUBPROTOCOL in offered else None
 
 
-def plain_upgrade(head: Head, subprotocol: str | None) -> bytes:
-    """Return an upgrade request that says only what a WebSocket library has to know, and what came after it.
-
-    A library cannot refuse it, and never sees the token.
-    """
-    key = head.whole("sec-websocket-key")[0]
-    lines = [f"GET {PATH} HTTP/1.1", "Host: gateway", "Upgrade: websocket", "Connection: Upgrade"]
-    lines += [f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13"]
+def switch(head: Head, subprotocol: str | None) -> bytes:
+    """Return the answer that opens the WebSocket of an upgrade request."""
+    # A fixed hash of the client's key, as RFC 6455 has it: it proves that this is a WebSocket, and protects nothing.
+    proof = hashlib.sha1(head.whole("sec-websocket-key")[0].encode() + GUID, usedforsecurity=False).digest()
+    lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"]
+    lines.append(f"Sec-WebSocket-Accept: {base64.b64encode(proof).decode()}")
     if subprotocol is not None:
         lines.append(f"Sec-WebSocket-Protocol: {subprotocol}")
-    return "\r\n".join([*lines, "", ""]).encode() + head.rest
+    return "\r\n".join([*lines, "", ""]).encode()
 
 
 def plain_request(head: Head) -> bytes:

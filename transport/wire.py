@@ -55,6 +55,16 @@ class Wire(trio.abc.Stream):
         if self._out:
             await self._send_out()
 
+    def send_soon(self, data: bytes) -> None:
+        """Send what the kernel takes now; the rest leaves with the next send.
+
+        A client that reads nothing and asks for more and more of it gets nothing of it: what waits is bounded.
+        """
+        if len(self._out) < CHUNK:
+            self._out += data
+            if not self._sending.locked():
+                self._send_now()
+
     async def wait_send_all_might_not_block(self) -> None:
         """Wait until a send is likely not to wait."""
         await self._stream.wait_send_all_might_not_block()

@@ -36,37 +36,44 @@ async def test_a_huge_message_is_refused_and_the_connection_lives() -> None:
         assert await healthy(client)
 
 
-async def test_a_frame_far_over_the_limit_closes_its_own_connection_only() -> None:
-    """More than four times the limit gets 1009; the others are served."""
-    async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as other:
-        async with connect(port) as client:
-            await client.raw("x" * 400_001)
-            assert await client.closed() == 1009
-        assert await healthy(other)
+@pytest.mark.parametrize("times", [5, 60])
+async def test_a_frame_far_over_the_limit_is_passed_over(times: int) -> None:
+    """It gets an error that names the limit, and the messages after it are served."""
+    async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as client:
+        await client.raw("x" * (times * 100_000))
+        refused = await client.next()
+        assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+        assert "100000 bytes" in refused["error"]["message"]
+        assert await healthy(client)
 
 
-async def test_a_very_huge_frame_is_not_read_to_its_end() -> None:
-    """A client that sends many times the limit learns why it is closed, in bounded time."""
+async def test_an_endless_frame_is_not_read_to_its_end() -> None:
+    """A client that sends many times the limit learns why it is closed, in bounded time; others are served."""
     async with (
-        gateway(FakeService(), max_message_bytes=100_000) as port,
+        gateway(FakeService(), max_message_bytes=10_000) as port,
+        connect(port) as other,
         frames(port) as client,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(client.send, TextMessage("x" * 3_000_000))
         with trio.fail_after(3):
             assert await client.closed() == 1009
+        assert await healthy(other)
         nursery.cancel_scope.cancel()
 
 
-async def test_huge_frames_in_one_piece_close_one_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """Several frames over the limit that arrive together confuse nobody."""
-    async with gateway(FakeService(), max_message_bytes=1000) as port, connect(port) as other, frames(port) as client:
-        frame = client.protocol.send(TextMessage("x" * 4001))
-        await client.stream.send_all(frame * 3)
-        with trio.fail_after(3):
-            assert await client.closed() == 1009
-        assert await healthy(other)
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+async def test_several_long_frames_in_one_piece_are_refused_one_by_one() -> None:
+    """Frames over the limit that arrive together are answered in their order, as is what follows them."""
+    async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
+        long = client.protocol.send(TextMessage("x" * 4001))
+        await client.stream.send_all(long * 3 + client.protocol.send(TextMessage(HEALTH)))
+        for _ in range(3):
+            refused = await client.next()
+            assert isinstance(refused, TextMessage)
+            assert "more than 1000 bytes" in refused.data
+        served = await client.next()
+        assert isinstance(served, TextMessage)
+        assert "result" in served.data
 
 
 async def test_the_limit_is_in_bytes() -> None:
@@ -91,12 +98,19 @@ async def test_fragments_make_one_message() -> None:
         assert json.loads(reply.data)["result"]["status"] != "failed"
 
 
-async def test_fragments_over_the_limit_are_not_collected() -> None:
-    """The limit holds for a message, not for its fragments."""
+async def test_the_limit_holds_for_fragments_together() -> None:
+    """A message over the limit in many fragments, empty ones too, gets one error."""
     async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
         for _ in range(41):
             await client.send(TextMessage(" " * 100, message_finished=False))
-        assert await client.closed() == 1009
+            await client.send(TextMessage("", message_finished=False))
+        await client.send(TextMessage(HEALTH))
+        await client.send(TextMessage(HEALTH))
+        refused, served = await client.next(), await client.next()
+        assert isinstance(refused, TextMessage)
+        assert isinstance(served, TextMessage)
+        assert "more than 1000 bytes" in refused.data
+        assert "result" in served.data
 
 
 async def test_binary_frames_are_refused_in_words() -> None:
@@ -112,26 +126,65 @@ async def test_binary_frames_are_refused_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"\x81\xfe", b"\xff" * 50, b"\x81\x02hi", b"GET / HTTP/1.1\r\n\r\n", b"\xc1\x80\0\0\0\0"]
+    ("garbage", "code"),
+    [
+        (b"\xff" * 50, 1002),
+        (b"\x81\x02hi", 1002),  # a client has to mask
+        (b"GET / HTTP/1.1\r\n\r\n", 1002),
+        (b"\xc1\x80\0\0\0\0", 1002),  # a reserved bit
+        (b"\x83\x80\0\0\0\0", 1002),  # a reserved opcode
+        (b"\x09\x80\0\0\0\0", 1002),  # half a ping
+        (b"\x80\x80\0\0\0\0", 1002),  # a continuation of nothing
+        (b"\x01\x80\0\0\0\0\x81\x80\0\0\0\0", 1002),  # a message inside another
+        (b"\x88\x81\0\0\0\0\x03", 1002),  # half a close code
+        (b"\x81\x82\0\0\0\0\xff\xff", 1007),
+        (b"\x01\x81\0\0\0\0\xc3\x80\x81\0\0\0\0a", 1007),  # half a character
+    ],
 )
-async def test_broken_frames_end_one_connection(garbage: bytes) -> None:
-    """What is no WebSocket frame ends the connection that sent it, and no other."""
-    async with gateway(FakeService()) as port, connect(port) as other:
-        async with frames(port) as client:
-            await client.stream.send_all(garbage)
-            await client.stream.send_eof()
-            with trio.fail_after(3):
-                while await client.stream.receive_some():
-                    pass
+async def test_a_broken_frame_is_answered_with_the_reason(garbage: bytes, code: int) -> None:
+    """The connection that sent it is closed with the code for it, and no other; what came before it is answered."""
+    async with gateway(FakeService()) as port, connect(port) as other, frames(port) as client:
+        await client.send(TextMessage(HEALTH))
+        assert isinstance(await client.next(), TextMessage)
+        await client.stream.send_all(garbage)
+        with trio.fail_after(3):
+            assert await client.closed() == code
+            while await client.stream.receive_some():
+                pass
         assert await healthy(other)
 
 
-async def test_text_that_is_not_utf8_ends_one_connection() -> None:
-    """Bytes that are no text are no message."""
-    async with gateway(FakeService()) as port, frames(port) as client:
-        await client.stream.send_all(b"\x81\x82\0\0\0\0\xff\xff")
+async def test_half_a_frame_ends_one_connection() -> None:
+    """A client that goes away in the middle of a frame takes nobody with it."""
+    async with gateway(FakeService()) as port, connect(port) as other, frames(port) as client:
+        await client.stream.send_all(b"\x81\xfe")
+        await client.stream.send_eof()
         with trio.fail_after(3):
-            assert await client.closed() in (1006, 1007)
+            while await client.stream.receive_some():
+                pass
+        assert await healthy(other)
+
+
+async def test_a_clients_close_is_answered() -> None:
+    """A client that closes gets its code back, or none where it gave none, and then the end of the stream."""
+    closes = {1000: b"\x88\x82\0\0\0\0\x03\xe8", 4321: b"\x88\x82\0\0\0\0\x10\xe1", 1005: b"\x88\x80\0\0\0\0"}
+    for code, frame in closes.items():
+        async with gateway(FakeService()) as port, frames(port) as client:
+            await client.stream.send_all(frame)
+            with trio.fail_after(3):
+                assert await client.closed() == code
+                assert not await client.stream.receive_some()
+
+
+async def test_pings_of_a_client_that_does_not_read_are_dropped() -> None:
+    """A flood of pings fills no memory: the client's sending goes on, and it is served once it reads."""
+    async with gateway(FakeService()) as port, frames(port) as client, trio.open_nursery() as nursery:
+        ping = client.protocol.send(Ping(b"x" * 125))
+        nursery.start_soon(client.stream.send_all, ping * 40_000 + client.protocol.send(TextMessage(HEALTH)))
+        with trio.fail_after(20):
+            while isinstance(event := await client.next(), Pong):
+                pass
+        assert isinstance(event, TextMessage)
 
 
 async def test_too_many_connections_are_refused() -> None:

@@ -3,10 +3,12 @@
 import json
 
 import pytest
+import wsproto
+import wsproto.events
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.transport.handshake import MAX_HEAD, Gate, Head, HeadReader, RefusedError, plain_request, plain_upgrade
+from warren.transport.handshake import MAX_HEAD, Gate, Head, HeadReader, RefusedError, plain_request, switch
 
 UPGRADE = {
     "Host": "h",
@@ -181,12 +183,12 @@ def test_who_has_not_gets_401(headers: dict[str, str]) -> None:
     assert refusal(request(**headers), Gate("t", ())).status == 401
 
 
-def test_the_library_gets_no_more_than_it_needs() -> None:
-    """What is handed on opens a WebSocket and has neither the token nor the client's other headers."""
-    head = read(request(Authorization="Bearer t", Cookie="c") + b"frame")
-    handed = plain_upgrade(head, "warren")
-    again = read(handed)
-    assert Gate(None, ()).check(again) == "warren"
-    assert again.rest == b"frame"
-    assert b"Bearer" not in handed
-    assert b"Cookie" not in handed
+def test_the_answer_proves_that_the_key_was_read() -> None:
+    """A client accepts the answer, with the subprotocol that was agreed on; no secret is repeated."""
+    for agreed in (None, "warren"):
+        client = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
+        offer = client.send(wsproto.events.Request("localhost", "/ws", subprotocols=["warren", "bearer.t"]))
+        answer = switch(read(offer), agreed)
+        client.receive_data(answer)
+        assert [event.subprotocol for event in client.events()] == [agreed]  # type: ignore[attr-defined]
+        assert b"bearer" not in answer

@@ -21,7 +21,7 @@ from warren.transport.process import allow_files, tune
 if TYPE_CHECKING:
     from warren.transport.gateway import GatewayConfig
 
-NEEDED: Final = ("trio_websocket", "hypercorn", "starlette")
+NEEDED: Final = ("wsproto", "hypercorn", "starlette")
 MISSING: Final = "warren serve needs the extra `gateway`; from a clone: pip install '.[gateway]'"
 
 
