@@ -81,7 +81,8 @@ async def open_host(
     open_projection = None if store is None or not store.projections else _projection_opener(store)
     open_memory = None if config.memory is None else _memory_opener(config.memory, embedder)
     async with AsyncExitStack() as stack:
-        registry = await stack.enter_async_context(open_providers(environ, extra=providers))
+        opened = open_providers(environ, extra=providers, inactivity=config.limits.model_silence)
+        registry = await stack.enter_async_context(opened)
         own = await _tools_of(config, environ, stack)
         service = await stack.enter_async_context(
             open_service(

@@ -18,6 +18,14 @@ class RetryPolicy:
     """How a failed model call is tried again: delays in seconds, growing by `factor`, spread by `jitter`.
 
     A provider's own Retry-After wins over the computed delay, up to `max_retry_after`.
+
+    Attributes:
+        max_attempts: times that a model is called for one answer.
+        initial_delay: the first wait.
+        factor: how the wait grows from one attempt to the next.
+        jitter: how far waits are spread, as a share of them.
+        max_delay: the longest wait of our own.
+        max_retry_after: the longest wait that a provider may ask for.
     """
 
     max_attempts: int = attrs.field(default=3, validator=positive)
@@ -43,6 +51,7 @@ class Limits:
         subscription: events a subscriber may fall behind before it gets a gap.
         event_log: events that a session without a store keeps for late subscribers.
         max_live: stored sessions that are kept in memory; past it the one that is idle longest goes to the store.
+        model_silence: how long a model's server may say nothing, before its answer and within it.
         max_memory: MiB that the process may have in memory, None for no limit; it is known on Linux alone. Past it
             stored sessions that have nothing to do soon leave memory, turns run one at a time, and there are no
             new sessions beside those that are live.
@@ -61,6 +70,7 @@ class Limits:
     subscription: int = attrs.field(default=256, validator=positive)
     event_log: int = attrs.field(default=10_000, validator=positive)
     max_live: int = attrs.field(default=10_000, validator=positive)
+    model_silence: float = attrs.field(default=300.0, validator=positive)
     max_memory: int | None = attrs.field(default=None, validator=positive)
     idle_after: float = attrs.field(default=60.0, validator=not_negative)
     interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)
@@ -69,7 +79,12 @@ class Limits:
 
 @attrs.frozen
 class Intensity:
-    """How often an actor may crash and be restarted: past `restarts` in `seconds` the supervisor stops."""
+    """How often the storage actor may crash and be restarted.
+
+    Attributes:
+        restarts: restarts past which the runtime stops, if they fall into `seconds`.
+        seconds: the time in which restarts are counted.
+    """
 
     restarts: int = attrs.field(default=5, validator=not_negative)
     seconds: float = attrs.field(default=10.0, validator=positive)

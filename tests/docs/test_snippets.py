@@ -29,6 +29,7 @@ READ_ELSEWHERE: Final = {
     "protocol": "tests/docs/test_protocol.py",
     "projections": "tests/storage/projection",
     "rest": "tests/docs/test_rest.py",
+    "settings": "tests/docs/test_settings.py",
 }
 LINK: Final = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
 

@@ -1,7 +1,7 @@
 """`warren config show`: the settings, and what set them."""
 
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -12,11 +12,10 @@ from click.core import ParameterSource
 
 from warren import codec
 from warren.compaction_config import DEFAULT_THRESHOLD, CompactionConfig
-from warren.config import Limits, RetryPolicy
 from warren.transport.cli.config_file import FILE_NAMES, ConfigFile
-from warren.transport.cli.config_tables import flattened
-from warren.transport.cli.config_tools import ToolsTable
+from warren.transport.cli.config_tables import LEAVES, NUMBERS, default_of
 from warren.transport.cli.options import CONFIG_FILE, DEFAULT_STORE, Mode
+from warren.transport.cli.setting_names import OPTIONS
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
 from warren.transport.providers import default_model
@@ -30,9 +29,15 @@ SOURCES: Final[Mapping[ParameterSource | None, Source]] = {
 }
 MASK: Final = "***"
 UNSET: Final = "-"
-NUMBERS: Final = frozenset({"retry.factor", "retry.jitter"})
-"""Settings with a fraction that are no durations."""
-FILE_ORDER: Final = tuple(dict.fromkeys([*FILE_NAMES.values(), *flattened(Limits(), RetryPolicy())]))
+
+
+def _in_tables(names: Sequence[str]) -> list[str]:
+    """Return names in the order of a file: the settings of a table stand together."""
+    tables = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+    return sorted(dict.fromkeys(names), key=lambda name: tables.index(name.rpartition(".")[0]))
+
+
+FILE_ORDER: Final = _in_tables([*FILE_NAMES.values(), *LEAVES])
 
 
 @attrs.frozen
@@ -64,14 +69,14 @@ def show(context: click.Context, mode: Mode) -> None:
         streams.write(codec.encode({"settings": codec.to_data(found)}).decode() + "\n")
         return
     show_table(
-        streams, ("setting", "value", "from"), [(one.name, _words(one.name, one.value), one.origin) for one in found]
+        streams, ("setting", "value", "from"), [(one.name, words(one.name, one.value), one.origin) for one in found]
     )
 
 
 def settings(context: click.Context, environ: Mapping[str, str]) -> list[Setting]:
     """Return the settings among a command's options, those that a file may have first, in the file's order."""
     options = [param for param in context.command.get_params(context) if param.name in context.params]
-    defaults = _defaults(environ)
+    defaults = default_values(environ)
     found = [_setting(context, option, defaults) for option in options if isinstance(option, click.Option)]
     found += _of_the_runtime(context, {setting.name for setting in found})
     order = {name: place for place, name in enumerate(FILE_ORDER)}
@@ -79,16 +84,19 @@ def settings(context: click.Context, environ: Mapping[str, str]) -> list[Setting
 
 
 def _of_the_runtime(context: click.Context, known: Container[str]) -> Iterator[Setting]:
-    """Yield the settings that a file alone can have, but for those that are known from an option."""
+    """Yield the settings that are no options, but for those that are known from one."""
     file: ConfigFile | None = context.meta.get(CONFIG_FILE)
-    limits, retry, there = (Limits(), RetryPolicy(), ()) if file is None else (file.limits, file.retry, file.there)
-    tools, servers = (ToolsTable(), {}) if file is None else (file.tools, file.servers)
-    found = flattened(limits, retry) | {f"tools.{name}": value for name, value in tools.settings().items()}
+    values, variables, servers = ({}, {}, {}) if file is None else (file.values, file.variables, file.servers)
     where = os.fspath(context.params["config"] or "")
-    for name, value in found.items():
-        if name not in known:
-            inside = name in there
-            yield Setting(name, _plain(value), "file" if inside else "default", where if inside else None)
+    for name in LEAVES:
+        if name in known:
+            continue
+        if name in variables:
+            yield Setting(name, _plain(values[name]), "environment", variables[name])
+        elif name in values:
+            yield Setting(name, _plain(values[name]), "file", where)
+        else:
+            yield Setting(name, _plain(default_of(name)), "default")
     for name, server in servers.items():
         yield Setting(f"mcp_servers.{name}", server.where, "file", where)
 
@@ -116,10 +124,11 @@ def _setting(context: click.Context, option: click.Option, defaults: Mapping[str
     return Setting(name, defaults.get(key) if value is None else value, source, where)
 
 
-def _defaults(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what holds where nothing is given and click knows of no default."""
+def default_values(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options' values that hold if nothing is given and click knows of no default, by names in the code."""
     compaction = attrs.asdict(CompactionConfig(DEFAULT_THRESHOLD))
-    return compaction | {"drain": Limits().drain, "store": os.fspath(DEFAULT_STORE), "model": default_model(environ)}
+    shared = {option: default_of(name) for name, option in OPTIONS.items()}
+    return compaction | shared | {"store": os.fspath(DEFAULT_STORE), "model": default_model(environ)}
 
 
 def _plain(value: Any) -> Any:
@@ -148,14 +157,14 @@ def _without_password(url: str) -> str:
     return parts._replace(netloc=f"{MASK if user else ''}{at}{host}", query=MASK if parts.query else "").geturl()
 
 
-def _words(name: str, value: Any) -> str:
+def words(name: str, value: Any) -> str:
     """Return a value as the file would have it, but text without its quotes."""
     match value:
         case None:
             return UNSET
         case str():
             return value
-        case float() if name not in NUMBERS:
+        case float() if name.rpartition(".")[2] not in NUMBERS:
             return f"{value:.10g}s"
         case _:
             return codec.encode(value).decode()

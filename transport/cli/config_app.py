@@ -15,7 +15,7 @@ class _SettingsCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the settings of all commands; it is asked late, when every command is there."""
         own = super().get_params(ctx)
-        return [*_settings(ctx.find_root().command), *own]
+        return [*settings_of_commands(ctx.find_root().command), *own]
 
 
 @click.group()
@@ -46,7 +46,8 @@ def config_show(context: click.Context, /, **_: Any) -> None:
     work.show(context, context.ensure_object(Mode))
 
 
-def _settings(root: click.Command) -> list[click.Parameter]:
+def settings_of_commands(root: click.Command) -> list[click.Parameter]:
+    """Return the options of all commands that a variable or a file can set too, each once."""
     from warren.transport.cli.config_file import FILE_NAMES  # noqa: PLC0415 - the other commands do without it
 
     found = [param for param in _options(root) if param.envvar is not None or param.name in FILE_NAMES]

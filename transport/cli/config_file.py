@@ -9,13 +9,12 @@ import attrs
 
 from warren import codec
 from warren.compaction_config import CompactionConfig
-from warren.config import Limits, RetryPolicy
+from warren.config import Intensity, Limits, RetryPolicy
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits, no_url, positive
-from warren.transport.cli.config_tables import LimitsTable, RetryTable, duration
+from warren.transport.cli.config_tables import duration, limits_of, read_tables, read_variables, settings_of
 from warren.transport.cli.config_tools import ServerTable, ToolsTable
-from warren.transport.cli.kinds import KINDS
-from warren.transport.cli.tool_options import TOOLS
+from warren.transport.cli.setting_names import OPTIONS, variable_of
 
 MAX_PORT: Final = 65_535
 
@@ -52,17 +51,18 @@ def _port(_instance: object, attribute: "attrs.Attribute[Any]", value: int | Non
 
 @attrs.frozen(kw_only=True)
 class ServeTable:
-    """The table `[serve]`: where `warren serve` listens and whom it lets in; `token_file` is relative as `store` is."""
+    """Of the table `[serve]` where it listens and whom it lets in; `token_file` is relative as `store` is."""
 
     host: str | None = None
     port: int | None = attrs.field(default=None, validator=_port)
     token_file: str | None = attrs.field(default=None, validator=_path)
     origins: tuple[str, ...] | None = None
+    max_connections: int | None = attrs.field(default=None, validator=[positive, fits])
 
 
 @attrs.frozen(kw_only=True)
 class FileSettings:
-    """The settings that a file may have, named as the options are; `store` is relative to where the command runs."""
+    """The settings that options have as well, and are named as; `store` is relative to where the command runs."""
 
     store: str | None = attrs.field(default=None, validator=[_path, no_url])
     ephemeral: bool | None = None
@@ -80,8 +80,6 @@ class FileSettings:
     compaction: CompactionTable = attrs.field(factory=CompactionTable)
     retention: RetentionTable = attrs.field(factory=RetentionTable)
     serve: ServeTable = attrs.field(factory=ServeTable)
-    limits: LimitsTable = attrs.field(factory=LimitsTable)
-    retry: RetryTable = attrs.field(factory=RetryTable)
     tools: ToolsTable = attrs.field(factory=ToolsTable)
     mcp_servers: Mapping[str, ServerTable] = attrs.field(factory=dict)
 
@@ -96,17 +94,12 @@ def _names() -> dict[str, str]:
     names: dict[str, str] = {}
     for field in attrs.fields(FileSettings):
         table = TABLES.get(field.name)
-        if field.name in OF_THE_RUNTIME:
-            continue
-        if table is None:
+        if table is None and field.name != SERVERS:
             names[field.name] = field.name
-            continue
-        for inner in attrs.fields(table):
-            if table is ToolsTable and inner.name not in (*TOOLS, *KINDS):
-                continue
+        for inner in () if table is None else attrs.fields(table):
             name = f"{field.name}.{inner.name}"
             names[OTHERWISE.get(name, inner.name)] = name
-    return names | {"drain": "limits.drain"}
+    return names | {option: name for name, option in OPTIONS.items()}
 
 
 TABLES: Final[Mapping[str, type]] = {
@@ -116,51 +109,81 @@ TABLES: Final[Mapping[str, type]] = {
     "tools": ToolsTable,
 }
 OTHERWISE: Final = {"compaction.enabled": "no_compaction", "serve.origins": "origin"}
-OF_THE_RUNTIME: Final = frozenset({"limits", "retry", "mcp_servers"})
-"""Tables whose settings are no options, but for `--drain`."""
+SERVERS: Final = "mcp_servers"
 FILE_NAMES: Final[Mapping[str, str]] = _names()
 """What a file may set of the options: its name there, by the name of the option in the code."""
 
 
 @attrs.frozen
 class ConfigFile:
-    """What a file says.
+    """What a file says, and the variables of settings that are no options.
 
     Attributes:
-        defaults: the options' values, by their names in the code.
-        limits: bounds of the runtime.
-        retry: how failed model calls are tried again.
-        tools: what it says of tools; of what is an option too, `defaults` has it.
+        defaults: the options' values in the file, by their names in the code.
+        values: the settings that are no options, by their names in the file; times in seconds.
+        tools: what the file says of tools; of what is an option too, `defaults` has it.
         servers: its MCP servers, by name.
-        there: the names of all that it sets, tables with a dot.
+        there: the names of all that the file sets, tables with a dot.
+        variables: those of `values` that a variable has set, and which one.
     """
 
     defaults: Mapping[str, Any]
-    limits: Limits
-    retry: RetryPolicy
+    values: Mapping[str, Any]
     tools: ToolsTable
     servers: Mapping[str, ServerTable]
     there: frozenset[str]
+    variables: Mapping[str, str]
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds of the runtime."""
+        return limits_of(self.values)
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """How failed model calls are tried again."""
+        return RetryPolicy(**self.settings("retry"))
+
+    @property
+    def intensity(self) -> Intensity:
+        """Restarts of the storage actor."""
+        return Intensity(**self.settings("intensity"))
+
+    def settings(self, table: str) -> dict[str, Any]:
+        """Return what is set of a table, by the names in its class."""
+        return settings_of(table, self.values)
 
 
-def read_config(path: Path) -> ConfigFile:
-    """Return what a file says.
+def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> ConfigFile:
+    """Return what a file says, and variables that win over it; None reads no file.
 
     Raises InvalidParamsError: its path is `$.config` for a file that cannot be read or is no TOML, else that of the
-    bad field below it, as in `$.config.compaction.window`.
+    bad field below it, as in `$.config.compaction.window`, or the variable's, as in `$.WARREN_LIMITS_MAILBOX`.
     """
-    data = _parse(path)
+    data = {} if path is None else _parse(path)
+    there = frozenset(_dotted(data))
+    raw = {name: _raw(data, name) for name in OPTIONS if name in there}
     try:
+        values = read_tables(data)
         settings = codec.from_data(FileSettings, data, root="$.config")
     except InvalidParamsError as exc:
         raise InvalidParamsError(f"{exc.message} ({path})", path=exc.path) from None
-    there = frozenset(_dotted(data))
-    found = {option: settings.value(name) for option, name in FILE_NAMES.items() if name in there}
+    found = {
+        option: raw[name] if name in raw else settings.value(name)
+        for option, name in FILE_NAMES.items()
+        if name in there
+    }
     if "no_compaction" in found:
         found["no_compaction"] = not found["no_compaction"]
-    return ConfigFile(
-        found, settings.limits.limits(), settings.retry.policy(), settings.tools, settings.mcp_servers, there
-    )
+    outside = read_variables(environ or {})
+    variables = {name: variable_of(name) for name in outside}
+    return ConfigFile(found, values | outside, settings.tools, settings.mcp_servers, there, variables)
+
+
+def _raw(data: Mapping[str, Any], name: str) -> Any:
+    """Return a setting as the file has it."""
+    table, _, inner = name.partition(".")
+    return data[table][inner]
 
 
 def _dotted(data: Mapping[str, Any]) -> Iterator[str]:

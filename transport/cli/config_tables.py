@@ -1,14 +1,24 @@
-"""The tables `[limits]` and `[retry]` of the configuration file: settings of the runtime itself, no options."""
+"""Tables of the configuration file whose settings are the fields of a class: `Limits`, `StoreConfig` and others.
 
-from collections.abc import Iterator
-from typing import Any, Final
+Each setting of theirs has a variable, too. The tables are made from the classes: a new field is a new setting.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from inspect import getdoc
+from typing import Any, Final, get_args
 
 import attrs
 
+from warren import codec
 from warren.budget import Budget
-from warren.config import Limits, RetryPolicy
-from warren.fields import FieldValueError, fits, not_negative, positive
+from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError, fits
+from warren.tool_config import ToolsConfig
+from warren.transport.cli.setting_names import variable_of, variables_in
 from warren.transport.cli.values import seconds_of
+from warren.transport.gateway_config import GatewayConfig
 
 TURN: Final = {
     "max_total_tokens": "max_tokens",
@@ -17,6 +27,13 @@ TURN: Final = {
     "max_steps": "max_steps",
 }
 """The fields of a budget by the names that the file has for them everywhere."""
+YES_OR_NO: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
+    **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False),
+}
+"""How a variable says it, as in the variables of options."""
+NUMBERS: Final = frozenset({"factor", "jitter"})
+"""Fields with a fraction that are no times."""
 
 
 def duration(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
@@ -31,82 +48,172 @@ def delay(_instance: object, attribute: "attrs.Attribute[Any]", value: str | Non
         raise FieldValueError(attribute.name, 'must be a duration, such as "0", "1.5s" or "1h30m"')
 
 
-def _count() -> Any:
-    return attrs.field(default=None, validator=[positive, fits])
+def _setting(field: "attrs.Attribute[Any]") -> Any:
+    """Return the field of a table for a field of a class; times are durations, and None is not set."""
+    kind: Any = field.type
+    if kind in (float, float | None) and field.name not in NUMBERS:
+        return _optional(str, delay if _may_be_zero(field) else duration)
+    checks = [*([field.validator] if field.validator else []), *([fits] if kind not in (bool, str) else [])]
+    numeric = kind in (int, int | None, float, float | None)
+    return _optional(kind, attrs.validators.optional(checks) if numeric else None)
 
 
-def _duration() -> Any:
-    return attrs.field(default=None, validator=duration)
+def _optional(kind: Any, validator: Any = None) -> Any:
+    return attrs.field(default=None, type=kind | None, validator=validator)
 
 
-def _delay() -> Any:
-    return attrs.field(default=None, validator=delay)
+def _may_be_zero(field: "attrs.Attribute[Any]") -> bool:
+    try:
+        if field.validator is not None:
+            field.validator(None, field, 0.0)
+    except FieldValueError:
+        return False
+    return True
 
 
-@attrs.frozen(kw_only=True)
-class TurnTable:
-    """The table `[limits.turn]`: the budget of every turn that names none of its own."""
-
-    max_total_tokens: int | None = _count()
-    max_duration: str | None = _duration()
-    max_tool_calls: int | None = _count()
-    max_steps: int | None = _count()
-
-    def budget(self) -> Budget:
-        """Return the budget; what is not set is as it is without a file."""
-        return Limits().turn.overridden(Budget(**{TURN[name]: value for name, value in _given(self)}))
+def _table(cls: type, without: Collection[str] = (), **more: Any) -> type:
+    """Return a table with the fields of a class under their names, and some more."""
+    made = {field.name: _setting(field) for field in attrs.fields(cls) if field.name not in without}
+    return attrs.make_class(f"{cls.__name__}Table", made | more, frozen=True, kw_only=True)
 
 
-@attrs.frozen(kw_only=True)
-class LimitsTable:
-    """The table `[limits]`: the bounds of `warren.config.Limits` under their names, times as durations."""
-
-    max_sessions: int | None = _count()
-    mailbox: int | None = _count()
-    inbox: int | None = _count()
-    turn: TurnTable = attrs.field(factory=TurnTable)
-    tool_timeout: str | None = _duration()
-    tool_threads: int | None = _count()
-    approval_timeout: str | None = _duration()
-    subscription: int | None = _count()
-    event_log: int | None = _count()
-    max_live: int | None = _count()
-    max_memory: int | None = _count()
-    idle_after: str | None = _delay()
-    interrupt_grace: str | None = _delay()
-    drain: str | None = _delay()
-
-    def limits(self) -> Limits:
-        """Return the bounds; what is not set is as it is without a file."""
-        return Limits(**dict(_given(self)) | {"turn": self.turn.budget()})
-
-
-@attrs.frozen(kw_only=True)
-class RetryTable:
-    """The table `[retry]`: the policy of `warren.config.RetryPolicy` under its names, times as durations."""
-
-    max_attempts: int | None = _count()
-    initial_delay: str | None = _delay()
-    factor: float | None = attrs.field(default=None, validator=[positive, fits])
-    jitter: float | None = attrs.field(default=None, validator=[not_negative, fits])
-    max_delay: str | None = _delay()
-    max_retry_after: str | None = _delay()
-
-    def policy(self) -> RetryPolicy:
-        """Return the policy; what is not set is as it is without a file."""
-        return RetryPolicy(**dict(_given(self)))
+TURN_TABLE: Final = attrs.make_class(
+    "TurnTable",
+    {name: _setting(getattr(attrs.fields(Budget), field)) for name, field in TURN.items()},
+    frozen=True,
+    kw_only=True,
+)
+CLASSES: Final[Mapping[str, type]] = {
+    "storage": StoreConfig,
+    "limits": Limits,
+    "limits.turn": Budget,
+    "retry": RetryPolicy,
+    "intensity": Intensity,
+    "serve": GatewayConfig,
+    "tools": ToolsConfig,
+}
+"""The class that each table is about."""
+TABLES: Final[Mapping[str, type]] = {
+    "storage": _table(StoreConfig, ("path", "holder")),
+    "limits": _table(Limits, ("turn",), turn=_optional(TURN_TABLE)),
+    "retry": _table(RetryPolicy),
+    "intensity": _table(Intensity),
+    "serve": _table(GatewayConfig, ("host", "port", "token", "origins", "max_connections", "runtime")),
+    "tools": _table(ToolsConfig, ("root", "shell", "fetch", "skills", "mcp_servers")),
+}
+MIXED: Final = frozenset({"serve", "tools"})
+"""Tables of the file in which there are options as well: here is the rest of them."""
 
 
-def flattened(limits: Limits, retry: RetryPolicy) -> dict[str, Any]:
-    """Return every setting of the tables as it holds, by its name in the file; times in seconds."""
-    turn = {f"limits.turn.{name}": getattr(limits.turn, field) for name, field in TURN.items()}
-    rest = {f"limits.{name}": value for name, value in attrs.asdict(limits, recurse=False).items() if name != "turn"}
-    return rest | turn | {f"retry.{name}": value for name, value in attrs.asdict(retry).items()}
+def _leaves() -> Iterator[tuple[str, type, str]]:
+    """Yield every setting of these tables: its name in the file, its table, its name there."""
+    for name, table in TABLES.items():
+        for field in attrs.fields(table):
+            if (name, field.name) == ("limits", "turn"):
+                yield from ((f"limits.turn.{inner}", TURN_TABLE, inner) for inner in TURN)
+            else:
+                yield f"{name}.{field.name}", table, field.name
 
 
-def _given(table: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a table sets, times in seconds; tables in it are passed over."""
+LEAVES: Final = {name: (table, field) for name, table, field in _leaves()}
+
+
+def default_of(name: str) -> Any:
+    """Return the value of a setting that nobody sets; times in seconds."""
+    table, _, field = name.rpartition(".")
+    if table == "limits.turn":
+        return getattr(Limits().turn, TURN[field])
+    return getattr(attrs.fields(CLASSES[table]), field).default
+
+
+def about(name: str) -> str:
+    """Return what the class of a setting says of it."""
+    table, _, field = name.rpartition(".")
+    found = re.search(
+        rf"^    {TURN.get(field, field)}: (.*(?:\n     +.*)*)", getdoc(CLASSES[table]) or "", re.MULTILINE
+    )
+    return "" if found is None else " ".join(found[1].split())
+
+
+def read_tables(data: dict[str, Any]) -> dict[str, Any]:
+    """Take the settings of these tables out of a file's data; return them by whole names, times in seconds.
+
+    Raises InvalidParamsError.
+    """
+    found: dict[str, Any] = {}
+    for name, table in TABLES.items():
+        inside = data.pop(name, {})
+        if name in MIXED and isinstance(inside, dict):
+            rest = {key: value for key, value in inside.items() if f"{name}.{key}" not in LEAVES}
+            data[name], inside = rest, {key: value for key, value in inside.items() if key not in rest}
+        elif name in MIXED:
+            data[name], inside = inside, {}
+        found |= _given(codec.from_data(table, inside, root=f"$.config.{name}"), name)
+    return found
+
+
+def read_variables(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the environment sets, by the names that the file has for it; times in seconds.
+
+    Raises InvalidParamsError that names the variable.
+    """
+    known = {variable_of(name): name for name in LEAVES}
+    for variable in variables_in(environ):
+        if variable not in known:
+            raise InvalidParamsError(f"$.{variable}: there is no such setting", path=f"$.{variable}")
+    found = {name: environ.get(variable, "") for variable, name in known.items()}
+    return {name: _of_variable(name, text) for name, text in found.items() if text.strip()}
+
+
+def _of_variable(name: str, text: str) -> Any:
+    table, field = LEAVES[name]
+    path = f"$.{variable_of(name)}"
+    try:
+        made: Any = codec.from_data(
+            table, {field: _typed(getattr(attrs.fields(table), field).type, text.strip())}, root="$"
+        )
+    except InvalidParamsError as exc:
+        problem = exc.message.rpartition(": ")[2]
+        raise InvalidParamsError(f"{path}: {problem}, not {text!r}", path=path) from None
+    ((_, value),) = _given(made, "")
+    return value
+
+
+def _typed(kind: Any, text: str) -> Any:
+    """Return the text of a variable as the file would have it."""
+    if kind == (bool | None):
+        return YES_OR_NO.get(text.lower(), text)
+    if kind == (tuple[str, ...] | None):
+        return text.split()
+    for number in (int, float):
+        if kind == (number | None):
+            try:
+                return number(text)
+            except ValueError:
+                return text
+    choices = [choice for part in get_args(kind) for choice in get_args(part)]
+    return text.upper() if text.upper() in choices else text
+
+
+def _given(table: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield what a table and the tables in it set, by whole names; times in seconds."""
     for field in attrs.fields(type(table)):
-        value = getattr(table, field.name)
-        if value is not None and not attrs.has(type(value)):
-            yield field.name, seconds_of(value) if isinstance(value, str) else value
+        value, whole = getattr(table, field.name), f"{name}.{field.name}"
+        if attrs.has(type(value)):
+            yield from _given(value, whole)
+        elif value is not None:
+            is_time = isinstance(value, str) and field.validator in (duration, delay)
+            yield whole, seconds_of(value) if is_time else value
+
+
+def settings_of(table: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of one table among those that were given, by their names in its class."""
+    names = TURN if table == "limits.turn" else {}
+    inside = {name.rpartition(".")[2]: value for name, value in values.items() if name.rpartition(".")[0] == table}
+    return {names.get(name, name): value for name, value in inside.items()}
+
+
+def limits_of(values: Mapping[str, Any]) -> Limits:
+    """Return the bounds of the runtime; what is not set is as it is without a file."""
+    turn = Limits().turn.overridden(Budget(**settings_of("limits.turn", values)))
+    return Limits(**settings_of("limits", values), turn=turn)

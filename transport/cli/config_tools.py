@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
@@ -14,6 +14,9 @@ from warren.fields import FieldValueError
 from warren.tool_config import McpServer, ToolsConfig
 from warren.transport.cli.config_tables import duration
 from warren.transport.cli.values import seconds_of
+
+if TYPE_CHECKING:
+    from warren.transport.cli.config_file import ConfigFile
 
 T = TypeVar("T")
 FOREIGN: Final = frozenset({"alwaysAllow", "autoApprove", "description", "timeout", "trust"})
@@ -29,7 +32,7 @@ def _no_nul(_instance: object, attribute: "attrs.Attribute[Any]", value: str | S
 
 @attrs.frozen(kw_only=True)
 class ToolsTable:
-    """The table `[tools]`: `warren.tool_config.ToolsConfig` under its names; paths are relative as `store` is.
+    """Of the table `[tools]` what options have as well; paths are relative as `store` is.
 
     Attributes:
         builtins: true offers the web and the clock too; false offers not even the files unless a session enables them.
@@ -43,24 +46,10 @@ class ToolsTable:
     shell: bool | None = None
     skills: tuple[str, ...] | None = attrs.field(default=None, validator=_no_nul)
     mcp_config: str | None = attrs.field(default=None, validator=_no_nul)
-    writable: bool = True
-    shell_timeout: str | None = attrs.field(default=None, validator=duration)
-    env: tuple[str, ...] = ()
-    fetch_allow: tuple[str, ...] = ()
     enable: tuple[Category, ...] = ()
     disable: tuple[Category, ...] = ()
     ask: tuple[Category, ...] = ()
     deny: tuple[Category, ...] = ()
-
-    def settings(self) -> dict[str, Any]:
-        """Return what is no option, by the names in `ToolsConfig`; times in seconds."""
-        timeout = ToolsConfig().shell_timeout if self.shell_timeout is None else seconds_of(self.shell_timeout)
-        return {
-            "writable": self.writable,
-            "shell_timeout": timeout,
-            "env": self.env,
-            "fetch_allow": self.fetch_allow,
-        }
 
 
 @attrs.frozen(kw_only=True)
@@ -89,13 +78,12 @@ class McpFile:
     mcpServers: Mapping[str, Mapping[str, Any]]  # noqa: N815 - its name there
 
 
-def tools_of(
-    given: Mapping[str, Any], table: ToolsTable, servers: Mapping[str, ServerTable], environ: Mapping[str, str]
-) -> ToolsConfig | None:
+def tools_of(given: Mapping[str, Any], file: "ConfigFile | None", environ: Mapping[str, str]) -> ToolsConfig | None:
     """Return the tools that there are to be, None for none.
 
     Raises InvalidParamsError, whose path names the setting, the file's below `$.config`.
     """
+    table, servers = (ToolsTable(), {}) if file is None else (file.tools, file.servers)
     found = {name: _server(name, each, "$.config.mcp_servers", environ) for name, each in servers.items()}
     if given["mcp_config"] is not None:
         found |= read_servers(given["mcp_config"], environ)
@@ -109,7 +97,7 @@ def tools_of(
             fetch=bool(given["builtins"]),
             skills=skills,
             mcp_servers=tuple(found.values()),
-            **table.settings(),
+            **({} if file is None else file.settings("tools")),
         ),
         "$",
     )

@@ -1,5 +1,6 @@
 """The commands that look after a store, their arguments and their help."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -7,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from warren.transport.cli.help import examples
+from warren.transport.cli.option import F, option
 from warren.transport.cli.options import gather, stored_options
 from warren.transport.cli.values import duration_of
 
@@ -41,15 +43,19 @@ def doctor(context: click.Context, /, *, full: bool, fix: bool, **given: Any) ->
     return 0
 
 
+def _age(name: str, about: str) -> Callable[[F], F]:
+    return option(f"--{name}", type=duration_of, metavar="AGE", envvar=f"WARREN_RETENTION_{name.upper()}", help=about)
+
+
 @doctor.command(
     "prune",
     epilog=examples(
         "warren doctor prune --superseded 30d --events 90d --dry-run", "warren doctor prune --archived 365d --rewrite"
     ),
 )
-@click.option("--superseded", type=duration_of, metavar="AGE", help="Remove what a summary stands for: 30d, 12h.")
-@click.option("--events", type=duration_of, metavar="AGE", help="Remove what is in the event logs.")
-@click.option("--archived", type=duration_of, metavar="AGE", help="Delete archived sessions, by their last turn.")
+@_age("superseded", "Remove what a summary stands for: 30d, 12h.")
+@_age("events", "Remove what is in the event logs.")
+@_age("archived", "Delete archived sessions, by their last turn.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option(
     "--rewrite", is_flag=True, help="Write the file anew in the end; nothing else may use the store meanwhile."

@@ -1,5 +1,6 @@
 """What the commands share: types of values, groups of options, and the options of one command as one object."""
 
+import os
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +13,14 @@ from click.core import ParameterSource
 from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.compaction_config import CompactionConfig
-from warren.config import Limits, RetryPolicy
+from warren.config import Intensity, Limits, RetryPolicy
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
 from warren.structured import MAX_RETRIES, RETRIES
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.option import group, option
+from warren.transport.cli.setting_names import variables_in
 from warren.transport.cli.tool_options import TOOLS, tool_options, tools_given
 from warren.transport.cli.values import (
     duration_of,
@@ -47,8 +49,12 @@ LIMITS: Final = {
     "max_steps": "max_steps",
 }
 """The options that have the fields of a budget."""
+STORAGE_OPTIONS: Final = ("synchronous", "projections")
+LIMIT_OPTIONS: Final = ("model_silence",)
 NOT_SETTINGS: Final = frozenset(
-    {"store", "ephemeral", "output", "verbose", "config", "no_compaction", *COMPACTION_FIELDS, *TOOLS, *KINDS}
+    {"store", "ephemeral", "output", "verbose", "config", "no_compaction"}.union(
+        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS
+    )
 )
 WEAKEST_FIRST: Final = (
     ParameterSource.DEFAULT,
@@ -103,6 +109,9 @@ class Options:
         approve_all: whether every call that waits is allowed.
         limits: bounds of the runtime.
         retry: how failed model calls are tried again.
+        intensity: restarts of the storage actor.
+        storage: settings of the store, by their names in `StoreConfig`; its folder is `store`.
+        gateway: settings of the gateway that are no options, by their names in `GatewayConfig`.
         command: the command, as others on the same store are told of it.
     """
 
@@ -133,6 +142,9 @@ class Options:
     approve_all: bool = False
     limits: Limits = attrs.field(factory=Limits)
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
+    intensity: Intensity = attrs.field(factory=Intensity)
+    storage: Mapping[str, Any] = attrs.field(factory=dict)
+    gateway: Mapping[str, Any] = attrs.field(factory=dict)
     command: str = "warren"
 
     @property
@@ -158,9 +170,24 @@ def gather(given: Mapping[str, Any]) -> Options:
         compaction=_compaction(context, given),
         **_tools(context, given, file),
         command=context.command_path,
-        **({} if file is None else {"limits": file.limits, "retry": file.retry}),
+        **_runtime(given, file),
         **{name: value for name, value in given.items() if name not in NOT_SETTINGS},
     )
+
+
+def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
+    """Return the settings of the runtime, its store and its gateway; an option wins over variables and the file."""
+    storage = {name: given[name] for name in STORAGE_OPTIONS if given.get(name) is not None}
+    limits = {name: given[name] for name in LIMIT_OPTIONS if given.get(name) is not None}
+    if file is None:
+        return {"limits": Limits(**limits), "storage": storage}
+    return {
+        "limits": attrs.evolve(file.limits, **limits),
+        "retry": file.retry,
+        "intensity": file.intensity,
+        "storage": file.settings("storage") | storage,
+        "gateway": file.settings("serve"),
+    }
 
 
 def _tools(context: click.Context, given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
@@ -216,10 +243,10 @@ def _strength(context: click.Context, name: str) -> int:
 def _load_config(context: click.Context, _: click.Parameter, value: Path | None) -> Path | None:
     """Let a file decide what neither the command line nor the environment does; return which file it is."""
     path = value or (DEFAULT_CONFIG if _there(DEFAULT_CONFIG) else None)
-    if path is not None:
+    if path is not None or variables_in(os.environ):
         from warren.transport.cli.config_file import read_config  # noqa: PLC0415 - few have a file
 
-        context.meta[CONFIG_FILE] = found = read_config(path)
+        context.meta[CONFIG_FILE] = found = read_config(path, os.environ)
         context.default_map = dict(found.defaults)
     return path
 
@@ -283,6 +310,25 @@ model_options: Final = group(
         "-p", "--provider", type=text_of, metavar="NAME", help="Its provider, instead of the one its name suggests."
     ),
     _count("--max-tokens", help="Cap of one answer, in tokens."),
+    option(
+        "--model-silence",
+        type=duration_of,
+        metavar="TIME",
+        help="How long a model's server may say nothing before a call has failed; 5m.",
+    ),
+)
+storage_options: Final = group(
+    option(
+        "--synchronous",
+        type=click.Choice(["FULL", "NORMAL"], case_sensitive=False),
+        help="How the store writes: FULL survives a power cut, NORMAL is faster and may lose the last turns in one;"
+        " FULL.",
+    ),
+    option(
+        "--projections/--no-projections",
+        default=None,
+        help="Write the sessions out as plain files beside the store; on by default.",
+    ),
 )
 compaction_options: Final = group(
     _count(
@@ -334,7 +380,7 @@ output_schema_option: Final = group(
         help=f"How often the model is asked again for data that fits; {RETRIES}, at most {MAX_RETRIES}.",
     ),
 )
-stream_option: Final = click.option(
+stream_option: Final = option(
     "--stream/--no-stream",
     default=None,
     help="Write the answer as it comes, or whole at its end. By default it streams on a terminal.",
@@ -343,7 +389,7 @@ stream_option: Final = click.option(
 
 serving_options: Final = group(
     *(system_option, model_options, tool_options, kind_options),
-    *(compaction_options, memory_options, store_options, output_options),
+    *(compaction_options, memory_options, store_options, storage_options, output_options),
 )
 stored_options: Final = group(store_options, output_options)
 remembered_options: Final = group(embedder_option, stored_options)
@@ -364,6 +410,7 @@ def turn_options(scope: str) -> Callable[[F], F]:
         compaction_options,
         memory_options,
         stream_option,
+        storage_options,
         stored_options,
     )
 

@@ -78,6 +78,7 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
         switches=options.switches,
         approvals=options.approvals,
         retry=options.retry,
+        intensity=options.intensity,
         limits=options.limits if options.drain is None else attrs.evolve(options.limits, drain=options.drain),
     )
 
@@ -111,7 +112,7 @@ def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
     """
     installed = find_spec("apsw") is not None
     if options.store is not None and installed:
-        return StoreConfig(options.store, holder=options.command)
+        return StoreConfig(options.store, holder=options.command, **options.storage)
     if needed or (options.store is not None and options.store_named):
         raise PersistenceDisabledError(PERSISTENCE_DISABLED)
     return None

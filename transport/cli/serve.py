@@ -59,13 +59,13 @@ def serve(options: Options, address: Address) -> None:
     if not all(map(find_spec, NEEDED)):
         raise click.ClickException(MISSING)
     config = served_config_of(options)
-    gateway = _gateway_config(address, config)
+    gateway = _gateway_config(options, address, config)
     tune()
     allow_files(address.max_connections)
     execute(lambda: _serve(config, gateway, address), options, log_level=logging.WARNING)
 
 
-def _gateway_config(address: Address, runtime: Config) -> "GatewayConfig":
+def _gateway_config(options: Options, address: Address, runtime: Config) -> "GatewayConfig":
     from warren.transport.gateway import GatewayConfig, read_token  # noqa: PLC0415 - it has an extra of its own
 
     token = read_token(address.token_file) if address.token_file is not None else None
@@ -77,6 +77,7 @@ def _gateway_config(address: Address, runtime: Config) -> "GatewayConfig":
             address.origins,
             max_connections=address.max_connections,
             runtime=runtime,
+            **options.gateway,
         )
     except FieldValueError as exc:
         raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None

@@ -51,7 +51,6 @@ def tools_given(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str
     asked = [name for name in TOOLS if given.get(name) not in (None, False, ())]
     if "root" not in given or (file is None and not asked and given["builtins"] is None):
         return {}
-    from warren.transport.cli.config_tools import ToolsTable, switches_of, tools_of  # noqa: PLC0415 - few have tools
+    from warren.transport.cli.config_tools import switches_of, tools_of  # noqa: PLC0415 - few have tools
 
-    table, servers = (ToolsTable(), {}) if file is None else (file.tools, file.servers)
-    return {"tools": tools_of(given, table, servers, os.environ), "switches": switches_of(given)}
+    return {"tools": tools_of(given, file, os.environ), "switches": switches_of(given)}

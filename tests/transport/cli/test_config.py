@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from tests.transport.cli.process import SETTINGS, Cli, one_line
 from tests.transport.cli.test_options import commands
-from warren.config import Limits, RetryPolicy
+from warren.config import Limits
 from warren.errors import InvalidParamsError
 from warren.transport.cli.app import cli as root
 from warren.transport.cli.config_file import FILE_NAMES, read_config
-from warren.transport.cli.config_tables import flattened
+from warren.transport.cli.config_tables import LEAVES
 from warren.transport.cli.options import Mode
 
 FILE = """
@@ -138,7 +138,7 @@ def test_every_setting_is_shown() -> None:
     options = [param for command in commands(root) for param in command.params if isinstance(param, click.Option)]
     named = {str(param.name) for param in options if param.envvar is not None}
     assert {FILE_NAMES.get(name, name) for name in named} | set(FILE_NAMES.values()) <= set(found)
-    assert set(flattened(Limits(), RetryPolicy())) <= set(found)
+    assert set(LEAVES) <= set(found)
     assert found["limits.drain"] == (Limits().drain, "default", None)
 
 

@@ -1,5 +1,6 @@
 """The settings of compaction and the configuration file: which of them wins, and what is refused."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from tests.transport.cli.process import Cli
 from tests.transport.cli.test_options import parse
 from warren.budget import Budget
 from warren.compaction_config import CompactionConfig
-from warren.config import Limits, RetryPolicy
+from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
 from warren.errors import CompactionDisabledError, InvalidParamsError
-from warren.transport.cli.config_tables import TURN, LimitsTable, RetryTable, flattened
+from warren.transport.cli.config_file import FILE_NAMES, read_config
+from warren.transport.cli.config_tables import CLASSES, LEAVES, TURN
 from warren.transport.cli.options import COMPACTION_FIELDS
-from warren.transport.cli.runtime import config_of
+from warren.transport.cli.runtime import config_of, store_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "cli.md"
 EVERYTHING = """
@@ -258,11 +260,128 @@ def test_a_file_sets_the_bounds_of_the_runtime(folder: Path) -> None:
     assert config.retry == RetryPolicy(max_attempts=1)
 
 
+STORAGE = """
+[storage]
+synchronous = "NORMAL"
+busy_timeout = "0"
+readers = 3
+lease = "1m"
+projections = false
+
+[intensity]
+restarts = 0
+seconds = "1m"
+
+[limits]
+model_silence = "2s"
+
+[serve]
+max_connections = 5
+max_message_bytes = 6
+heartbeat = "7s"
+"""
+
+
+def test_a_file_sets_the_store_and_the_gateway(folder: Path) -> None:
+    """What the store, its restarts, the wait for a model and the gateway are told comes from the file."""
+    by_default(folder, STORAGE)
+    options = parse()
+    config = config_of(options, store_of(options))
+    assert config.store == StoreConfig(
+        ".rkat", synchronous="NORMAL", busy_timeout=0, readers=3, lease=60, holder="warren", projections=False
+    )
+    assert config.intensity == Intensity(0, 60)
+    assert config.limits.model_silence == 2
+    assert options.gateway == {"max_message_bytes": 6, "heartbeat": 7}
+
+
+def test_variables_set_what_has_no_option(folder: Path) -> None:
+    """Each by its table and name, over the file; without a file, too."""
+    environ = {
+        "WARREN_STORAGE_LEASE": "20s",
+        "WARREN_STORAGE_READERS": "4",
+        "WARREN_LIMITS_TURN_MAX_STEPS": "9",
+        "WARREN_RETRY_FACTOR": "1.5",
+        "WARREN_TOOLS_WRITABLE": "no",
+        "WARREN_TOOLS_ENV": "LANG LC_*",
+        "WARREN_ROOT": ".",
+    }
+    for text in ("", STORAGE):
+        (folder / "c.toml").write_text(text)
+        options = parse(*(("--config", "c.toml") if text else ()), **environ)
+        assert (options.storage["lease"], options.storage["readers"]) == (20, 4)
+        assert (options.limits.turn.max_steps, options.retry.factor) == (9, 1.5)
+        assert options.tools is not None
+        assert (options.tools.writable, options.tools.env) == (False, ("LANG", "LC_*"))
+
+
+def test_settings_with_a_flag_follow_the_nearest(folder: Path) -> None:
+    """The flag wins over its variable, that over the file; commands without the flag follow the variable too."""
+    by_default(folder, STORAGE)
+    assert parse("--synchronous", "full", WARREN_SYNCHRONOUS="NORMAL").storage["synchronous"] == "FULL"
+    assert parse(WARREN_SYNCHRONOUS="full", WARREN_PROJECTIONS="1").storage == {
+        **parse().storage, "synchronous": "FULL", "projections": True
+    }  # fmt: skip
+    assert parse("--model-silence", "3s", WARREN_MODEL_SILENCE="4s").limits.model_silence == 3
+    assert parse(WARREN_MODEL_SILENCE="4s").limits.model_silence == 4
+    file = read_config(None, {"WARREN_DRAIN": "5s", "WARREN_SYNCHRONOUS": "NORMAL"})
+    assert (file.limits.drain, file.settings("storage")) == (5, {"synchronous": "NORMAL"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "problem"),
+    [
+        ("WARREN_LIMITS_MAILBOX", "0", "must be above 0"),
+        ("WARREN_LIMITS_MAILBOX", "many", "must be an integer"),
+        ("WARREN_LIMITS_MAILBX", "5", "there is no such setting"),
+        ("WARREN_STORAGE_LEASE", "soon", "must be a duration"),
+        ("WARREN_STORAGE_PROJECTIONS", "1", "there is no such setting"),
+        ("WARREN_RETRY_JITTER", "-1", "must be 0 or above"),
+        ("WARREN_TOOLS_WRITABLE", "perhaps", "must be true or false"),
+    ],
+)
+def test_a_bad_variable_is_refused_by_its_name(variable: str, text: str, problem: str) -> None:
+    """The error names the variable and what is wrong with it."""
+    with pytest.raises(InvalidParamsError, match=problem) as caught:
+        parse(**{variable: text})
+    assert caught.value.path == f"$.{variable}"
+    assert caught.value.message.startswith(f"$.{variable}: ")
+
+
+def test_the_store_is_opened_as_it_is_set(cli: Cli) -> None:
+    """Without projections there are no files beside the store; they come back by the flag."""
+    (cli.folder / ".rkat").mkdir()
+    (cli.folder / ".rkat" / "config.toml").write_text("[storage]\nprojections = false\n")
+    assert cli.run("run", "x").code == 0
+    assert not (cli.folder / ".rkat" / "index.jsonl").exists()
+    assert cli.run("run", "x", "--projections").code == 0
+    assert (cli.folder / ".rkat" / "index.jsonl").exists()
+
+
+def test_a_silent_model_is_given_up_in_time(cli: Cli) -> None:
+    """A server that takes the request and says nothing is waited for as long as the variable says."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        environ = {"OPENAI_BASE_URL": url, "WARREN_MODEL_SILENCE": "100ms", "WARREN_RETRY_MAX_ATTEMPTS": "1"}
+        ended = cli.run("run", "x", "-p", "openai", "-m", "slow", env=environ)
+    assert (ended.code, ended.out) == (1, "")
+    assert "was silent for 0.1 s" in ended.err
+
+
 def test_the_tables_have_every_setting_of_the_runtime() -> None:
-    """None can be set in a program that cannot be set in a file."""
-    for table, cls in ((LimitsTable, Limits), (RetryTable, RetryPolicy)):
-        assert {field.name for field in attrs.fields(table)} >= {field.name for field in attrs.fields(cls)}
-    assert set(TURN.values()) == {field.name for field in attrs.fields(Budget)}
+    """None can be set in a program that cannot be set in a file, by an option's name or by its own."""
+    named = {*FILE_NAMES.values(), *LEAVES}
+    elsewhere = {
+        "storage.path": "store",
+        "tools.fetch": "tools.builtins",
+        "serve.token": "serve.token_file",
+        **{f"limits.turn.{field}": f"limits.turn.{name}" for name, field in TURN.items()},
+    }
+    objects = {"limits.turn", "serve.runtime", "storage.holder", "tools.mcp_servers"}
+    for table, cls in CLASSES.items():
+        for field in attrs.fields(cls):
+            name = f"{table}.{field.name}"
+            assert name in objects or elsewhere.get(name, name) in named
 
 
 def test_the_bounds_of_a_file_hold(cli: Cli) -> None:
@@ -287,7 +406,6 @@ def test_the_file_of_the_page(folder: Path) -> None:
     by_default(folder, page.partition("```toml\n")[2].partition("```")[0])
     assert parse().compaction == CompactionConfig(60_000)
     assert all(f"| `{name}` |" in page for name in COMPACTION_FIELDS)
-    assert all(f"`{name}`" in page for name in flattened(Limits(), RetryPolicy()))
 
 
 def not_there(_folder: Path) -> None:

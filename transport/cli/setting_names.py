@@ -1,0 +1,24 @@
+"""Which variable has a setting of the tables that are made from classes."""
+
+from collections.abc import Mapping
+from typing import Final
+
+PREFIXES: Final = tuple(f"WARREN_{table}_" for table in ("STORAGE", "LIMITS", "RETRY", "INTENSITY", "SERVE", "TOOLS"))
+OPTIONS: Final[Mapping[str, str]] = {
+    "limits.drain": "drain",
+    "limits.model_silence": "model_silence",
+    "storage.synchronous": "synchronous",
+    "storage.projections": "projections",
+}
+"""Settings that have an option as well, and its name in the code: they share its variable."""
+SHARED: Final = frozenset(f"WARREN_{option.upper()}" for option in OPTIONS.values())
+
+
+def variable_of(name: str) -> str:
+    """Return the variable of a setting by its name in the file."""
+    return "WARREN_" + OPTIONS.get(name, name).replace(".", "_").upper()
+
+
+def variables_in(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that set something in these tables, or would if there were such a setting."""
+    return [name for name, text in environ.items() if text and (name in SHARED or name.startswith(PREFIXES))]
