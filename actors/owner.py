@@ -59,6 +59,8 @@ class Owner(ABC, Generic[T]):
                 await supervise(self.name, self._serve, restarts, self._crash)
             finally:
                 self.mailbox.abandon(self._closed)
+                for mail in self._batch:  # in hand when a KeyboardInterrupt came: its sender cannot be cancelled
+                    mail.refuse(self._closed())
                 self._restarted.set()
                 for thing in (self._stale, self._owned):
                     if thing is not None:

@@ -1,5 +1,6 @@
 """What travels between actors: messages typed by their reply, and the one-shot slot the reply lands in."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
@@ -27,9 +28,10 @@ class Message(Generic[R]):
 
 @attrs.define(eq=False)
 class Reply(Generic[R]):
-    """A one-shot slot for an answer: settled once, awaited by at most one task.
+    """A one-shot slot for an answer: settled once, awaited by one task.
 
-    Settling it when nobody waits any more is fine: a caller that went away must not break the actor.
+    A second task that waits for an answer that is not there yet gets trio.BusyResourceError, and the first waits on.
+    Settling a reply that nobody waits for is fine: a caller that went away must not break the actor.
     """
 
     _outcome: outcome.Outcome[R] | None = None
@@ -40,23 +42,30 @@ class Reply(Generic[R]):
         """Whether the answer is there."""
         return self._outcome is not None
 
+    @trio.lowlevel.enable_ki_protection
     def answer(self, value: R) -> None:
         """Answer with a value. A second answer is passed over."""
         self._settle(outcome.Value(value))
 
+    @trio.lowlevel.enable_ki_protection
     def refuse(self, error: Exception) -> None:
         """Answer with an error, raised in the waiting task. A second answer is passed over."""
         self._settle(outcome.Error(error))
 
+    # A KeyboardInterrupt between `_task = ...` and the wait would leave a task in the slot that does not sleep; to
+    # reschedule that one is an error inside of trio. The same holds wherever a task parks by hand.
+    @trio.lowlevel.enable_ki_protection
     async def wait(self) -> R:
-        """Return the answer or raise its error. Cancelling the wait leaves the request running."""
+        """Return the answer or raise its error. Cancelling the wait leaves the request running.
+
+        Raises trio.BusyResourceError if another task waits for the answer already.
+        """
         if self._outcome is not None:
             await trio.lowlevel.checkpoint()
             return self._outcome.unwrap()
-        self._task = trio.lowlevel.current_task()
-        value: R = await trio.lowlevel.wait_task_rescheduled(self._abandon)
-        return value
+        return await self._park(self._abandon)
 
+    @trio.lowlevel.enable_ki_protection
     async def wait_settled(self) -> R:
         """Return the answer or raise its error, as `wait` does, but let no cancellation cut the wait short.
 
@@ -65,8 +74,13 @@ class Reply(Generic[R]):
         if self._outcome is not None:
             await trio.lowlevel.cancel_shielded_checkpoint()
             return self._outcome.unwrap()
+        return await self._park(_never)
+
+    async def _park(self, abort: Callable[[Any], trio.lowlevel.Abort]) -> R:
+        if self._task is not None:
+            raise trio.BusyResourceError("another task waits for this reply already")
         self._task = trio.lowlevel.current_task()
-        value: R = await trio.lowlevel.wait_task_rescheduled(_never)
+        value: R = await trio.lowlevel.wait_task_rescheduled(abort)
         return value
 
     def _settle(self, result: outcome.Outcome[R]) -> None:

@@ -46,9 +46,13 @@ class Mailbox:
     capacity: int = 1_000
     admission: Admission | None = None
     _waiting: list[Mail[Any]] = attrs.field(factory=list)
-    _receiver: trio.lowlevel.Task | None = None
+    _receiving: bool = False
+    _parked: trio.lowlevel.Task | None = None
     _refusal: Callable[[], WarrenError] | None = None
 
+    # Without the protection a KeyboardInterrupt could come between the move of a signal and its message: the session
+    # would be claimed for a turn that nobody starts.
+    @trio.lowlevel.enable_ki_protection
     def tell(self, message: Message[Any]) -> None:
         """Send without wanting a reply; never waits.
 
@@ -56,6 +60,7 @@ class Mailbox:
         """
         self._put(Mail(message))
 
+    @trio.lowlevel.enable_ki_protection
     def post(self, message: Message[R]) -> Reply[R]:
         """Send, and return the slot its reply will land in; never waits. Raises as `tell`."""
         reply: Reply[R] = Reply()
@@ -69,17 +74,24 @@ class Mailbox:
         """
         return await self.post(message).wait()
 
+    @trio.lowlevel.enable_ki_protection
     async def receive(self) -> list[Mail[Any]]:
         """Return all that waits; one checkpoint a batch. Only the owner calls it.
 
         Waits for a message, a `wake` (then the batch may be empty) or the close. Raises MailboxClosedError once the
-        mailbox is closed and empty.
+        mailbox is closed and empty, and trio.BusyResourceError if another task receives already.
         """
-        if self._waiting or self._refusal is not None:
-            await trio.lowlevel.checkpoint()
-        else:
-            self._receiver = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._unpark)
+        if self._receiving:
+            raise trio.BusyResourceError("another task receives from this mailbox already")
+        self._receiving = True
+        try:
+            if self._waiting or self._refusal is not None:
+                await trio.lowlevel.checkpoint()
+            else:
+                self._parked = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._unpark)
+        finally:
+            self._receiving = False
         if self._refusal is not None and not self._waiting:
             raise MailboxClosedError
         return self.take()
@@ -89,22 +101,25 @@ class Mailbox:
         batch, self._waiting = self._waiting, []
         return batch
 
+    @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], WarrenError]) -> None:
         """Refuse new messages with `refusal()`; those inside are still received. Idempotent: the first reason stays."""
         self._refusal = self._refusal or refusal
         self.wake()
 
+    @trio.lowlevel.enable_ki_protection
     def abandon(self, refusal: Callable[[], WarrenError]) -> None:
         """Close, and answer what waits with `refusal()`: the actor is dead."""
         self.close(refusal)
         for mail in self.take():
             mail.refuse(refusal())
 
+    @trio.lowlevel.enable_ki_protection
     def wake(self) -> None:
         """Let a parked `receive` return; the owner's way to look up from its mail."""
-        if self._receiver is not None:
-            trio.lowlevel.reschedule(self._receiver)
-            self._receiver = None
+        if self._parked is not None:
+            trio.lowlevel.reschedule(self._parked)
+            self._parked = None
 
     @property
     def waiting(self) -> bool:
@@ -113,9 +128,7 @@ class Mailbox:
 
     def statistics(self) -> MailboxStatistics:
         """Return the mailbox's figures of this moment."""
-        return MailboxStatistics(
-            len(self._waiting), self.capacity, self._receiver is not None, self._refusal is not None
-        )
+        return MailboxStatistics(len(self._waiting), self.capacity, self._parked is not None, self._refusal is not None)
 
     def _put(self, mail: Mail[Any]) -> None:
         if self._refusal is not None:
@@ -129,5 +142,5 @@ class Mailbox:
         self.wake()
 
     def _unpark(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
-        self._receiver = None
+        self._parked = None
         return trio.lowlevel.Abort.SUCCEEDED

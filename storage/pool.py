@@ -21,6 +21,8 @@ class Pool(Generic[T]):
         self._turnstile = trio.Semaphore(self._size)
         self._runner = runner
 
+    # A KeyboardInterrupt must not come between the turnstile and the `finally`: the member would be lent out for ever.
+    @trio.lowlevel.enable_ki_protection
     async def run(self, function: Callable[[T], R]) -> R:
         """Run `function` on a free member, when there is one. Cancelled while it waits, it has not begun."""
         await self._enter()
@@ -31,6 +33,7 @@ class Pool(Generic[T]):
             self._free.append(member)
             self._turnstile.release()
 
+    @trio.lowlevel.enable_ki_protection
     async def run_on_all(self, function: Callable[[T], None]) -> None:
         """Run `function` on every member, once all are back. Trap: only one caller at a time, two would deadlock."""
         taken = 0

@@ -20,6 +20,8 @@ class Runner(Protocol):
         ...
 
 
+# Between the start of the thread and the wait a KeyboardInterrupt would leave a task to be woken that does not sleep.
+@trio.lowlevel.enable_ki_protection
 async def thread_runner(function: Callable[[], R], /) -> R:
     """Run `function` in one of trio's idle threads, so that the disk never holds up the event loop."""
     await trio.lowlevel.checkpoint_if_cancelled()

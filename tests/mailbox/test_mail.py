@@ -139,6 +139,24 @@ async def test_an_error_reaches_a_wait_that_is_not_cut_short() -> None:
         await reply.wait_settled()
 
 
+@pytest.mark.parametrize("name", ["wait", "wait_settled"])
+async def test_a_second_waiter_is_refused(name: str) -> None:
+    """A second task that waits for one reply is told so, and the first gets the answer."""
+    reply: Reply[int] = Reply()
+    got: list[int] = []
+
+    async def wait() -> None:
+        got.append(await reply.wait())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        with pytest.raises(trio.BusyResourceError):
+            await getattr(reply, name)()
+        reply.answer(5)
+    assert got == [5]
+
+
 def test_mail_that_wants_no_reply() -> None:
     """Answering what was only told is nothing, so that an actor need not ask which it was."""
     mail = Mail(Question())

@@ -290,6 +290,27 @@ async def test_a_cancelled_actor_loses_no_mail() -> None:
     assert [mail.message for mail in await mailbox.receive()] == [Question("a")]
 
 
+async def test_a_second_receiver_is_refused() -> None:
+    """A second task that receives is told so, also when mail has just come, and the first gets that mail."""
+    mailbox = Mailbox()
+    batches: list[int] = []
+
+    async def receive() -> None:
+        batches.append(len(await mailbox.receive()))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receive)
+        await wait_all_tasks_blocked()
+        with pytest.raises(trio.BusyResourceError):
+            await mailbox.receive()
+        mailbox.tell(Question())
+        with pytest.raises(trio.BusyResourceError):
+            await mailbox.receive()
+    assert batches == [1]
+    mailbox.tell(Question())
+    assert len(await mailbox.receive()) == 1
+
+
 async def test_a_wake_without_mail() -> None:
     """The owner can let its loop look up: the batch is empty then. With nobody parked it is nothing."""
     mailbox = Mailbox()

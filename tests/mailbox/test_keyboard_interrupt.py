@@ -1,0 +1,88 @@
+"""Ctrl-C at any line of the code that parks or wakes tasks: the program ends in order, and no state is left torn."""
+
+from typing import Any
+
+import attrs
+import trio
+import trio.testing
+
+from tests.mailbox.letters import Start, gone
+from tests.support.interrupting import Program, interrupt_everywhere
+from warren.mailbox import Admission, Mail, Mailbox, MailboxClosedError, Reply, State, mail, mailbox
+from warren.storage import pool, runner
+
+
+@attrs.define(eq=False)
+class Exchange:
+    """A program with one actor, which is asked while it is parked and while it works.
+
+    Attributes:
+        admission: the state of the actor.
+        mailbox: where it is asked.
+    """
+
+    admission: Admission = attrs.field(factory=lambda: Admission("s"))
+    mailbox: Mailbox = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.mailbox = Mailbox(admission=self.admission)
+
+    async def run(self) -> None:
+        """Tell it something, ask it twice, the second time without a way to be cancelled, and close."""
+        async with trio.open_nursery() as nursery:
+            self.mailbox.tell(Start(1))
+            nursery.start_soon(self._serve)
+            await trio.testing.wait_all_tasks_blocked()
+            assert await self.mailbox.ask(Start(2)) == "done"
+            reply: Reply[str] = self.mailbox.post(Start(3))
+            assert await reply.wait_settled() == "done"
+            self.mailbox.close(gone)
+        await trio.lowlevel.checkpoint()
+
+    async def _serve(self) -> None:
+        """Answer until the mailbox is closed; as every actor does, leave nobody waiting, whatever ends it."""
+        batch: list[Mail[Any]] = []
+        try:
+            while True:
+                batch = await self.mailbox.receive()
+                for each in batch:
+                    self.admission.state = State.IDLE
+                    each.answer("done")
+        except MailboxClosedError:
+            return
+        finally:
+            self.admission.state = State.IDLE
+            self.mailbox.abandon(gone)
+            for each in batch:
+                each.refuse(gone())
+
+    def check(self) -> None:
+        """Assert that nobody counts as parked, and that the session is claimed only for what is there."""
+        assert not self.mailbox.statistics().receiver_parked
+        assert (self.admission.state is State.RUNNING) == bool(self.mailbox.take())
+
+
+async def _lend() -> None:
+    lent = pool.Pool([object()], runner.thread_runner)
+    try:
+        await lent.run(id)
+    finally:
+        with trio.CancelScope(shield=True), trio.fail_after(10):
+            await lent.run(id)
+            await lent.run_on_all(lambda _: None)
+    await trio.lowlevel.checkpoint()
+
+
+def test_a_message_is_there_whole_or_not_at_all() -> None:
+    """Wherever it comes, the run ends in the KeyboardInterrupt, nothing is parked and nothing claimed for nobody."""
+
+    def program() -> Program:
+        exchange = Exchange()
+        return exchange.run, exchange.check
+
+    assert interrupt_everywhere(program, mailbox, mail) > 50
+
+
+def test_a_thread_is_waited_for() -> None:
+    """Wherever it comes while a thread works for the store, the thread is waited for and its connection comes back."""
+    assert interrupt_everywhere(lambda: (_lend, None), pool, runner) > 20
