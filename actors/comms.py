@@ -5,7 +5,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import attrs
-import trio
 
 from warren import codec
 from warren.actors.eventlog import utc_now
@@ -114,12 +113,18 @@ class Comms:
         return None if session_id is None else await store.record(session_id)
 
     async def check_free(self, peer: Peer | None) -> None:
-        """Raise InvalidParamsError where a session of that name is there."""
+        """Raise InvalidParamsError if there is a session of that name.
+
+        Without a store there is no checkpoint between this check and the return: a session that is created right after
+        it has its name before anybody else can look.
+        """
         if peer is None:
             return
-        while self._supervisor.shared.storage is None and len(self._supervisor.loaded()) < self._supervisor.live:
-            await trio.lowlevel.checkpoint()  # one that was created just now shows its name soon
-        if await self.find(peer.name) is not None:
+        if self._supervisor.shared.storage is None:
+            taken = self._supervisor.has_peer(peer.name)
+        else:
+            taken = await self.find(peer.name) is not None
+        if taken:
             raise name_taken(peer.name)
 
     async def peers(self, record: SessionRecord) -> Sequence[PeerInfo]:

@@ -67,8 +67,8 @@ class Reads:
 
     async def read(self, session_id: str) -> SessionView:
         """See SessionService."""
-        actor = self._supervisor.find(check_id(session_id))
         self._supervisor.check_open()
+        actor = self._supervisor.find(check_id(session_id))
         if actor is not None and actor.current:
             await trio.lowlevel.checkpoint()
             return actor.view()

@@ -89,6 +89,7 @@ class Service(Reads):
         on_event: OnEvent | None = None,
     ) -> TurnResult:
         """See SessionService."""
+        self._supervisor.check_open()
         shared, config = self._supervisor.shared, self._supervisor.shared.config
         own_tools = check_own_tools(tools, "tools", names=True)
         brought = check_own_tools(extra_tools, "extra_tools")
@@ -185,6 +186,7 @@ class Service(Reads):
 
     async def approve_tool(self, session_id: str, call_id: str, *, allow: bool, reason: str | None = None) -> None:
         """See SessionService."""
+        self._supervisor.check_loop()
         said = Decision(check_flag(allow, "allow"), check_text(reason, "reason"))
         decision = Decide(codec.from_data(str, call_id, root="$.call_id"), said)
         actor = self._supervisor.find(check_id(session_id))
@@ -194,6 +196,7 @@ class Service(Reads):
 
     async def interrupt(self, session_id: str) -> None:
         """See SessionService."""
+        self._supervisor.check_loop()
         actor = self._supervisor.find(check_id(session_id))
         if actor is None:
             raise await self._not_running(session_id)
@@ -275,6 +278,7 @@ class Service(Reads):
 
     async def drain(self) -> None:
         """See SessionService."""
+        self._supervisor.check_loop()
         await self._supervisor.room.drained()
 
     async def stop(self) -> None:

@@ -44,12 +44,14 @@ class Entry:
     Attributes:
         log: its event stream.
         tools: tools of its own, which no store can hold.
+        peer: its name among peers, from the moment on at which it is created here; None if it was loaded.
         actor: None while it is not live.
         scope: ends the actor where it does not end by itself; None while it has not begun.
     """
 
     log: EventLog
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
+    peer: str | None = None
     actor: SessionActor | None = None
     scope: trio.CancelScope | None = None
 
@@ -85,14 +87,28 @@ class Supervisor:
     _patience: Patience = attrs.field(factory=Patience)
     _one_ended: trio.Event = attrs.field(factory=trio.Event)
     _cut_off: bool = False
+    _loop: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
 
     def __attrs_post_init__(self) -> None:
         limits = self.shared.config.limits
         self.room, self.idle = Room(limits), Idle(limits.idle_after)
         self.comms = Comms(self)
 
+    def check_loop(self) -> None:
+        """Raise RuntimeError if the caller runs on another event loop than the sessions: a reply could not reach it."""
+        try:
+            right = trio.lowlevel.current_trio_token() is self._loop
+        except RuntimeError:
+            right = False
+        if not right:
+            raise RuntimeError(
+                "the runtime was opened on another event loop: call it there, from a thread with "
+                "trio.from_thread.run(..., trio_token=...)"
+            )
+
     def check_open(self) -> None:
-        """Raise AgentError(cause="shutting_down") once the runtime ends."""
+        """Raise AgentError(cause="shutting_down") once the runtime ends, RuntimeError on another event loop."""
+        self.check_loop()
         if self.stopping:
             raise shutting_down()
 
@@ -106,10 +122,15 @@ class Supervisor:
         actors = (entry.actor for entry in self._entries.values())
         return [actor for actor in actors if actor is not None and actor.record is not None]
 
+    def has_peer(self, name: str) -> bool:
+        """Tell whether a session of that name among peers was created here and is in memory, saved or not."""
+        return any(entry.peer == name for entry in self._entries.values())
+
     def spawn(self, record: SessionRecord, system_prompt: str | None, tools: Mapping[str, Tool]) -> SessionActor:
         """Start the actor of a new session; what is sent to it waits until the session is saved."""
         self.check_open()
-        entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), tools)
+        name = None if record.peer is None else record.peer.name
+        entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), tools, name)
         return self._start(entry, lambda actor: actor.held.create(record, system_prompt))
 
     def spawn_fork(self, kept: Kept, tools: Mapping[str, Tool]) -> SessionActor:

@@ -70,6 +70,9 @@ class Health:
 class SessionService(Protocol):
     """What a host can do with sessions.
 
+    All of it is called on the event loop that the runtime was opened on; a call from another one, such as another
+    thread's, raises RuntimeError before it changes anything.
+
     Any method may raise AgentError(cause="shutting_down") once the runtime ends. No method has a timeout: use
     `trio.fail_after`. Cancelling a call never cancels a turn that was admitted: it runs on, is stored and readable;
     only the answer is lost, so the outcome of a cancelled call is unknown to its caller.

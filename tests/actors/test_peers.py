@@ -7,6 +7,7 @@ import attrs
 import pytest
 import trio
 
+from tests.support.asking import ask
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.budget import Budget
@@ -174,3 +175,14 @@ async def test_the_kind_can_be_switched(runtime: Switch, session: Switch) -> Non
         assert is_error == (session == "disable")
         _, is_error = await use(service, bob, "list_peers")
         assert is_error == (runtime == "disable")
+
+
+async def test_one_of_many_gets_the_name() -> None:
+    """Of sessions that are created at the same time under one name, one is there and the others are refused."""
+    async with open_runtime(Scripted()) as service, trio.open_nursery() as nursery:
+        asked = [ask(nursery, new_session, service, peer=Peer("ann")) for _ in range(20)]
+        for each in asked:
+            await each.ended.wait()
+        assert [each.error is None for each in asked].count(True) == 1
+        assert {type(each.error) for each in asked} == {type(None), InvalidParamsError}
+        assert len((await service.list()).sessions) == 1

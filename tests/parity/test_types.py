@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.parity.arguments import METHODS, needed
 from tests.support.runtime import open_runtime
 from warren.budget import Budget
 from warren.compaction import CompactionConfig
 from warren.config import Config
 from warren.errors import InvalidParamsError
-from warren.peers import PeerMessage
 from warren.service import SessionService
 
 TEXT: Final = st.just("a text")
@@ -80,22 +80,6 @@ NULLABLE: Final = {
     ("search_memory", "session_id"),
     ("start_turn", "structured_output_retries"),
 }
-GOOD: Final[Mapping[str, object]] = {
-    "prompt": "hi",
-    "query": "boat",
-    "text": "hi",
-    "input_id": "an-input",
-    "to": "somebody",
-    "message": PeerMessage("message", "hi"),
-    "call_id": "call-1",
-    "allow": True,
-    "labels": {"team": "red"},
-}
-METHODS: Final = [
-    name
-    for name in vars(SessionService)
-    if not name.startswith("_") and len(inspect.signature(getattr(SessionService, name)).parameters) > 1
-]
 ARGUMENTS: Final = [
     (method, name)
     for method in METHODS
@@ -124,14 +108,6 @@ async def call(service: SessionService, method: str, arguments: Mapping[str, Any
         async with service.subscribe(**arguments):
             return
     await getattr(service, method)(**arguments)
-
-
-def needed(method: str, session_id: str) -> dict[str, Any]:
-    """Return good arguments for those that have no default."""
-    good = {**GOOD, "session_id": session_id}
-    parameters = inspect.signature(getattr(SessionService, method)).parameters.values()
-    wanted = {each.name for each in parameters if each.default is each.empty} | {"session_id"}
-    return {each.name: good[each.name] for each in parameters if each.name in wanted & good.keys()}
 
 
 @pytest.mark.parametrize(("method", "name"), ARGUMENTS, ids=map(".".join, ARGUMENTS))

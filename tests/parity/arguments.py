@@ -1,0 +1,33 @@
+"""Good arguments for every method of the service."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+from warren.peers import PeerMessage
+from warren.service import SessionService
+
+GOOD: Final[Mapping[str, object]] = {
+    "prompt": "hi",
+    "query": "boat",
+    "text": "hi",
+    "input_id": "an-input",
+    "to": "somebody",
+    "message": PeerMessage("message", "hi"),
+    "call_id": "call-1",
+    "allow": True,
+    "labels": {"team": "red"},
+}
+METHODS: Final = [
+    name
+    for name in vars(SessionService)
+    if not name.startswith("_") and len(inspect.signature(getattr(SessionService, name)).parameters) > 1
+]
+
+
+def needed(method: str, session_id: str) -> dict[str, Any]:
+    """Return good arguments for those that have no default."""
+    good = {**GOOD, "session_id": session_id}
+    parameters = inspect.signature(getattr(SessionService, method)).parameters.values()
+    wanted = {each.name for each in parameters if each.default is each.empty} | {"session_id"}
+    return {each.name: good[each.name] for each in parameters if each.name in wanted & good.keys()}
