@@ -7,7 +7,13 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotRunningError, WarrenError
+from warren.errors import (
+    InvalidParamsError,
+    MemoryDisabledError,
+    SessionNotFoundError,
+    SessionNotRunningError,
+    WarrenError,
+)
 from warren.events import Envelope, StreamTruncated
 from warren.fields import FieldValueError
 from warren.ids import new_session_id
@@ -29,6 +35,10 @@ STREAM_END: Final = "session/stream_end"
 DEFAULT_PAGE: Final = 100
 ENVELOPED_SINCE: Final = (0, 8, 1)
 """From this version on, the events of own turns come in an envelope too."""
+IN_CONTENT_SINCE: Final = (0, 7, 0)
+"""From this version on, context to inject is in `content`; before it is in `text`."""
+APPLIED_SINCE: Final = (0, 8, 11)
+"""From this version on, context that was taken is `applied`; before it was `staged`."""
 SAME: Final = ("initialized", "session/archive", "tools/register", "health")
 """Methods that are the same in both protocols."""
 ENABLED: Final = {"enable_builtins": "builtins", "enable_shell": "shell"}
@@ -61,7 +71,8 @@ class Meerkat:
     _quiet: set[str] = attrs.field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
-        rows = (*(METHODS[name] for name in SAME), *self._rows())
+        same = (attrs.evolve(METHODS[name], handler=_worded(METHODS[name].handler)) for name in SAME)
+        rows = (*same, *self._rows())
         self.methods = {row.name: row for row in rows}
 
     def frames(self, envelope: Envelope) -> Sequence[bytes]:
@@ -113,7 +124,7 @@ class Meerkat:
             _row("session/list", asked.Page, shown.Rows, _list),
             _row("session/read", SessionParams, shown.Details, _read),
             _row("session/history", asked.HistoryPage, shown.Transcript, _history),
-            _row("session/inject_context", asked.InjectContext, shown.Staged, _inject),
+            _row("session/inject_context", asked.InjectContext, shown.Staged, self._inject),
             _row("session/stream_open", asked.OpenStream, shown.StreamOpened, self._open),
             _row("session/stream_close", asked.CloseStream, shown.StreamClosed, self._close),
             _row("turn/start", asked.Start, TurnResult, self._start),
@@ -163,6 +174,14 @@ class Meerkat:
             self._quiet.discard(params.session_id)
         return await _start_turn(host, caller, params.translated())
 
+    async def _inject(self, host: Host, _caller: Caller, params: asked.InjectContext) -> shown.Staged:
+        words = params.words("content" if self.version >= IN_CONTENT_SINCE else "text")
+        fresh = await host.service.inject_context(
+            params.session_id, words, source=params.source, idempotency_key=params.idempotency_key
+        )
+        taken = "applied" if self.version >= APPLIED_SINCE else "staged"
+        return shown.Staged(taken if fresh else "duplicate")
+
 
 @attrs.frozen
 class _Quiet(Caller):
@@ -190,13 +209,24 @@ class _Quiet(Caller):
 def _row(
     name: str, params: type[P], result: type[R], handler: Callable[[Host, Caller, P], Awaitable[R]]
 ) -> Method[P, R]:
-    async def checked(host: Host, caller: Caller, params: P) -> R:
+    doc = METHODS[name].doc if name in METHODS else f"Meerkat's {name}."
+    return Method(name, params, result, _worded(handler), doc)
+
+
+def _worded(handler: Callable[[Host, Caller, P], Awaitable[R]]) -> Callable[[Host, Caller, P], Awaitable[R]]:
+    """Return a handler whose errors are in the words of these clients, some of which look at them."""
+
+    async def worded(host: Host, caller: Caller, params: P) -> R:
         try:
             return await handler(host, caller, params)
+        except SessionNotFoundError as exc:
+            if exc.cause is not None:
+                raise  # it is there, or was: the words say so
+            raise SessionNotFoundError(f"Session not found: {exc.session_id}", session_id=exc.session_id) from exc
         except FieldValueError as exc:  # said in our words, a field has bounds that it has not in theirs
             raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from exc
 
-    return Method(name, params, result, checked, METHODS[name].doc if name in METHODS else f"Meerkat's {name}.")
+    return worded
 
 
 async def _config(host: Host, _caller: Caller, _params: asked.ReadConfig) -> shown.Config:
@@ -246,13 +276,6 @@ async def _start_turn(host: Host, caller: Caller, params: StartTurn) -> TurnResu
 
 async def _keep_prompt(host: Host, session_id: str, prompt: str) -> None:
     await host.service.inject_context(session_id, prompt, idempotency_key=f"{DEFERRED}{new_session_id()}")
-
-
-async def _inject(host: Host, _caller: Caller, params: asked.InjectContext) -> shown.Staged:
-    fresh = await host.service.inject_context(
-        params.session_id, params.words(), source=params.source, idempotency_key=params.idempotency_key
-    )
-    return shown.Staged("staged" if fresh else "duplicate")
 
 
 async def _interrupt(host: Host, _caller: Caller, params: SessionParams) -> shown.InterruptedOrNot:

@@ -152,7 +152,7 @@ class Hello:
 
 @attrs.frozen
 class InjectContext:
-    """Of `session/inject_context`: up to 0.6 the words are `text`, from 0.7 on they are in `content`."""
+    """Of `session/inject_context`: the words are in `text` or in `content`, as the version has it."""
 
     session_id: str
     text: str | None = None
@@ -160,10 +160,10 @@ class InjectContext:
     source: str | None = None
     idempotency_key: str | None = None
 
-    def words(self) -> str:
-        """Return what the model is to know. Raises InvalidParamsError."""
+    def words(self, usual: str) -> str:
+        """Return what the model is to know; without it the `usual` field is missing. Raises InvalidParamsError."""
         if self.content is None and self.text is None:
-            raise _bad("$.content", "is required")
+            raise _bad(f"$.{usual}", "is required")
         if self.content is None:
             return self.text or ""
         if self.text is not None:

@@ -110,7 +110,11 @@ class InterruptedOrNot:
 
 @attrs.frozen
 class Staged:
-    """Of `session/inject_context`: `staged` waits for the next step of a turn, `duplicate` was known by its key."""
+    """Of `session/inject_context`.
+
+    Attributes:
+        status: `duplicate` was known by its key; `staged`, in newer versions `applied`, waits for a turn's next step.
+    """
 
     status: str
 

@@ -105,7 +105,7 @@ def _renamed(operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
 def _data(operation: str, result: Mapping[str, Any]) -> Mapping[str, Any]:
     match operation:
         case "session/inject_context":
-            return {"injected": result == {"status": "staged"}}
+            return {"injected": result["status"] in {"staged", "duplicate"}}
         case "turn/interrupt":
             return {"interrupted": result["interrupted"]}
         case "session/list":

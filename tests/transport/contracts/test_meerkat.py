@@ -186,6 +186,8 @@ async def test_context_is_injected_in_the_words_of_each_version(params: dict[str
     async with near(service, dialect=dialect_of("0.7")) as client:
         answer = await client.call("session/inject_context", session_id="s1", **params)
     assert answer == {"status": "staged"}
+    async with near(FakeService(), dialect=dialect_of("0.8.11")) as newer:
+        assert await newer.call("session/inject_context", session_id="s1", **params) == {"status": "applied"}
     assert service.calls[-1] == (
         "inject_context",
         {"session_id": "s1", "text": text, "source": None, "idempotency_key": None},
@@ -206,6 +208,21 @@ async def test_context_that_is_no_text_is_refused_by_name(params: dict[str, Any]
     async with near(FakeService(), dialect=dialect_of("0.9")) as client:
         error = await client.error("session/inject_context", session_id="s1", **params)
     assert error["data"]["details"]["path"] == path
+
+
+async def test_missing_words_are_named_as_the_version_has_them() -> None:
+    """Up to 0.6 it is `text` that is required, from 0.7 on `content`."""
+    for version, path in (("0.6", "$.text"), ("0.7", "$.content")):
+        async with near(FakeService(), dialect=dialect_of(version)) as client:
+            error = await client.error("session/inject_context", session_id="s1")
+        assert error["data"]["details"]["path"] == path
+
+
+async def test_a_missing_session_is_told_in_their_words() -> None:
+    """Meerkat's own tests look for these words, in every method."""
+    async with near(FakeService(), dialect=dialect_of("0.9")) as client:
+        error = await client.error("session/read", session_id="nobody")
+    assert (error["message"], error["data"]["code"]) == ("Session not found: nobody", "SESSION_NOT_FOUND")
 
 
 async def test_a_client_can_do_without_the_events_of_its_turn() -> None:
