@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
@@ -36,6 +36,7 @@ from warren.usage import Usage
 from warren.values import value
 from warren.windows import Window, window_of
 
+T = TypeVar("T")
 logger: Final = logging.getLogger("warren.compaction")
 Index = Callable[[int, Sequence[Message]], Awaitable[None]]
 """Takes messages, the first of them at that position, into the memory: all or none. Raises WarrenError."""
@@ -118,6 +119,14 @@ class Compaction:
 
         return await self._told(rebuild, last_input_tokens)
 
+    async def refuse(self, error: CompactionError, last_input_tokens: int) -> None:
+        """Tell of an attempt that failed before it could begin."""
+
+        async def rebuild(_messages: Sequence[Message]) -> tuple[CompactionResult, int]:
+            raise error
+
+        await self._told(rebuild, last_input_tokens)
+
     async def _told(
         self, rebuild: Callable[[Sequence[Message]], Awaitable[tuple[CompactionResult, int]]], last_input_tokens: int
     ) -> CompactionEntry | None:
@@ -159,22 +168,30 @@ class Compaction:
         return self._rebuilt(messages, storable(reply.message.text)), reply.usage.output_tokens
 
     def _rebuilt(self, messages: Sequence[Message], summary: str) -> CompactionResult:
-        try:
-            return verify(messages, self.plan.compactor.rebuild_history(messages, summary))
-        except CompactionError:
-            raise
-        except Exception as exc:  # a compactor may be the host's code: its bug is not the turn's
-            logger.exception("a compactor raised")
-            raise CompactionError("invalid_result", storable(f"the compactor failed: {exc!r}")) from exc
+        return consulted(lambda: verify(messages, self.plan.compactor.rebuild_history(messages, summary)))
 
     async def _ask(self, messages: Sequence[Message]) -> ModelReply:
         """Call the model for a summary. Its pieces reach no stream; its tokens are booked also where it is empty."""
-        compactor = self.plan.compactor
-        prompt = prompt_with(compactor.compaction_prompt(), self.instructions)
-        cap, window = compactor.max_summary_tokens(), self.plan.window
+        compactor, window = self.plan.compactor, self.plan.window
+        prompt = prompt_with(consulted(compactor.compaction_prompt), self.instructions)
+        cap = consulted(compactor.max_summary_tokens)
         room = None if window is None else attrs.evolve(window, answer=cap).request  # no tools in this one
         request = ModelRequest(self.by.choice.model, summary_request(messages, prompt, room), max_tokens=cap)
         return await ask_aside(self.by.choice, request, self.by.retry, self.by.emit, self.by.book)
+
+
+def consulted(ask: Callable[[], T]) -> T:
+    """Return what a compactor answers; it may be the host's code, whose bug is not the turn's.
+
+    Raises CompactionError.
+    """
+    try:
+        return ask()
+    except CompactionError:
+        raise
+    except Exception as exc:
+        logger.exception("a compactor raised")
+        raise CompactionError("invalid_result", storable(f"the compactor failed: {exc!r}")) from exc
 
 
 @attrs.define(eq=False)
@@ -200,10 +217,22 @@ class ContextKeeper:
         if self.plan is None:
             return self.context
         size = estimate(self.context.size)
+        compactor = self.plan.compactor
         state = CompactionContext(self.last_input_tokens, len(self.context), size, self.last_step, step)
-        if self.plan.compactor.should_compact(state):
-            await self.compact(self.plan, step)
+        try:
+            due = consulted(lambda: bool(compactor.should_compact(state)))
+        except CompactionError as exc:
+            await self._fail(self.plan, step, exc)
+        else:
+            if due:
+                await self.compact(self.plan, step)
         return await self._fitted(self.plan, step)
+
+    async def _fail(self, plan: CompactionPlan, step: int, error: CompactionError) -> None:
+        """Tell of a compactor that cannot say whether a compaction is due, and not again at every step."""
+        if self.last_step is None or step - self.last_step >= max(1, plan.distance):
+            self.last_step = step
+            await Compaction(plan, self.context, step, self.by).refuse(error, self.last_input_tokens)
 
     async def compact(
         self, plan: CompactionPlan, step: int, instructions: str | None = None

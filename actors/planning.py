@@ -1,8 +1,11 @@
 """What a turn is started with: the runtime's settings, the session's, and what was asked for this one."""
 
+import logging
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
+from warren.actors.checks import storable
 from warren.actors.comms import Comms
 from warren.actors.compaction import CompactionPlan, window_for
 from warren.actors.memory import SEARCH
@@ -11,11 +14,14 @@ from warren.actors.shared import Shared
 from warren.actors.turn import TurnPlan
 from warren.budget import Meter
 from warren.categories import INHERIT
-from warren.errors import SessionNotFoundError
+from warren.compaction import compactor_of
+from warren.errors import AgentError, SessionNotFoundError
 from warren.inputs import DEFAULTS, TurnOptions
 from warren.records import SessionRecord
 from warren.structured import wish_of
 from warren.tools import Tool
+
+logger: Final = logging.getLogger("warren.compaction")
 
 
 def plan_of(
@@ -59,7 +65,12 @@ def _compaction_of(
     window = window_for(config, model, max_tokens, tools)
     index = partial(shared.memory.remember, record.session_id) if shared.memory is not None else None
     distance = config.min_turns_between_compactions
-    return CompactionPlan(shared.new_compactor(config, window), distance, window, index)
+    try:
+        compactor = compactor_of(shared.config.compactor, config, window)
+    except Exception as exc:  # a host's own code may raise anything
+        logger.exception("a compactor could not be made")
+        raise AgentError(storable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
+    return CompactionPlan(compactor, distance, window, index)
 
 
 def instructions_of(

@@ -9,13 +9,11 @@ import trio
 from warren.actors.memory import SEARCH, MemoryActor
 from warren.actors.storage import StorageActor
 from warren.categories import Category
-from warren.compaction import CompactionConfig, Compactor, DefaultCompactor
 from warren.config import Config
 from warren.errors import StoreError
 from warren.health import McpHealth, MemoryHealth
 from warren.model import Providers
 from warren.tools import Tool
-from warren.windows import Window
 
 PassingTools = Callable[[str | None, Collection[str]], Mapping[str, Tool]]
 McpHealthOf = Callable[[], Sequence[McpHealth]]
@@ -37,7 +35,6 @@ class Shared:
         notes: what the instructions of a new session say of a tool, by the tool's name, where it is offered.
         tool_threads: bounds sync tools that run at once.
         memory_fault: why there is no memory although the runtime was to have one.
-        new_compactor: makes the policy of one turn of its session's settings and what its model takes, where known.
     """
 
     config: Config
@@ -50,7 +47,6 @@ class Shared:
     mcp_health: McpHealthOf | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
     memory_fault: StoreError | None = None
-    new_compactor: Callable[[CompactionConfig, Window | None], Compactor] = DefaultCompactor
 
     @property
     def tool_names(self) -> Collection[str]:

@@ -1,7 +1,7 @@
 """When a conversation is summarised, and what is kept of it: pure policy. What does it is in `warren.actors`."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -38,6 +38,8 @@ __all__ = [
     "DefaultCompactor",
     "Fitted",
     "Measured",
+    "NewCompactor",
+    "compactor_of",
     "estimate",
     "is_summary",
     "mechanical",
@@ -107,6 +109,11 @@ class Compactor(Protocol):
         ...
 
 
+NewCompactor = Callable[[CompactionConfig, Window | None], Compactor]
+"""Makes the compactor of a turn, from its session's settings and what its model takes, where that is known."""
+METHODS: Final = ("should_compact", "compaction_prompt", "max_summary_tokens", "rebuild_history")
+
+
 @attrs.frozen
 class DefaultCompactor:
     """Keeps the newest exchanges and a summary of the rest.
@@ -174,6 +181,20 @@ class DefaultCompactor:
         A threshold below the default is no measure: it makes compactions frequent, not the exchanges small.
         """
         return self._in_room(max(self.config.auto_compact_threshold or 0, DEFAULT_THRESHOLD)) * BYTES_PER_TOKEN
+
+
+def compactor_of(given: Compactor | NewCompactor | None, config: CompactionConfig, window: Window | None) -> Compactor:
+    """Return the compactor of a turn: what was given, what a function or a class makes, or the default for None.
+
+    Raises TypeError for what is no compactor, and what the function raises.
+    """
+    made: Any = given(config, window) if callable(given) else given
+    if made is None and given is None:
+        return DefaultCompactor(config, window)
+    missing = [name for name in METHODS if not callable(getattr(made, name, None))]
+    if missing:
+        raise TypeError(f"{made!r} is no compactor: it has no {', '.join(missing)}")
+    return made  # type: ignore[no-any-return]
 
 
 def _below(tokens: int, room: int) -> int:

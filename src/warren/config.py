@@ -7,8 +7,8 @@ import attrs
 
 from warren.budget import Budget
 from warren.categories import Gates, Switches
-from warren.compaction import CompactionConfig
-from warren.fields import no_url, not_negative, positive
+from warren.compaction import CompactionConfig, Compactor, NewCompactor, compactor_of
+from warren.fields import FieldValueError, no_url, not_negative, positive
 from warren.memory import MemoryConfig
 from warren.tool_config import ToolsConfig
 
@@ -125,6 +125,8 @@ class Config:
         provider: the provider of sessions that name none; None lets the model's name decide.
         system_prompt: of sessions that name none.
         compaction: how contexts are compacted; None turns the `session-compaction` capability off.
+        compactor: a strategy of one's own, or a function that makes one of a session's settings and its model's window;
+            None is `warren.compaction.DefaultCompactor`. It needs `compaction`.
         memory: where what was compacted away is remembered; None turns the `memory-store` capability off.
         max_tokens: cap of one answer for sessions that name none.
         tools: which tools there are besides those that the host brings; None for none, nor any MCP servers.
@@ -140,6 +142,7 @@ class Config:
     provider: str | None = None
     system_prompt: str | None = None
     compaction: CompactionConfig | None = None
+    compactor: Compactor | NewCompactor | None = None
     memory: MemoryConfig | None = None
     max_tokens: int | None = None
     tools: ToolsConfig | None = None
@@ -148,3 +151,14 @@ class Config:
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
     limits: Limits = attrs.field(factory=Limits)
     intensity: Intensity = attrs.field(factory=Intensity)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a compactor that cannot work before a session counts on it."""
+        if self.compactor is None:
+            return
+        if self.compaction is None:
+            raise FieldValueError("compactor", "needs compaction, which is off")
+        try:
+            compactor_of(self.compactor, self.compaction, None)
+        except Exception as exc:  # a host's own code may raise anything
+            raise FieldValueError("compactor", f"cannot be used: {exc}") from exc

@@ -26,7 +26,7 @@ from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import Recorder, new_session, replay, transcript
 from warren.actors.service import Service
 from warren.budget import Budget
-from warren.compaction import CompactionConfig, CompactionResult, DefaultCompactor
+from warren.compaction import CompactionConfig, CompactionContext, CompactionResult, DefaultCompactor
 from warren.config import Config, Limits, RetryPolicy
 from warren.errors import BudgetExhaustedError, MemoryDisabledError, ProviderError, StoreError
 from warren.events import BudgetWarning, CompactionFailed, CompactionStarted, Retrying, RunCompleted, RunFailed
@@ -133,29 +133,48 @@ class Careless(DefaultCompactor):
 
     how: str = ""
 
+    def should_compact(self, context: CompactionContext) -> bool:
+        if self.how == "cannot decide":
+            raise KeyError("a bug")
+        return super().should_compact(context)
+
+    def compaction_prompt(self) -> str:
+        if self.how == "has no prompt":
+            raise KeyError("a bug")
+        return super().compaction_prompt()
+
     def rebuild_history(self, messages: Sequence[Message], summary: str) -> CompactionResult:
         result = super().rebuild_history(messages, summary)
         if self.how == "raises":
             raise KeyError("a bug")
+        if self.how == "returns nothing":
+            return None  # type: ignore[return-value]
         return attrs.evolve(result, discarded=result.discarded[1:])
 
 
-@pytest.mark.parametrize("how", ["raises", "loses a message"])
-async def test_a_policy_with_a_bug(store: Path | None, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "told", "asked"),
+    [
+        ("raises", 1, 1),
+        ("loses a message", 1, 1),
+        ("returns nothing", 1, 1),
+        ("has no prompt", 1, 0),
+        ("cannot decide", 5, 0),
+    ],
+)
+async def test_a_policy_with_a_bug(store: Path | None, how: str, told: int, asked: int) -> None:
     """A host's compactor that breaks the rules or breaks is a failed compaction, not a failed turn."""
     model, recorder = Model(), Recorder()
 
     def careless(config: CompactionConfig, window: Window | None) -> DefaultCompactor:
         return Careless(config, window, how=how)
 
-    async with compacting(model, store) as service:
-        supervisor = service._supervisor  # noqa: SLF001 - the policy is the runtime's own to wire
-        supervisor.shared = attrs.evolve(supervisor.shared, new_compactor=careless)
+    async with compacting(model, store, config=attrs.evolve(settings(), compactor=careless)) as service:
         session_id = await new_session(service)
         await talk(service, session_id, 5, on_event=recorder)
-        assert [event.reason for event in recorder.only(CompactionFailed)] == ["invalid_result"]
+        assert [event.reason for event in recorder.only(CompactionFailed)] == ["invalid_result"] * told
         assert len(recorder.only(RunCompleted)) == 5
-        assert (await service.read(session_id)).billing.usage.output_tokens == 5 * 10 + 30
+        assert (await service.read(session_id)).billing.usage.output_tokens == 5 * 10 + asked * 30
 
 
 async def test_a_memory_that_refuses(store: Path | None) -> None:

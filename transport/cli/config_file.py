@@ -30,9 +30,11 @@ class CompactionTable(CompactionConfig):
 
     Attributes:
         enabled: false turns the capability off.
+        compactor: a strategy of the user's own, as `module:name`.
     """
 
     enabled: bool = True
+    compactor: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -96,6 +96,7 @@ class Options:
         mode: how results and errors are shown.
         stream: whether the answer is written as it comes; None decides by whether stdout is a terminal.
         compaction: how contexts are compacted; None turns the capability off, as for commands that run no model.
+        compactor: where a strategy of the user's own is, as MODULE:NAME.
         memory: whether what is compacted away can be found again.
         embedder: what makes the memory's vectors.
         drain: seconds that running turns have to finish when the process is told to end; None is as `limits` say.
@@ -131,6 +132,7 @@ class Options:
     output_schema: Mapping[str, Any] | None = None
     structured_output_retries: int | None = None
     compaction: CompactionConfig | None = None
+    compactor: str | None = None
     memory: bool = False
     embedder: str = BM25
     drain: float | None = None
@@ -221,7 +223,8 @@ def _compaction(context: click.Context, given: Mapping[str, Any]) -> CompactionC
     if not given["no_compaction"]:
         return _made(CompactionConfig, settings)
     least = max(_strength(context, "no_compaction"), FROM_FILE + 1)
-    if any(_strength(context, name) >= least for name in settings):
+    asked = [*settings, *(["compactor"] if given["compactor"] is not None else [])]
+    if any(_strength(context, name) >= least for name in asked):
         raise CompactionDisabledError("session compaction is disabled by --no-compaction")
     return None
 
@@ -347,6 +350,12 @@ compaction_options: Final = group(
         help="Fewest model calls from one summary to the next; 3.",
     ),
     _count("--context-window", "window", help="Tokens that a request may hold; by default what is known of the model."),
+    option(
+        "--compactor",
+        type=text_of,
+        metavar="MODULE:NAME",
+        help="A strategy of your own: an object of a Python module, or a function that makes it.",
+    ),
     option("--no-compaction", is_flag=True, help="Never summarise, however long a session gets."),
 )
 embedder_option: Final = option(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -21,6 +21,9 @@ from warren.transport.cli.streams import Streams
 from warren.transport.embed import Hosted, open_host
 from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
+
+if TYPE_CHECKING:
+    from warren.compaction import Compactor, NewCompactor
 
 T = TypeVar("T")
 MEMORY_FOLDER: Final = "memory"
@@ -72,6 +75,7 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
         provider=options.provider,
         system_prompt=options.system,
         compaction=options.compaction,
+        compactor=compactor_of(options),
         memory=memory_of(options, store) if options.memory else None,
         max_tokens=options.max_tokens,
         tools=options.tools,
@@ -81,6 +85,18 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
         intensity=options.intensity,
         limits=options.limits if options.drain is None else attrs.evolve(options.limits, drain=options.drain),
     )
+
+
+def compactor_of(options: Options) -> "Compactor | NewCompactor | None":
+    """Return the compactor that the options name; None for the default one, and if there is no compaction.
+
+    Raises InvalidParamsError for one that cannot be had.
+    """
+    if options.compactor is None or options.compaction is None:
+        return None
+    from warren.transport.compactors import load_compactor  # noqa: PLC0415 - few have one
+
+    return load_compactor(options.compactor, options.compaction)
 
 
 def served_config_of(options: Options) -> Config:

@@ -43,6 +43,59 @@ def test_a_long_session_is_compacted_by_itself(cli: Cli) -> None:
     assert [(entry["messages_before"], entry["messages_after"]) for entry in data["compactions"]] == [(7, 4)]
 
 
+OWN = """
+from warren.compaction import CompactionConfig, DefaultCompactor
+
+
+class Brief(DefaultCompactor):
+    def compaction_prompt(self):
+        return "Say it in one word."
+
+    def max_summary_tokens(self):
+        return 7
+
+
+brief = Brief(CompactionConfig(200, 1, min_turns_between_compactions=1))
+broken = object()
+"""
+
+
+def test_a_strategy_of_ones_own(cli: Cli) -> None:
+    """By the file, a variable or a flag: a class or an object of a module, also of one in the working folder."""
+    (cli.folder / "mine.py").write_text(OWN)
+    session = talk(cli, 3, "-m", cli.script({"text": "short"}))
+    (cli.folder / ".rkat" / "config.toml").write_text('[compaction]\ncompactor = "mine:Brief"\n')
+    model = cli.script({"text": "short"})
+    ways: list[tuple[list[str], dict[str, str]]] = [
+        ([], {}),
+        ([], {"WARREN_COMPACTOR": "mine:brief"}),
+        (["--compactor", "mine:brief"], {"WARREN_COMPACTOR": "no.such:thing"}),
+    ]
+    for args, environ in ways:
+        cli.run("resume", session, f"go on {LONG}", "-m", model, "--no-compaction")
+        ended = cli.run("resume", session, "and on", "-m", "echo", *OFTEN, *args, env=environ)
+        assert "compacted: " in ended.err, ended
+    summaries = [entry["summary"] for entry in shown(cli, session)["compactions"]]
+    assert summaries == ["Say it in one word."] * 3  # the echo model answers with what it was asked
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("mine", "is not of the form MODULE:NAME"),
+        ("no_such_module:x", "No module named 'no_such_module'"),
+        ("mine:nothing", "has no attribute 'nothing'"),
+        ("mine:broken", "has no should_compact"),
+    ],
+)
+def test_a_strategy_that_cannot_be_had(cli: Cli, name: str, problem: str) -> None:
+    """One line names the setting and what is wrong with it, before anything is asked."""
+    (cli.folder / "mine.py").write_text(OWN)
+    line = one_line(cli.run("run", "x", "--compactor", name), 2)
+    assert line.startswith(f"Error: compactor: {name!r} ")
+    assert problem in line
+
+
 def test_no_compaction_compacts_nothing(cli: Cli) -> None:
     """Turned off, a session grows past any threshold, and nobody is told anything."""
     session = talk(cli, 2, "--no-compaction")
