@@ -25,6 +25,8 @@ METHODS: Final = SAME | {"session/inject_context", "turn/interrupt", "session/li
 OURS: Final = {"compaction", "tools", "overrides", "approvals", "peer", "mode", "idempotency_key"}
 """Options that it has no words for."""
 READ: Final = {"session_id", "message_count", "is_active", "last_assistant_text", "labels", "model"}
+UNTOLD: Final = ("extraction_", "input_taken", "tool_approval_")
+"""How the kinds of events begin that its clients are not told of."""
 MORE: Final[Mapping[str, set[str]]] = {
     "run_started": {"input"},
     "run_failed": {"error_class", "error_report", "terminal_cause_kind"},
@@ -57,7 +59,7 @@ class Meerkat(Surface):
 
     def kinds(self, kinds: Sequence[str]) -> list[str]:
         """Leave out what the protocol has another shape for."""
-        return [kind for kind in kinds if not kind.startswith("extraction_")]
+        return [kind for kind in kinds if not kind.startswith(UNTOLD)]
 
     def path(self, path: str | None) -> str | None:
         """Return a field's name as the protocol writes it."""
@@ -90,7 +92,7 @@ def _renamed(operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
     if operation in (CREATE, TURN) and OURS & named.keys():
         raise UnsayableError(f"{', '.join(OURS)} are not the client's to choose")
     if operation == CREATE and named.get("prompt", "") is None:
-        named |= {"prompt": "of a deferred session", "initial_turn": "deferred"}
+        named |= {"prompt": "", "initial_turn": "deferred"}
     if "budget" in named:
         if operation == TURN:
             raise UnsayableError("a turn has no budget of its own")
