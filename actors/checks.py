@@ -9,6 +9,7 @@ from warren.errors import InvalidParamsError, PersistenceDisabledError
 from warren.fields import LARGEST
 from warren.inputs import MAX_KEY, TurnMode
 from warren.memory import MAX_HITS
+from warren.records import MAX_TITLE
 from warren.structured import MAX_RETRIES, checked_schema
 from warren.tools import Tool
 
@@ -31,6 +32,13 @@ def check_name(value: str | None, name: str) -> str | None:
     """Return a text with something in it, or None."""
     if value is not None and not codec.from_data(str, value, root=f"$.{name}").strip():
         raise _bad(name, "must not be empty")
+    return value
+
+
+def check_title(value: str | None) -> str | None:
+    """Return a session's title, or None."""
+    if check_name(value, "title") is not None and len(value or "") > MAX_TITLE:
+        raise _bad("title", f"must have at most {MAX_TITLE} characters")
     return value
 
 
@@ -74,10 +82,15 @@ def check_mode(mode: str, key: str | None) -> None:
     """Refuse a mode that is none, and a key that is none or where nothing waits."""
     if mode not in MODES:
         raise _bad("mode", f"must be one of {', '.join(MODES)}")
+    if check_key(key) is not None and mode == "busy":
+        raise _bad("idempotency_key", "is for the modes queue and steer")
+
+
+def check_key(key: str | None) -> str | None:
+    """Return an idempotency key, or None."""
     if check_name(key, "idempotency_key") is not None and len(key or "") > MAX_KEY:
         raise _bad("idempotency_key", f"must have at most {MAX_KEY} characters")
-    if key is not None and mode == "busy":
-        raise _bad("idempotency_key", "is for the modes queue and steer")
+    return key
 
 
 def check_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -106,9 +119,9 @@ def check_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
     return _labels(dict[str, str], {} if labels is None else labels)
 
 
-def check_changes(labels: Mapping[str, str | None]) -> Mapping[str, str | None]:
+def check_changes(labels: Mapping[str, str | None] | None) -> Mapping[str, str | None]:
     """Return changes of labels: texts, or None, under texts."""
-    return _labels(dict[str, str | None], labels)
+    return _labels(dict[str, str | None], {} if labels is None else labels)
 
 
 def _labels(kind: type[L], labels: Mapping[str, str | None]) -> L:

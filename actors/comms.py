@@ -59,7 +59,7 @@ class Comms:
             if known.outcome is not None and not waits:
                 return False
             if known.outcome:  # an empty one is of a turn that may run still: its session knows
-                return _ended(known.outcome, session_id)
+                return ended(known.outcome, session_id)
             number, fresh, said = known.numbered.number, known.fresh, known.numbered.input
         message = (ArrivedInStore if number else Arrived)(said, waits, number, on_event, tools)
         reply: Reply[TurnResult | bool] = self._supervisor.revive(session_id).mailbox.post(message)
@@ -185,9 +185,11 @@ async def _enqueued(session_id: str, input_id: str, store: "Store") -> Enqueued 
     return next(map(Enqueued, found), None)
 
 
-def _ended(outcome: bytes, session_id: str) -> TurnResult:
+def ended(outcome: bytes, session_id: str) -> TurnResult:
+    """Return the result that the store has of a turn. Raises what the turn ended with."""
     ending = ending_of(outcome, session_id)
     if isinstance(ending, WarrenError):
+        ending.session_id = ending.session_id or session_id
         raise ending
     return ending
 

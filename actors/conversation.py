@@ -16,6 +16,7 @@ from warren.actors.inbox import Ending, Inbox, withdrawal
 from warren.actors.inbox import stored as ending_stored
 from warren.actors.kept import Kept
 from warren.actors.storage import StorageActor
+from warren.creation import Creation
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import RunFailed
 from warren.forking import relabelled
@@ -109,8 +110,8 @@ class Conversation:
         self._compactions = list(kept.compactions)
         await trio.lowlevel.checkpoint()
 
-    async def create(self, record: SessionRecord, system_prompt: str | None) -> None:
-        """Begin a new session: it is saved before anything is told of it.
+    async def create(self, record: SessionRecord, system_prompt: str | None, creation: Creation | None) -> None:
+        """Begin a new session: it is saved before anything is told of it, together with the key that it has.
 
         Raises StoreError that names no session: there is none.
         """
@@ -119,7 +120,7 @@ class Conversation:
             self._context.append(SystemMessage(system_prompt))
         record = record.changed(message_count=self._context.end)
         try:
-            await self._store(record, 0)
+            await self._store(record, 0, creation=creation)
         except WarrenError as exc:
             exc.session_id = None
             raise
@@ -218,18 +219,19 @@ class Conversation:
 
     # -- going on
 
-    def relabel(self, changes: Mapping[str, str | None], stored: Labelled | None) -> None:
-        """Show other labels; what the store has made of earlier changes is passed over."""
+    def relabel(self, changes: Mapping[str, str | None], title: str | None, stored: Labelled | None) -> None:
+        """Show other labels and another title; what the store has made of earlier changes is passed over."""
         if stored is None:
-            self.record = self.known.changed(labels=relabelled(self.known.labels, changes))
+            self.record = relabelled(self.known, changes, title)
         elif stored.change > self._labelled:
-            self._labelled = stored.change
-            self.record = self.known.changed(labels=stored.record.labels)
+            self._labelled, now = stored.change, stored.record
+            self.record = self.known.changed(labels=now.labels, title=now.title or self.known.title)
 
     def _keep(self, record: SessionRecord) -> None:
-        """Let a record be the session's; its labels may be older than those that are shown meanwhile."""
-        shown = self.known.labels
-        self.record = record if record.labels is shown else record.changed(labels=shown)
+        """Let a record be the session's; its labels and title may be older than those that are shown meanwhile."""
+        labels, title = self.known.labels, self.known.title or record.title
+        same = record.labels is labels and record.title == title
+        self.record = record if same else record.changed(labels=labels, title=title)
 
     async def commit(
         self, record: SessionRecord, terminal: Entry | None, ending: Ending | None = None
@@ -302,6 +304,7 @@ class Conversation:
         compaction: CompactionEntry | None = None,
         *,
         ending: Ending | None = None,
+        creation: Creation | None = None,
     ) -> None:
         """Commit the record, the messages from position `first` on, the events and a last one, a new head."""
         bodies = self.context.since(first)
@@ -310,7 +313,8 @@ class Conversation:
             return
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
         settled = self.inbox.settled(ending)
-        await self.storage.write(Commit(record, rows, self.log.unstored(last), compaction, self._held(), settled))
+        events = self.log.unstored(last)
+        await self.storage.write(Commit(record, rows, events, compaction, self._held(), settled, creation))
 
     def _held(self) -> Lease:
         return self.lease or FIRST

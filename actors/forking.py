@@ -2,6 +2,8 @@
 
 import contextlib
 
+import attrs
+
 from warren.actors.protocol import Loaded, Relabel
 from warren.actors.storage import StorageActor
 from warren.actors.supervisor import Supervisor
@@ -48,8 +50,8 @@ async def label(supervisor: Supervisor, session_id: str, change: Relabel) -> Ses
         actor = supervisor.revive(session_id)
         record = await actor.mailbox.ask(change)
         return view_of(record, live=True, active=actor.turn_runs)
-    stored = await storage.write(Label(session_id, change.changes))
-    return await _shown(supervisor, Relabel(change.changes, stored), stored)
+    stored = await storage.write(Label(session_id, change.changes, change.title))
+    return await _shown(supervisor, attrs.evolve(change, stored=stored), stored)
 
 
 async def _shown(supervisor: Supervisor, change: Relabel, stored: Labelled) -> SessionView:

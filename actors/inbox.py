@@ -7,6 +7,7 @@ import attrs
 
 from warren import codec
 from warren.actors.protocol import Arrived
+from warren.creation import FIRST_PROMPT
 from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError, of_body
 from warren.inputs import Input, Numbered
 from warren.mailbox import Mail
@@ -238,7 +239,8 @@ class Inbox:
     def _remember(self, number: int, ending: Ending) -> None:
         self._settled[number] = ending
         while len(self._settled) > REMEMBERED:
-            oldest = next(iter(self._settled))
+            first = self._keys.get(FIRST_PROMPT)
+            oldest = next(place for place in self._settled if place != first)
             del self._settled[oldest]
             self._keys = {key: place for key, place in self._keys.items() if place != oldest}
 

@@ -119,15 +119,17 @@ class Loaded(Message[SessionRecord]):
 
 @attrs.frozen
 class Relabel(Message[SessionRecord]):
-    """Show other labels, also while a turn runs; answered with the session's record.
+    """Show other labels or another title, also while a turn runs; answered with the session's record.
 
     Attributes:
-        changes: what to change; None takes a label away.
+        changes: labels to change; None takes one away.
+        title: the new title; None leaves it as it is.
         stored: what the store has made of that, where there is one; it may be known already.
     """
 
     urgent: ClassVar[bool] = True  # what is stored has to be shown
     changes: Mapping[str, str | None]
+    title: str | None = None
     stored: Labelled | None = None
 
 

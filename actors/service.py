@@ -1,6 +1,6 @@
 """The service: what hosts and surfaces call. It checks the input, finds the actor, and asks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -15,6 +15,7 @@ from warren.actors.checks import (
     check_flag,
     check_given,
     check_id,
+    check_key,
     check_labels,
     check_mode,
     check_name,
@@ -23,10 +24,13 @@ from warren.actors.checks import (
     check_retries,
     check_schema,
     check_text,
+    check_title,
     check_tools,
     check_value,
     check_words,
 )
+from warren.actors.comms import ended
+from warren.actors.creating import create_once
 from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
 from warren.actors.planning import instructions_of
@@ -36,6 +40,7 @@ from warren.actors.session import SessionActor
 from warren.budget import UNLIMITED, Budget
 from warren.categories import CATEGORIES, Decision, Gates, Switches
 from warren.compaction import CompactionConfig
+from warren.creation import FIRST_PROMPT, Creation, creation_of
 from warren.errors import (
     AgentError,
     CompactionDisabledError,
@@ -77,6 +82,7 @@ class Service(Reads):
         system_prompt: str | None = None,
         max_tokens: int | None = None,
         labels: Mapping[str, str] | None = None,
+        title: str | None = None,
         budget: Budget | None = None,
         compaction: CompactionConfig | None = None,
         tools: Sequence[str | Tool] | None = None,
@@ -85,6 +91,7 @@ class Service(Reads):
         output_schema: Mapping[str, Any] | None = None,
         structured_output_retries: int = RETRIES,
         peer: Peer | None = None,
+        idempotency_key: str | None = None,
         extra_tools: Sequence[Tool] = (),
         on_event: OnEvent | None = None,
     ) -> TurnResult:
@@ -109,6 +116,7 @@ class Service(Reads):
             structured_output_retries=check_retries(structured_output_retries),
             peer=check_value(peer, Peer, "peer"),
             labels=check_labels(labels),
+            title=check_title(title),
             budget=check_value(budget, Budget, "budget") or UNLIMITED,
             compaction=check_value(compaction, CompactionConfig, "compaction"),
         )
@@ -116,17 +124,65 @@ class Service(Reads):
             raise _no_compaction()
         turn = None if prompt is None else StartTurn(check_prompt(prompt), on_event=on_event, tools=brought)
         instructions = check_text(system_prompt, "system_prompt") or config.system_prompt
-        shared.providers.resolve(record.model, record.provider)
-        await self._comms.check_free(record.peer)
-        self._supervisor.room.check_memory(self._supervisor.live)
-        if turn is not None:
-            self._supervisor.room.check()
-        instructions = instructions_of(instructions, record, shared, self._comms, own_tools)
-        actor = self._supervisor.spawn(record, instructions, own_tools)
+
+        async def create(creation: Creation | None = None) -> SessionActor:
+            shared.providers.resolve(record.model, record.provider)
+            await self._comms.check_free(record.peer)
+            self._supervisor.room.check_memory(self._supervisor.live)
+            if turn is not None:
+                self._supervisor.room.check()
+            said = instructions_of(instructions, record, shared, self._comms, own_tools)
+            return self._supervisor.spawn(record, said, own_tools, creation)
+
+        key = check_key(idempotency_key)
+        if key is not None:
+            given = {
+                "prompt": prompt,
+                "model": model,
+                "provider": provider,
+                "system_prompt": system_prompt,
+                "max_tokens": max_tokens,
+                "labels": labels or None,
+                "title": title,
+                "budget": budget,
+                "compaction": compaction,
+                "tools": record.tools,
+                "overrides": overrides,
+                "approvals": approvals,
+                "output_schema": output_schema,
+                "structured_output_retries": structured_output_retries,
+                "peer": peer,
+            }
+            return await self._create_once(creation_of(key, given), create, turn)
+        actor = await create()
         if turn is None:
             await actor.mailbox.ask(Loaded())
             return TurnResult(record.session_id)
         return await self._turn(actor, turn)
+
+    async def _create_once(
+        self,
+        creation: Creation,
+        create: Callable[[Creation], Awaitable[SessionActor]],
+        turn: StartTurn | None,
+    ) -> TurnResult:
+        """Create a session under a key and run its first turn, each unless that was done before.
+
+        The prompt goes through the session's inbox: there it outlives the process, and is taken once.
+        """
+
+        async def new() -> str:
+            return (await (await create(creation)).mailbox.ask(Loaded())).session_id
+
+        found = await create_once(self._supervisor, creation, new)
+        session_id = found.session_id
+        if turn is None:
+            await self.read(session_id)
+            return TurnResult(session_id)
+        if found.outcome:
+            return ended(found.outcome, session_id)
+        said = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT)
+        return await self._comms.say(session_id, said, on_event=turn.on_event, tools=turn.tools)
 
     async def start_turn(
         self,
@@ -244,16 +300,24 @@ class Service(Reads):
     # -- forks and labels
 
     async def fork(
-        self, session_id: str, *, at: int | None = None, labels: Mapping[str, str] | None = None
+        self,
+        session_id: str,
+        *,
+        at: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        title: str | None = None,
     ) -> SessionView:
         """See SessionService."""
         position = None if at is None else codec.from_data(int, at, root="$.at")
-        wanted = ForkRequest(new_session_id(), utc_now(), position, check_labels(labels))
+        wanted = ForkRequest(new_session_id(), utc_now(), position, check_labels(labels), check_title(title))
         return await forking.fork(self._supervisor, check_id(session_id), wanted)
 
-    async def label(self, session_id: str, labels: Mapping[str, str | None]) -> SessionView:
+    async def label(
+        self, session_id: str, labels: Mapping[str, str | None] | None = None, *, title: str | None = None
+    ) -> SessionView:
         """See SessionService."""
-        return await forking.label(self._supervisor, check_id(session_id), Relabel(check_changes(labels)))
+        change = Relabel(check_changes(labels), check_title(title))
+        return await forking.label(self._supervisor, check_id(session_id), change)
 
     # -- endings
 

@@ -220,8 +220,8 @@ class SessionActor(Visible):
                 if self._turn is None:
                     raise SessionNotRunningError("the session runs no turn", session_id=self.session_id)
                 return self._turn.decide(call_id, decision)
-            case Relabel(changes=changes, stored=stored):
-                self.held.relabel(changes, stored)
+            case Relabel(changes=changes, title=title, stored=stored):
+                self.held.relabel(changes, title, stored)
         return self.held.known
 
     def _interrupt(self, mail: Mail[None]) -> None:

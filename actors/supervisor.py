@@ -11,6 +11,7 @@ import trio
 
 from warren.actors.checks import storable
 from warren.actors.comms import Comms
+from warren.actors.creating import Creations
 from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.idle import Idle
 from warren.actors.kept import Kept
@@ -20,6 +21,7 @@ from warren.actors.room import Room, shutting_down
 from warren.actors.session import SessionActor
 from warren.actors.shared import Shared
 from warren.actors.supervision import first_error
+from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenError
 from warren.journal import envelopes
 from warren.mailbox import Message, Reply
@@ -72,6 +74,7 @@ class Supervisor:
         room: for turns; closed where the runtime is about to end: all else is answered.
         idle: stored sessions that are live and have nothing to do.
         comms: the way into sessions' inboxes.
+        creations: the idempotency keys of sessions that no store holds.
     """
 
     shared: Shared
@@ -81,6 +84,7 @@ class Supervisor:
     room: Room = attrs.field(init=False)
     idle: Idle = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
+    creations: Creations = attrs.field(factory=Creations)
     _entries: dict[str, Entry] = attrs.field(factory=dict)
     _leaving: set[str] = attrs.field(factory=set)
     _lost: dict[str, None] = attrs.field(factory=dict)
@@ -126,12 +130,20 @@ class Supervisor:
         """Tell whether a session of that name among peers was created here and is in memory, saved or not."""
         return any(entry.peer == name for entry in self._entries.values())
 
-    def spawn(self, record: SessionRecord, system_prompt: str | None, tools: Mapping[str, Tool]) -> SessionActor:
+    def spawn(
+        self,
+        record: SessionRecord,
+        system_prompt: str | None,
+        tools: Mapping[str, Tool],
+        creation: Creation | None = None,
+    ) -> SessionActor:
         """Start the actor of a new session; what is sent to it waits until the session is saved."""
         self.check_open()
+        if creation is not None and self.shared.storage is None:
+            self.creations.note(record.session_id, creation)
         name = None if record.peer is None else record.peer.name
         entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), tools, name)
-        return self._start(entry, lambda actor: actor.held.create(record, system_prompt))
+        return self._start(entry, lambda actor: actor.held.create(record, system_prompt, creation))
 
     def spawn_fork(self, kept: Kept, tools: Mapping[str, Tool]) -> SessionActor:
         """Start the actor of a fork that no store holds."""
@@ -365,6 +377,7 @@ class Supervisor:
         if self.shared.storage is None or entry.log.closed:
             entry.log.close()
             self._entries.pop(entry.log.session_id, None)
+            self.creations.ended(entry.log.session_id)
         else:
             self.release(entry.log.session_id)
 

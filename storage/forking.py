@@ -21,7 +21,7 @@ _SOURCE: Final = f"SELECT {COLUMNS}, key, messages_from FROM sessions WHERE sess
 # Nobody holds it: the first message to it takes its lease.
 _ADD: Final = f"""
     INSERT INTO sessions ({COLUMNS}, messages_from, change)
-    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,(SELECT coalesce(max(change), 0) + 1 FROM sessions)) RETURNING key
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,(SELECT coalesce(max(change), 0) + 1 FROM sessions)) RETURNING key
 """
 _COPY_MESSAGES: Final = """
     INSERT INTO messages (session, position, created_at, body)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from warren import codec
+from warren.creation import FIRST_PROMPT
 from warren.errors import StoreError
 from warren.inputs import Input, Numbered
 from warren.storage.lease import Holder
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import apsw
 
 MAX_SETTLED: Final = 1_000
-"""Inputs with a key of which a session remembers what came of them."""
+"""Inputs with a key of which a session remembers the outcome, besides that of the prompt that it was created with."""
 UNKNOWN: Final = b""
 """What came of an input that a turn took which has not ended."""
 _DROP: Final = "DELETE FROM inbox WHERE session = ? AND number = ? AND key IS NULL"
@@ -22,6 +23,7 @@ _END: Final = "UPDATE inbox SET outcome = ? WHERE session = ? AND number = ?"
 _FORGET: Final = """
     DELETE FROM inbox WHERE session = ?1 AND outcome IS NOT NULL AND number <=
         (SELECT number FROM inbox WHERE session = ?1 AND outcome IS NOT NULL ORDER BY number DESC LIMIT 1 OFFSET ?2)
+        AND key IS NOT ?3
 """
 _WAITING: Final = """
     SELECT number, body FROM inbox WHERE outcome IS NULL AND session =
@@ -58,7 +60,7 @@ def settle(db: "apsw.Connection", session: int, settled: Settled) -> None:
         db.execute(_DROP, (session, number))
         db.execute(_END, (settled.outcome.decode(), session, number))
     if settled.numbers:
-        db.execute(_FORGET, (session, MAX_SETTLED))
+        db.execute(_FORGET, (session, MAX_SETTLED, FIRST_PROMPT))
 
 
 def waiting(db: "apsw.Connection", session_id: str) -> list[Numbered]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import attrs
 
 from warren import codec
+from warren.creation import Creation
 from warren.errors import InvalidParamsError, LeasedError, SessionNotFoundError, StoreError, WarrenError
 from warren.forking import relabelled
 from warren.inputs import Numbered
@@ -24,13 +25,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 _NEXT_CHANGE: Final = "(SELECT coalesce(max(change), 0) + 1 FROM sessions)"
 # A tombstone and what another holder has are left alone, and so nothing is returned; what is archived stays so. The
-# labels are not the turn's: they may have been changed while it ran.
+# labels are not the turn's, nor is a title that is there: they may have been changed while it ran.
 _SAVE: Final = f"""
-    INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,{_NEXT_CHANGE})
+    INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,{_NEXT_CHANGE})
     ON CONFLICT (session_id) DO UPDATE SET
         updated_at = excluded.updated_at, state = max(state, excluded.state), model = excluded.model,
         turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
-        last_seq = excluded.last_seq, head = excluded.head, details = excluded.details, change = excluded.change
+        last_seq = excluded.last_seq, head = excluded.head, title = coalesce(title, excluded.title),
+        details = excluded.details, change = excluded.change
     WHERE state <> {DELETED} AND holder = excluded.holder AND epoch = excluded.epoch
     RETURNING key
 """
@@ -40,6 +42,7 @@ _NAMESAKE: Final = f"""
     SELECT 1 FROM sessions WHERE peer = ? AND state = {OPEN}
         AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ?)
 """
+_ADD_CREATION: Final = "INSERT INTO creations (key, session, params) VALUES (?,?,?)"
 _ADD_MESSAGE: Final = "INSERT INTO messages (session, position, created_at, body) VALUES (?,?,?,?)"
 _ADD_EVENT: Final = "INSERT INTO events (session, seq, first_seq, timestamp, body, cuts) VALUES (?,?,?,?,?,?)"
 _ADD_COMPACTION: Final = """
@@ -60,11 +63,11 @@ _END_LEASE: Final = f"""
     WHERE key = ? AND holder <> ?
 """
 _ARCHIVE: Final = f"UPDATE sessions SET state = 1, change = {_NEXT_CHANGE} WHERE key = ?"
-_LABEL: Final = f"UPDATE sessions SET labels = ?, change = {_NEXT_CHANGE} WHERE key = ? RETURNING change"
+_LABEL: Final = f"UPDATE sessions SET labels = ?, title = ?, change = {_NEXT_CHANGE} WHERE key = ? RETURNING change"
 _BURY: Final = f"""
     UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
-        labels = '{{}}', details = '{{}}', peer = NULL, holder = NULL, messages_from = 0,
-        events_after = 0, change = {_NEXT_CHANGE}
+        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
+        messages_from = 0, events_after = 0, change = {_NEXT_CHANGE}
     WHERE key = ?
 """
 
@@ -93,7 +96,8 @@ class Commit(Operation[None]):
     The first commit of a session creates it, and gives its lease to the holder that writes. Fails with
     SessionNotFoundError on a deleted session, with StoreError(cause="lease_lost") where another process has taken the
     session over, and with StoreError(cause="conflict") where a message of that position or an event of that number is
-    there already. InvalidParamsError tells that another session has the record's name among peers.
+    there already, with StoreError(cause="key_used") where the creation's key has created a session. InvalidParamsError
+    tells that another session has the record's name among peers.
 
     Attributes:
         record: the session as it is from now on; `created_at` and `labels` count on the first commit only, and a
@@ -103,6 +107,7 @@ class Commit(Operation[None]):
         compaction: what moved the record's head, if something did.
         lease: under which the session is written.
         settled: inputs of the session's inbox that the turn took.
+        creation: the key under which the session is created; on its first commit only.
     """
 
     record: SessionRecord
@@ -111,6 +116,7 @@ class Commit(Operation[None]):
     compaction: CompactionEntry | None = None
     lease: Lease = FIRST
     settled: Settled = NOTHING
+    creation: Creation | None = None
 
     @property
     def session_id(self) -> str:
@@ -119,7 +125,9 @@ class Commit(Operation[None]):
 
     def apply(self, db: "apsw.Connection", holder: Holder) -> None:
         """Write the rows."""
-        peer = self.record.peer
+        peer, creation = self.record.peer, self.creation
+        if creation is not None and db.execute("SELECT 1 FROM creations WHERE key = ?", (creation.key,)).get:
+            raise key_used()
         if peer is not None and db.execute(_NAMESAKE, (peer.name, self.session_id)).get:
             raise name_taken(peer.name)
         key = db.execute(_SAVE, (*record_to_row(self.record), holder.key, self.lease.epoch)).get
@@ -133,6 +141,8 @@ class Commit(Operation[None]):
             db.execute(_ADD_COMPACTION, _compaction_values(key, self.compaction))
         if peer is not None:
             db.execute(_NAME, (peer.name, key))
+        if creation is not None:
+            db.execute(_ADD_CREATION, (creation.key, key, codec.encode(creation.params).decode()))
         settle(db, key, self.settled)
 
     def _refused(self, db: "apsw.Connection", holder: Holder) -> WarrenError:
@@ -233,7 +243,7 @@ class Archive(Operation[None]):
 
 @attrs.frozen
 class Labelled:
-    """What labels have become: the record with them, and the number of the change, by which newer ones are known."""
+    """A session with its new labels and title, and the number of the change, by which newer ones are known."""
 
     record: SessionRecord
     change: int
@@ -241,7 +251,7 @@ class Labelled:
 
 @attrs.frozen
 class Label(Operation[Labelled]):
-    """Change a session's labels; None takes one away. A turn that runs meanwhile goes on undisturbed.
+    """Change a session's labels, where None takes one away, and its title. A turn that runs meanwhile goes on.
 
     Fails with SessionNotFoundError where there is none, or where it is archived, with StoreError(cause="leased") where
     another process has the session: it would go on showing the old ones.
@@ -249,6 +259,7 @@ class Label(Operation[Labelled]):
 
     session_id: str
     changes: Mapping[str, str | None]
+    title: str | None = None
 
     def apply(self, db: "apsw.Connection", holder: Holder) -> Labelled:
         """Change the row."""
@@ -258,8 +269,8 @@ class Label(Operation[Labelled]):
         if state == ARCHIVED:
             raise retired(self.session_id)
         record = row_to_record(db.execute(_RECORD_OF, (key,)).get)
-        record = record.changed(labels=relabelled(record.labels, self.changes))
-        return Labelled(record, db.execute(_LABEL, (codec.encode(record.labels).decode(), key)).get)
+        record = relabelled(record, self.changes, self.title)
+        return Labelled(record, db.execute(_LABEL, (codec.encode(record.labels).decode(), record.title, key)).get)
 
 
 @attrs.frozen
@@ -336,6 +347,11 @@ def not_found(session_id: str) -> SessionNotFoundError:
 def name_taken(name: str) -> InvalidParamsError:
     """Return the error for a name among peers that another session has."""
     return InvalidParamsError(f"$.peer.name: there is a session {name!r} already", path="$.peer.name")
+
+
+def key_used() -> StoreError:
+    """Return the error for an idempotency key that has created a session: whoever asked for another looks for it."""
+    return StoreError("a session was created under this idempotency key", cause="key_used")
 
 
 def retired(session_id: str) -> SessionNotFoundError:

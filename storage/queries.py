@@ -8,6 +8,9 @@ from typing import Any, Final
 import apsw
 import attrs
 
+from warren import codec
+from warren.creation import FIRST_PROMPT, Created
+from warren.errors import StoreError
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, SEQ_STRIDE, moment, row_to_record
 
@@ -31,6 +34,10 @@ _MESSAGES: Final = f"""
     WHERE session = {_KEY} AND position >= ? AND position < ? ORDER BY position
 """
 _COUNTS: Final = f"SELECT message_count, messages_from FROM sessions WHERE key = {_KEY}"
+_CREATION: Final = """
+    SELECT session_id, params, CAST(outcome AS BLOB) FROM creations JOIN sessions ON sessions.key = creations.session
+    LEFT JOIN inbox ON inbox.session = creations.session AND inbox.key = ?2 WHERE creations.key = ?1
+"""
 _EVENTS_AFTER: Final = f"SELECT events_after FROM sessions WHERE key = {_KEY}"
 _EVENTS: Final = f"""
     SELECT first_seq, seq, timestamp, CAST(body AS BLOB), CAST(cuts AS BLOB) FROM events
@@ -111,6 +118,19 @@ def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:
     """Return a session's record; None for a session that is not here."""
     row = db.execute(_RECORD, (session_id,)).get
     return None if row is None else row_to_record(row)
+
+
+def creation(db: apsw.Connection, key: str) -> Created | None:
+    """Return the session that was created under an idempotency key, also if it was deleted since."""
+    row: Any = db.execute(_CREATION, (key, FIRST_PROMPT)).fetchone()
+    if row is None:
+        return None
+    session_id, params, outcome = row
+    try:
+        return Created(session_id, codec.decode_stored(dict[str, str], params), outcome)
+    except ValueError as exc:
+        problem = f"the idempotency key of session {session_id} is damaged in the store: {exc}"
+        raise StoreError(problem, session_id=session_id, cause="corrupt", retryable=False) from exc
 
 
 def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Context:

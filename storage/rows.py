@@ -22,7 +22,8 @@ DELETED: Final = 2
 SEQ_STRIDE: Final = 1_000_000
 """How far event numbers jump over those that a dead holder may have shown and not stored: more than one turn has."""
 COLUMNS: Final = (
-    "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, details"
+    "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, title, "
+    "details"
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -44,7 +45,6 @@ class _Details:
     spent: Spent = attrs.field(factory=Spent)
     usage: Usage = attrs.field(factory=Usage)
     last_assistant_text: str | None = None
-    title: str | None = None
     compaction: CompactionConfig | None = None
     compactions: int = 0
     last_compaction_step: int | None = None
@@ -85,15 +85,17 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
         record.last_seq,
         record.head,
         codec.encode(record.labels).decode() if record.labels else "{}",
+        record.title,
         codec.encode_whole(details).decode(),
     )
 
 
 def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
     """Return the record of a row read as `COLUMNS`. Raises StoreError(cause="corrupt") naming a damaged session."""
-    session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, details = row
+    session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, *rest = row
+    labels, title, stored = rest
     try:
-        rest = codec.decode_stored(_Details, details)
+        details = codec.decode_stored(_Details, stored)
         marks = codec.decode_stored(dict[str, str], labels)
     except ValueError as exc:
         message = f"session {session_id} is damaged in the store: {exc}"
@@ -110,5 +112,6 @@ def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
         last_seq=last_seq,
         head=head,
         labels=marks,
-        **{name: getattr(rest, name) for name in _DETAILS},
+        title=title,
+        **{name: getattr(details, name) for name in _DETAILS},
     )

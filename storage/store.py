@@ -9,6 +9,7 @@ import apsw
 import trio
 
 from warren.config import StoreConfig
+from warren.creation import Created
 from warren.errors import WarrenError
 from warren.inputs import Numbered
 from warren.records import EventRow, MessageRow, SessionRecord
@@ -123,6 +124,10 @@ class Store:
     async def record(self, session_id: str) -> SessionRecord | None:
         """Return a session's record; None for a session that is not here or was deleted."""
         return await self._read(partial(queries.record, session_id=session_id))
+
+    async def creation(self, key: str) -> Created | None:
+        """Return the session that was created under an idempotency key, also if it was deleted since."""
+        return await self._read(partial(queries.creation, key=key))
 
     async def list(
         self,

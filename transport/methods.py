@@ -191,11 +191,11 @@ async def _compact(host: Host, _caller: Caller, params: CompactSession) -> Compa
 
 
 async def _fork(host: Host, _caller: Caller, params: ForkSession) -> SessionView:
-    return await host.service.fork(params.session_id, at=params.at, labels=params.labels)
+    return await host.service.fork(params.session_id, at=params.at, labels=params.labels, title=params.title)
 
 
 async def _label(host: Host, _caller: Caller, params: LabelSession) -> SessionView:
-    return await host.service.label(params.session_id, params.labels)
+    return await host.service.label(params.session_id, params.labels, title=params.title)
 
 
 async def _subscribe(_host: Host, caller: Caller, params: Subscribe) -> Subscribed:
@@ -307,7 +307,9 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         _fork,
         "Make a session of the beginning of another one; nothing is run again.",
     ),
-    Method("session/label", LabelSession, SessionView, _label, "Set labels of a session, or take them away."),
+    Method(
+        "session/label", LabelSession, SessionView, _label, "Set labels or the title of a session, or take labels away."
+    ),
     Method(
         "session/inject_context",
         InjectContext,

@@ -13,6 +13,7 @@ from warren.fields import Between, FieldValueError, fits, not_blank, not_negativ
 from warren.inputs import MAX_KEY, TurnMode
 from warren.memory import MAX_HITS
 from warren.peers import Peer, PeerKind
+from warren.records import MAX_TITLE
 from warren.structured import MAX_RETRIES, RETRIES
 from warren.tools import ToolSpec
 
@@ -81,6 +82,7 @@ class CreateSession:
         system_prompt: instructions for the model; null takes the runtime's.
         max_tokens: cap of one answer.
         labels: marks of your own, for `session/list`.
+        title: what people call it; null takes the first words of its first prompt.
         budget: limits of the session over all its turns.
         compaction: how its context is compacted; null takes the runtime's way.
         tools: names of the tools that it may use; null offers all that there are.
@@ -89,6 +91,8 @@ class CreateSession:
         output_schema: JSON schema that the answer of every turn is to fit, as `structured_output`.
         structured_output_retries: how often an answer that does not fit it is tried again.
         peer: its name among other sessions, whose messages it takes, and whether these begin turns; null has none.
+        idempotency_key: of your own: a request that is sent again under the same key creates no second session, and has
+            the result of the first; other parameters under a key that was used are refused.
     """
 
     prompt: str | None = attrs.field(validator=not_blank)
@@ -97,6 +101,7 @@ class CreateSession:
     system_prompt: str | None = None
     max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
     labels: Mapping[str, str] | None = None
+    title: str | None = attrs.field(default=None, validator=[not_blank, AtMost(MAX_TITLE)])
     budget: Budget | None = None
     compaction: CompactionConfig | None = None
     tools: tuple[str, ...] | None = None
@@ -105,6 +110,7 @@ class CreateSession:
     output_schema: Mapping[str, Any] | None = None
     structured_output_retries: int = attrs.field(default=RETRIES, validator=Between(0, MAX_RETRIES))
     peer: Peer | None = None
+    idempotency_key: str | None = attrs.field(default=None, validator=[not_blank, AtMost(MAX_KEY)])
 
 
 @attrs.frozen
@@ -160,11 +166,13 @@ class ForkSession:
         session_id: the session whose conversation is taken over.
         at: how many of its messages; null takes those of all its finished turns.
         labels: marks of the fork's own, besides those of the session.
+        title: the fork's own; null takes the session's.
     """
 
     session_id: str
     at: int | None = attrs.field(default=None, validator=[not_negative, fits])
     labels: Mapping[str, str] | None = None
+    title: str | None = attrs.field(default=None, validator=[not_blank, AtMost(MAX_TITLE)])
 
 
 @attrs.frozen
@@ -174,10 +182,12 @@ class LabelSession:
     Attributes:
         session_id: the session.
         labels: marks to set; null takes one away, those that are not named stay.
+        title: what people call it; null leaves it as it is.
     """
 
     session_id: str
-    labels: Mapping[str, str | None]
+    labels: Mapping[str, str | None] | None = None
+    title: str | None = attrs.field(default=None, validator=[not_blank, AtMost(MAX_TITLE)])
 
 
 @attrs.frozen

@@ -54,12 +54,14 @@ class ForkRequest:
         now: when it is made (UTC).
         at: how many messages it takes over; None takes those of all finished turns.
         labels: its own, which win over those of the original.
+        title: its own; None takes the original's.
     """
 
     session_id: str
     now: datetime
     at: int | None = None
     labels: Mapping[str, str] = attrs.field(factory=dict)
+    title: str | None = None
 
 
 def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
@@ -88,7 +90,7 @@ def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
         message_count=at,
         last_seq=0,
         last_assistant_text=source.last_assistant_text if whole else original.last_text(at),
-        title=source.title if _has_prompt(original, at) else None,
+        title=wanted.title or (source.title if _has_prompt(original, at) else None),
         head=head,
         compactions=count,
         last_compaction_step=source.last_compaction_step if whole else step,
@@ -100,10 +102,11 @@ def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
     )
 
 
-def relabelled(labels: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Return labels with changes made to them; None takes one away."""
-    merged = {**labels, **changes}
-    return {name: value for name, value in merged.items() if value is not None}
+def relabelled(record: SessionRecord, changes: Mapping[str, str | None], title: str | None) -> SessionRecord:
+    """Return a record with its labels changed, where None takes one away, and with another title if one is given."""
+    merged = {**record.labels, **changes}
+    labels = {name: value for name, value in merged.items() if value is not None}
+    return record.changed(labels=labels, title=title or record.title)
 
 
 def _cut(original: Original, at: int | None) -> int:

@@ -15,6 +15,8 @@ from warren.usage import Usage
 from warren.values import value
 
 Lifecycle = Literal["live", "stored", "archived"]
+MAX_TITLE: Final = 200
+"""Characters of a title that a host gives."""
 
 
 @attrs.frozen
@@ -51,7 +53,7 @@ class SessionRecord:
         message_count: messages of the transcript, the system message included.
         last_seq: the last number of its event log.
         last_assistant_text: the newest answer.
-        title: what its first prompt begins with; None before its first turn.
+        title: the one that its host gave it, else the beginning of its first prompt; None before its first turn.
         head: position of the first message that the model still sees as it was; the ones before are summarised.
         compaction: how its context is compacted; None takes the runtime's way.
         compactions: how often its head was moved.

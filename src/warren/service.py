@@ -87,6 +87,7 @@ class SessionService(Protocol):
         system_prompt: str | None = None,
         max_tokens: int | None = None,
         labels: Mapping[str, str] | None = None,
+        title: str | None = None,
         budget: Budget | None = None,
         compaction: CompactionConfig | None = None,
         tools: Sequence[str | Tool] | None = None,
@@ -95,12 +96,14 @@ class SessionService(Protocol):
         output_schema: Mapping[str, Any] | None = None,
         structured_output_retries: int = 2,
         peer: Peer | None = None,
+        idempotency_key: str | None = None,
         extra_tools: Sequence[Tool] = (),
         on_event: OnEvent | None = None,
     ) -> TurnResult:
         """Create a session and run its first turn; with `prompt=None` only create it.
 
-        What is None takes the runtime's default. `budget` limits the session over all its turns. `tools` are names
+        What is None takes the runtime's default; a session without a `title` is called by the first words of its
+        first prompt. `budget` limits the session over all its turns. `tools` are names
         of the runtime's tools or tools of this session's own, which do not outlive the process; `extra_tools` are for
         the first turn, see `start_turn`. `compaction` says how the session's context is compacted, where the runtime's
         way shall not do. `overrides` switches kinds of tools on and off, and `approvals` says which calls wait for
@@ -109,6 +112,11 @@ class SessionService(Protocol):
 
         With an `output_schema`, a JSON schema, every turn's answer is asked for once more as data that fits it: that is
         `TurnResult.structured_output`. What does not fit is tried again `structured_output_retries` times.
+
+        An `idempotency_key` creates one session: a call with the key of an earlier one gets that one's result, waits
+        for it, or runs the first turn if the process died before the turn was stored. With a store this holds across
+        restarts and processes. Other parameters under the same key are an InvalidParamsError; `extra_tools` and
+        `on_event` are not compared.
 
         Raises InvalidParamsError and CompactionDisabledError before anything exists, CapacityExceededError, StoreError
         without a `session_id` where nothing could be created, and whatever `start_turn` raises: then the session
@@ -271,13 +279,19 @@ class SessionService(Protocol):
         ...
 
     async def fork(
-        self, session_id: str, *, at: int | None = None, labels: Mapping[str, str] | None = None
+        self,
+        session_id: str,
+        *,
+        at: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        title: str | None = None,
     ) -> SessionView:
         """Make a session of the first `at` messages of another one; None takes those of all its finished turns.
 
-        Nothing is run again. The fork has the settings and limits of the other, and of its labels those that `labels`
-        does not replace; it has used nothing yet, its events are numbered from 1, and what the other remembers is not
-        remembered for it. The other may be live, stored or archived, and may run a turn: it is not touched.
+        Nothing is run again. The fork has the settings and limits of the other, of its labels those that `labels` does
+        not replace, and its title unless `title` is given; it has used nothing yet, its events are numbered from 1, and
+        what the other remembers is not remembered for it. The other may be live, stored or archived, and may run a
+        turn: it is not touched.
 
         Trap: a summary was written by a model that saw some messages after those that it stands for. A fork that is cut
         between may know of them.
@@ -287,8 +301,12 @@ class SessionService(Protocol):
         """
         ...
 
-    async def label(self, session_id: str, labels: Mapping[str, str | None]) -> SessionView:
-        """Set labels of a session, also while a turn runs; None takes one away, all others stay.
+    async def label(
+        self, session_id: str, labels: Mapping[str, str | None] | None = None, *, title: str | None = None
+    ) -> SessionView:
+        """Set labels of a session, or its title, also while a turn runs.
+
+        A label that is None is taken away, all others stay; so does the title where `title` is None.
 
         Raises SessionNotFoundError, also for an archived session, InvalidParamsError, StoreError, LeasedError where
         another process has the session.

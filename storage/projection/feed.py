@@ -48,7 +48,7 @@ _EVENTS: Final = f"""
 _INDEX: Final = f"""
     SELECT CAST(group_concat(line, '' ORDER BY key) AS BLOB), max(key) FROM (
         SELECT key, json_object(
-            'id', session_id, 'title', iif(json_valid(details), details, '{{}}') -> '$.title',
+            'id', session_id, 'title', title,
             'created_at', {_time("created_at")}, 'updated_at', {_time("updated_at")}, 'turns', turns,
             'message_count', message_count, 'archived', json(iif(state = {ARCHIVED}, 'true', 'false')), 'model', model,
             'labels', json(iif(json_valid(labels), labels, '{{}}'))

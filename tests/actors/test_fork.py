@@ -381,9 +381,7 @@ async def test_labels_of_sessions_that_are_not_live(tmp_path: Path) -> None:
         assert caught.value.cause == "archived"
 
 
-@pytest.mark.parametrize(
-    ("labels", "path"), [({"a": 1}, "$.labels.a"), ({1: "a"}, "$.labels"), (None, "$.labels"), (["a"], "$.labels")]
-)
+@pytest.mark.parametrize(("labels", "path"), [({"a": 1}, "$.labels.a"), ({1: "a"}, "$.labels"), (["a"], "$.labels")])
 async def test_bad_labels(store: Path | None, labels: object, path: str) -> None:
     """The error names the label, and the others are not set either."""
     async with open_runtime(says(), store=store) as service:

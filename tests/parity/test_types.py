@@ -46,6 +46,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "instructions": "text/none",
         "max_tokens": "number/none",
         "labels": "none",
+        "title": "text/none",
         "budget": "budget/none",
         "compaction": "compaction/none",
         "tools": "none",
@@ -91,7 +92,7 @@ ARGUMENTS: Final = [
 def wrong(method: str, name: str) -> st.SearchStrategy[object]:
     """Return values that do not fit an argument."""
     fits = FITS[name] | ({"none"} if (method, name) in NULLABLE else set())
-    fits |= {"object"} if method == "label" else set()  # None takes a label away
+    fits |= {"object"} if (method, name) == ("label", "labels") else set()  # None takes a label away
     return st.one_of(*(values for kind, values in ANYTHING.items() if kind not in fits))
 
 

@@ -9,6 +9,7 @@ from tests.storage.samples import NOW, causes, opened, turn, updated, written
 from tests.storage.test_leases import Process
 from warren import codec
 from warren.config import StoreConfig
+from warren.creation import FIRST_PROMPT
 from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.inputs import Input
 from warren.peers import Peer
@@ -85,14 +86,17 @@ async def test_a_full_inbox_takes_what_it_knows(tmp_path: Path) -> None:
 
 
 async def test_what_was_settled_is_forgotten_in_time(tmp_path: Path) -> None:
-    """Of very many keys the newest are remembered; what waits is never forgotten."""
+    """Of very many keys the newest and that of the first prompt are remembered; what waits is never forgotten."""
     async with opened(tmp_path) as store:
-        await written(store, turn("a"), put("waits", key="w"))
+        _, first, _ = await written(store, turn("a"), put("first", key=FIRST_PROMPT), put("waits", key="w"))
+        await written(store, Settle("a", Settled((first.numbered.number,), DONE)))
         extra = 5
         made = await written(store, *(put(f"{n}", key=f"{n}", limit=9_999) for n in range(MAX_SETTLED + extra)))
         await written(store, *(Settle("a", Settled((each.numbered.number,), DONE)) for each in made))
         known = await written(store, *(put("x", key=f"{n}") for n in (0, extra - 1, extra, MAX_SETTLED + extra - 1)))
         assert [each.fresh for each in known] == [True, True, False, False]
+        (asked,) = await written(store, put("x", key=FIRST_PROMPT))
+        assert (asked.fresh, asked.outcome) == (False, DONE)
         assert (await texts(store))[0] == "waits"
 
 

@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import apsw
 import pytest
@@ -97,9 +97,35 @@ async def test_it_becomes_a_file_of_this_version(store: Path) -> None:
 
 
 @virtual
-async def test_what_waited_still_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", range(3, VERSION + 1))
+async def test_titles_stay(tmp_path: Path, version: int) -> None:
+    """A session is still called by the first words of its first prompt."""
+    shutil.copy(KEPT / f"{version}.sqlite3", tmp_path / FILE_NAME)
+    async with open_runtime(store=tmp_path) as service:
+        view = await service.read(await session(service, "continued"))
+        assert view.state.title == "What is a warren?"
+
+
+@virtual
+async def test_titles_and_keys_of_hosts_stay(tmp_path: Path) -> None:
+    """A title that was given is kept, and the key that created a session creates no other one."""
+    shutil.copy(KEPT / "4.sqlite3", tmp_path / FILE_NAME)
+    async with open_runtime(store=tmp_path) as service:
+        assert (await service.read(await session(service, "died"))).state.title == "Its last words"
+        options: Any = {"labels": {"kept": "continued"}, "peer": Peer("ann", ("bob",)), "idempotency_key": "create-1"}
+        again = await service.create_session("What is a warren?", **options)
+        assert again.session_id == await session(service, "continued")
+        with pytest.raises(SessionNotFoundError):
+            await service.create_session("Forget this", idempotency_key="create-2")
+        with pytest.raises(InvalidParamsError, match="prompt: use a new key"):
+            await service.create_session("What is a burrow?", **options)
+
+
+@virtual
+@pytest.mark.parametrize("version", range(3, VERSION + 1))
+async def test_what_waited_still_does(tmp_path: Path, version: int) -> None:
     """What was said to a session and not taken enters its next turn; a key that was used brings what came of it."""
-    shutil.copy(KEPT / "3.sqlite3", tmp_path / FILE_NAME)
+    shutil.copy(KEPT / f"{version}.sqlite3", tmp_path / FILE_NAME)
     async with open_runtime(store=tmp_path) as service:
         session_id = await session(service, "died")
         assert [(each.text, each.key) for each in await service.inputs(session_id)] == [("It rains", "rain")]

@@ -135,13 +135,20 @@ class FakeService(SessionService):
         )
 
     async def fork(
-        self, session_id: str, *, at: int | None = None, labels: Mapping[str, str] | None = None
+        self,
+        session_id: str,
+        *,
+        at: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        title: str | None = None,
     ) -> SessionView:
-        self.calls.append(("fork", {"session_id": session_id, "at": at, "labels": labels}))
+        self.calls.append(("fork", {"session_id": session_id, "at": at, "labels": labels, "title": title}))
         return self._shown(session_id)
 
-    async def label(self, session_id: str, labels: Mapping[str, str | None]) -> SessionView:
-        self.calls.append(("label", {"session_id": session_id, "labels": labels}))
+    async def label(
+        self, session_id: str, labels: Mapping[str, str | None] | None = None, *, title: str | None = None
+    ) -> SessionView:
+        self.calls.append(("label", {"session_id": session_id, "labels": labels, "title": title}))
         return self._shown(session_id)
 
     async def interrupt(self, session_id: str) -> None:

@@ -211,6 +211,8 @@ async def test_create_passes_every_option_on() -> None:
         "overrides": None,
         "approvals": None,
         "peer": None,
+        "title": "t",
+        "idempotency_key": "k",
     }
     answer = await call("session/create", service, caller, **given, budget={"max_steps": 2}, compaction={"window": 9})
     options = {"tools": ("t",), "budget": Budget(max_steps=2), "compaction": CompactionConfig(window=9)}

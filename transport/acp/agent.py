@@ -11,7 +11,6 @@ from warren.compaction_config import DEFAULT_THRESHOLD, CompactionConfig
 from warren.errors import InvalidParamsError, SessionBusyError, WarrenError
 from warren.events import Event
 from warren.memory import MAX_HITS
-from warren.messages import UserMessage
 from warren.service import SessionService
 from warren.tool_config import McpServer
 from warren.transport.acp import commands, modes, params
@@ -27,7 +26,6 @@ from warren.transport.acp.updates import (
     session_info,
     stop_reason,
     stop_reason_of,
-    title_of,
     usage_of,
 )
 from warren.views import SessionSummary
@@ -184,7 +182,7 @@ class Agent:
         """Show a page of sessions, the one changed last first."""
         offset, labels = _offset(given.cursor), None if given.cwd is None else {CWD: given.cwd}
         page = await self.service.list(offset=offset, limit=PAGE + 1, labels=labels)
-        shown = {"sessions": [await self._row(row) for row in page.sessions[:PAGE]]}
+        shown = {"sessions": [self._row(row) for row in page.sessions[:PAGE]]}
         return Answer(shown | ({"nextCursor": str(offset + PAGE)} if len(page.sessions) > PAGE else {}))
 
     async def close(self, given: params.OneSession) -> Answer:
@@ -300,23 +298,13 @@ class Agent:
                     await self.say(session_id, update)
             offset, total = offset + PAGE, page.total
 
-    async def _row(self, row: SessionSummary) -> Mapping[str, Any]:
+    def _row(self, row: SessionSummary) -> Mapping[str, Any]:
         shown = {
             "sessionId": row.session_id,
             "cwd": row.labels.get(CWD, self.settings.folder),
             "updatedAt": row.updated_at,
         }
-        title = await self._title(row.session_id)
-        return shown if title is None else shown | {"title": title}
-
-    async def _title(self, session_id: str) -> str | None:
-        """Return what the user said first; None as long as that is nothing, and where it cannot be read."""
-        try:
-            page = await self.service.history(session_id, limit=2)
-        except WarrenError:
-            return None
-        said = (entry.message for entry in page.messages)
-        return next((title_of(message.content) for message in said if isinstance(message, UserMessage)), None)
+        return shown if row.title is None else shown | {"title": row.title}
 
     async def _tell_info(self, session_id: str) -> None:
         """Tell of the session's name and when it changed, where it still is."""
@@ -324,7 +312,7 @@ class Agent:
             view = await self.service.read(session_id)
         except WarrenError:
             return
-        await self.say(session_id, session_info(await self._title(session_id), view.state.updated_at))
+        await self.say(session_id, session_info(view.state.title, view.state.updated_at))
 
 
 METHODS: Final[Mapping[str, tuple[type, Callable[[Agent, Any], Awaitable[Answer]]]]] = {

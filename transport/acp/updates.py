@@ -34,7 +34,6 @@ from warren.messages import (
 from warren.usage import Usage
 
 Update = Mapping[str, Any]
-TITLE: Final = 80
 KINDS: Final[Mapping[str, str]] = {
     "memory_search": "search",
     "read_file": "read",
@@ -163,12 +162,6 @@ def session_info(title: str | None, updated_at: datetime) -> Update:
     """Return the news of a session's own data."""
     update: dict[str, Any] = {"sessionUpdate": "session_info_update", "updatedAt": updated_at}
     return update if title is None else update | {"title": title}
-
-
-def title_of(prompt: str) -> str:
-    """Return the name under which a conversation that begins so is listed."""
-    line = " ".join(prompt.split())
-    return line if len(line) <= TITLE else line[: TITLE - 1] + "…"
 
 
 def stop_reason(reason: StopReason | None) -> str:

@@ -68,6 +68,12 @@ def cli() -> None:
     )
 )
 @click.argument("prompt", type=text_of, required=False)
+@click.option(
+    "--key",
+    type=text_of,
+    metavar="KEY",
+    help="Run again with one key, it shows the first answer: one session, not two.",
+)
 @session_options
 def run(prompt: str | None, **given: Any) -> int:
     """Run PROMPT in a new session and print the answer.

@@ -129,6 +129,8 @@ class Options:
     max_tool_calls: int | None = None
     max_steps: int | None = None
     label: tuple[tuple[str, str], ...] = ()
+    title: str | None = None
+    key: str | None = None
     output_schema: Mapping[str, Any] | None = None
     structured_output_retries: int | None = None
     compaction: CompactionConfig | None = None
@@ -375,6 +377,12 @@ memory_options: Final = group(
 )
 system_option: Final = option("--system", type=text_of, metavar="TEXT", help="The session's system prompt.")
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")
+title_option: Final = click.option(
+    "--title",
+    type=text_of,
+    metavar="TEXT",
+    help="The session's title, in place of the first words of its first prompt.",
+)
 output_schema_option: Final = group(
     click.option(
         "--output-schema",
@@ -424,5 +432,7 @@ def turn_options(scope: str) -> Callable[[F], F]:
     )
 
 
-session_options: Final = group(system_option, label_option, turn_options("the session, over all its turns"))
+session_options: Final = group(
+    system_option, label_option, title_option, turn_options("the session, over all its turns")
+)
 """The options of a command that begins a session."""

@@ -87,7 +87,9 @@ def fork_session(options: Options, name: str, at: int | None) -> None:
 
     async def work() -> SessionView:
         async with open_service(options, stored=True) as service:
-            return await service.fork(await resolve(service, name), at=at, labels=dict(options.label))
+            return await service.fork(
+                await resolve(service, name), at=at, labels=dict(options.label), title=options.title
+            )
 
     view = execute(work, options)
     _show(options, view, _show_fork, view)
@@ -104,7 +106,7 @@ def label_session(options: Options, name: str, labels: Mapping[str, str | None])
 
     async def work() -> SessionView:
         async with open_service(options, stored=True) as service:
-            return await service.label(await resolve(service, name), labels)
+            return await service.label(await resolve(service, name), labels, title=options.title)
 
     view = execute(work, options)
     said = f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n"

@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from warren.transport.cli.help import ID_HELP, examples
-from warren.transport.cli.options import gather, label_option, stored_options
+from warren.transport.cli.options import gather, label_option, stored_options, title_option
 from warren.transport.cli.streams import read_prompt
 from warren.transport.cli.values import label_of, text_of
 
@@ -33,7 +33,7 @@ def sessions() -> None:
 def sessions_list(offset: int, limit: int, *, archived: bool, **given: Any) -> None:
     """List sessions, the one used last first.
 
-    Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, labels.
+    Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, labels, title.
     """
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
 
@@ -88,6 +88,7 @@ def sessions_archive(session: str, **given: Any) -> None:
 @click.argument("session", metavar="ID", type=text_of)
 @click.option("--at", type=click.IntRange(min=0), metavar="N", help="How many messages to take over; all.")
 @label_option
+@title_option
 @stored_options
 def sessions_fork(session: str, at: int | None, **given: Any) -> None:
     """Make a session of the beginning of another one, and print its id. Nothing is run again."""
@@ -139,17 +140,20 @@ def sessions_inject(session: str, text: str | None, source: str | None, key: str
 @sessions.command(
     "label",
     epilog=examples(
-        "warren sessions label last project=burrow", "warren sessions label 4f9c --remove project", note=ID_HELP
+        "warren sessions label last project=burrow",
+        "warren sessions label 4f9c --remove project --title 'The north tunnel'",
+        note=ID_HELP,
     ),
 )
 @click.argument("session", metavar="ID", type=text_of)
 @click.argument("labels", metavar="[K=V]...", type=label_of, nargs=-1)
 @click.option("--remove", type=text_of, multiple=True, metavar="K", help="A label to take away; repeatable.")
+@title_option
 @stored_options
 def sessions_label(session: str, labels: tuple[tuple[str, str], ...], remove: tuple[str, ...], **given: Any) -> None:
-    """Set labels of a session, or take them away; all others stay."""
+    """Set labels or the title of a session, or take labels away; all others stay."""
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
 
-    if not labels and not remove:
-        raise click.UsageError("Name a label: K=V to set it, --remove K to take it away.")
+    if not labels and not remove and given["title"] is None:
+        raise click.UsageError("Name a label, K=V to set it or --remove K to take it away, or give a --title.")
     work.label_session(gather(given), session, {**dict(labels), **dict.fromkeys(remove)})

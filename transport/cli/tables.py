@@ -25,10 +25,17 @@ from warren.views import HistoryEntry, HistoryPage, SessionPage, SessionSummary,
 GAPS: Final = re.compile(r"\s+")
 FOLDED: Final = 2
 """Columns of a table, the last ones, whose cells may take several lines; the others are short."""
-WIDE: Final = 100
-"""Characters in a line from which on whole ids have room beside the rest."""
 END: Final = 12
 """Characters at the end of an id that name a session where it has not."""
+MINUTE: Final = 16
+"""Characters of a time without its seconds."""
+SHORT: Final = 14
+"""Characters of a model's name, and of labels, on a narrow terminal."""
+LEAST: Final = 16
+"""Characters of a title that are shown, if need be on several lines."""
+GAP: Final = 2
+"""Characters between two columns."""
+COLUMNS: Final = ("session", "updated", "messages", "tokens", "state", "model", "labels", "title")
 
 
 def show_list(streams: Streams, page: SessionPage) -> None:
@@ -37,9 +44,7 @@ def show_list(streams: Streams, page: SessionPage) -> None:
         streams.note("no sessions")
         return
     rows = [_row(summary) for summary in page.sessions]
-    if streams.out_is_terminal and streams.columns < WIDE:
-        rows = [(session_id[-END:], *rest) for session_id, *rest in rows]
-    show_table(streams, ("session", "updated", "messages", "tokens", "state", "model", "labels"), rows)
+    show_table(streams, COLUMNS, _fitted(rows, streams.columns) if streams.out_is_terminal else rows)
 
 
 def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
@@ -90,6 +95,7 @@ def facts(view: SessionView) -> list[tuple[str, str]]:
     state, usage = view.state, view.billing.usage
     found = [
         ("session", state.session_id),
+        *([("title", _field(state.title))] if state.title else []),
         ("state", f"{state.lifecycle}, turn running" if state.is_active else state.lifecycle),
         ("model", state.model),
         ("created", moment(state.created_at)),
@@ -138,7 +144,39 @@ def _row(summary: SessionSummary) -> tuple[str, ...]:
         summary.lifecycle,
         summary.model,
         labels(summary.labels),
+        summary.title or "",
     )
+
+
+def _fitted(rows: Sequence[tuple[str, ...]], width: int) -> Sequence[tuple[str, ...]]:
+    """Return rows of sessions for a terminal: titles are cut to the room that the other columns leave in a line."""
+    room = width - _used(rows)
+    if room < LEAST:
+        rows = [_narrowed(*row) for row in rows]
+        room = max(LEAST, width - _used(rows))
+    return [(*rest, _cut(title, room)) for *rest, title in rows]
+
+
+def _used(rows: Sequence[tuple[str, ...]]) -> int:
+    """Return how many characters of a line all columns before the title take; an empty one is not shown."""
+    longest = [max(len(_field(cell)) for cell in cells) for cells in zip(*rows, strict=True)]
+    return sum(max(most, len(name)) + GAP for most, name in zip(longest[:-1], COLUMNS[:-1], strict=True) if most)
+
+
+def _narrowed(session_id: str, updated: str, _messages: str, _tokens: str, state: str, *rest: str) -> tuple[str, ...]:
+    """Return a row without what is worth least; a session is stored unless its row says otherwise."""
+    model, marks, title = rest
+    shown = "" if state == "stored" else state
+    return session_id[-END:], updated[:MINUTE], "", "", shown, _cut(model, SHORT), _cut(marks, SHORT), title
+
+
+def _cut(text: str, width: int) -> str:
+    """Return text on one line of at most `width` columns."""
+    from rich.text import Text  # noqa: PLC0415 - only a terminal needs rich
+
+    line = Text(_field(text))
+    line.truncate(width, overflow="ellipsis")
+    return line.plain
 
 
 def _show_compaction(streams: Streams, entry: CompactionEntry) -> None:

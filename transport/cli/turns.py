@@ -103,6 +103,8 @@ def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
         system_prompt=options.system,
         max_tokens=options.max_tokens,
         labels=dict(options.label),
+        title=options.title,
+        idempotency_key=options.key,
         budget=options.budget,
         **_data(options),
         overrides=options.overrides,

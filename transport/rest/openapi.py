@@ -71,7 +71,7 @@ def _operation(row: Row, sent: Schemas, got: Schemas) -> dict[str, Any]:
     if row.failed is not None:
         failures[str(row.failed)] = _failed(row, got)
     operation = {
-        "operationId": row.method.name.replace("/", "_"),
+        "operationId": row.operation or row.method.name.replace("/", "_"),
         "summary": row.method.doc,
         "responses": {str(row.status): good, **failures},
     }

@@ -22,6 +22,7 @@ class Row:
         status: of a good answer.
         failed: of an answer whose own `status` is `failed`: for those who look at nothing else.
         streams: whether the answer is a stream of events rather than the method's result.
+        operation: its name in the OpenAPI document, where the method has another route.
     """
 
     verb: Verb
@@ -30,6 +31,7 @@ class Row:
     status: int = 200
     failed: int | None = None
     streams: bool = False
+    operation: str | None = None
 
 
 SESSION: Final = "/sessions/{session_id}"
@@ -38,6 +40,7 @@ ROUTES: Final = (
     Row("GET", "/sessions", METHODS["session/list"]),
     Row("GET", SESSION, METHODS["session/read"]),
     Row("DELETE", SESSION, METHODS["session/delete"]),
+    Row("PATCH", SESSION, METHODS["session/label"], operation="session_update"),
     Row("POST", f"{SESSION}/messages", METHODS["turn/start"]),
     Row("POST", f"{SESSION}/interrupt", METHODS["turn/interrupt"]),
     Row("POST", f"{SESSION}/archive", METHODS["session/archive"]),

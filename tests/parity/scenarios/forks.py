@@ -32,12 +32,12 @@ async def forked(stage: Stage) -> None:
 
 @scenario("session/fork", "session/label", TURN, setting=TWO)
 async def forked_early_and_labelled(stage: Stage) -> None:
-    """A fork ends where it is told to; its labels are added to those of the other, and can be changed."""
+    """A fork ends where it is told to; its labels are added to those of the other, and can be changed as its title."""
     session_id = stage.well(await stage.one.first_turn("hi", labels={"team": "red", "a": "b"})).data["session_id"]
     made = await stage.one.call("session/fork", session_id=session_id, at=1, labels={"team": "blue"})
     stage.well(made, "session/fork", message_count=1, labels={"team": "blue", "a": "b"}, parent=Parent(session_id, 1))
     fork_id = made.data["session_id"]
-    changed = await stage.one.call("session/label", session_id=fork_id, labels={"a": None, "c": "d"})
-    stage.well(changed, "session/label", labels={"team": "blue", "c": "d"}, session_id=fork_id)
+    changed = await stage.one.call("session/label", session_id=fork_id, labels={"a": None, "c": "d"}, title="Blue")
+    stage.well(changed, "session/label", labels={"team": "blue", "c": "d"}, title="Blue", session_id=fork_id)
     stage.well(await stage.one.call("session/list", labels={"c": "d"}), "session/list", ids=[fork_id])
     stage.well(await stage.one.call("session/read", session_id=session_id), labels={"team": "red", "a": "b"})

@@ -88,6 +88,29 @@ async def idempotency_key(stage: Stage) -> None:
 
 @scenario(
     CREATE,
+    MODES,
+    codes=[ErrorCode.INVALID_PARAMS],
+    where="inside",
+    setting=Setting(({"text": "one"},)),
+)
+async def created_once(stage: Stage) -> None:
+    """What creates a session is not taken twice under its key, and not with another prompt."""
+    said = {"prompt": "hi", "title": "Mine", "idempotency_key": "k/1 ?"}
+    first = stage.well(await stage.one.call(CREATE, **said), text="one")
+    assert first.kinds[-len(PLAIN) :] == list(PLAIN)
+    again = stage.well(await stage.one.call(CREATE, **said), text="one")
+    assert again.data == first.data
+    refused = await stage.one.call(CREATE, **{**said, "prompt": "bye"})
+    stage.refused(refused, ErrorCode.INVALID_PARAMS, path="$.idempotency_key")
+    other = stage.well(await stage.one.call(CREATE, **{**said, "idempotency_key": "k2"}), text="one")
+    session_id = str(first.data["session_id"])
+    assert other.data["session_id"] != session_id
+    assert await _said(stage, session_id) == ["hi"]
+    assert (await stage.world.service.read(session_id)).state.title == "Mine"
+
+
+@scenario(
+    CREATE,
     TURN,
     MODES,
     "session/inputs",

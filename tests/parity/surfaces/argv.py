@@ -26,7 +26,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 NEEDED: Final[Mapping[str, set[str]]] = {
     operation: {CREATE: {"prompt"}, "session/list": set(), "memory/search": {"query"}}.get(operation, {"session_id"})
     for operation in COMMANDS
-} | {TURN: {"session_id", "prompt"}, "session/label": {"session_id", "labels"}}
+} | {TURN: {"session_id", "prompt"}}
 RUN_A_MODEL: Final = (CREATE, TURN, "session/compact")
 FLAGS: Final[Mapping[str, str]] = {
     "model": "--model",
@@ -47,10 +47,12 @@ FLAGS: Final[Mapping[str, str]] = {
     "offset": "--offset",
     "limit": "--limit",
     "scope": "--scope",
+    "title": "--title",
+    "idempotency_key": "--key",
 }
 IN_PLACE: Final = ("session_id", "prompt", "query")
 """What is no option but an argument."""
-NO_OPTIONS: Final = {(TURN, "system_prompt"), ("session/history", "offset")}
+NO_OPTIONS: Final = {(TURN, "system_prompt"), (TURN, "idempotency_key"), ("session/history", "offset")}
 GROUPS: Final = re.compile(r"^\$\.(budget|compaction)\.")
 """What is an object elsewhere is some options here."""
 RENAMED: Final = {"$.budget.max_tokens": "$.max_total_tokens", "$.budget.max_seconds": "$.max_duration"}
@@ -78,7 +80,7 @@ def arguments(world: World, operation: str, params: Mapping[str, Any]) -> list[s
 
 def _changes(given: dict[str, Any]) -> list[str]:
     """Return labels as arguments; those to be taken away become options."""
-    labels = given.pop("labels")
+    labels = given.pop("labels", {})
     if not isinstance(labels, dict):
         raise UnsayableError("labels are arguments of their own")
     given["remove"] = [key for key, value in labels.items() if value is None]

@@ -35,6 +35,7 @@ NAMES: Final[Mapping[str, str]] = {
     "session/read": "warren_read",
     "session/history": "warren_history",
     "session/fork": "warren_fork",
+    "session/label": "warren_label",
     "session/archive": "warren_archive",
     "tool/approve": "warren_approve",
     "session/inject_context": "warren_inject_context",

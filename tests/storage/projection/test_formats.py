@@ -62,10 +62,10 @@ def test_session_json_is_what_read_shows(world: World) -> None:
 def test_the_index_has_a_line_for_each_session_in_the_order_of_creation(world: World) -> None:
     """Deleted ones are left out, archived ones are marked, and odd titles and labels are as they were."""
     odd = 'a "title"\u2028 with \x00 and é'
-    world.turn(0, labels={"k\n": "v\"'"})
+    world.turn(0, labels={"k\n": "v\"'"}, title=odd)
     for session in range(1, 4):
         world.turn(session)
-    world.turn(0, title=odd)
+    world.turn(0)
     world.archive(2)
     world.delete(1)
     lines = [json.loads(line) for line in world.settled()["index.jsonl"].splitlines()]

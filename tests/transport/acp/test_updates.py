@@ -48,7 +48,6 @@ from warren.transport.acp.updates import (
     session_info,
     stop_reason,
     stop_reason_of,
-    title_of,
 )
 from warren.usage import Usage
 
@@ -209,10 +208,8 @@ def test_only_what_is_no_error_becomes_a_stop_reason(error: WarrenError, shown: 
     assert error.code is not ErrorCode.SESSION_NOT_RUNNING
 
 
-def test_a_title_is_one_short_line() -> None:
-    """A long first prompt does not become a long name."""
-    assert title_of("  fix\nthe   door ") == "fix the door"
-    assert len(title_of("x" * 500)) == 80
+def test_a_session_without_a_title_has_no_name() -> None:
+    """Nothing stands for the title of a session in which nothing was said yet."""
     assert session_info(None, datetime(2026, 1, 2, tzinfo=UTC)).keys() == {"sessionUpdate", "updatedAt"}
 
 

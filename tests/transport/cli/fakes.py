@@ -147,8 +147,10 @@ class FakeService:
     async def fork(self, session_id: str, **options: Any) -> SessionView:
         raise NotImplementedError(session_id, options)
 
-    async def label(self, session_id: str, labels: Mapping[str, str | None]) -> SessionView:
-        raise NotImplementedError(session_id, labels)
+    async def label(
+        self, session_id: str, labels: Mapping[str, str | None] | None = None, *, title: str | None = None
+    ) -> SessionView:
+        raise NotImplementedError(session_id, labels, title)
 
     async def inject_context(self, session_id: str, text: str, **options: Any) -> bool:
         raise NotImplementedError(session_id, text, options)

@@ -64,6 +64,28 @@ def test_run_with_options(cli: Cli) -> None:
     assert "\nsystem:\nbe brief\n\nuser:\nx\n\nassistant:\nx\n" in shown.out
 
 
+def test_run_with_a_key(cli: Cli) -> None:
+    """The same command again shows the first answer and makes no second session; another prompt is refused."""
+    first = cli.run("run", "hello", "--key", "job 7", "--output", "json").data
+    assert cli.run("run", "hello", "--key", "job 7", "--output", "json").data == first
+    assert cli.run("run", "hello", "--key", "job 7").out == "hello\n"
+    assert "prompt" in one_line(cli.run("run", "bye", "--key", "job 7"), 2)
+    assert len(cli.run("sessions", "list").out.splitlines()) == 1
+
+
+def test_titles(cli: Cli) -> None:
+    """A title is given with the first prompt, later, or to a fork; lists and the session itself show it."""
+    cli.run("run", "first words", "--title", "Mine")
+    assert cli.run("sessions", "list").out.splitlines()[0].split("\t")[-1] == "Mine"
+    assert cli.run("sessions", "label", "last", "--title", "Other").code == 0
+    assert "title:       Other\n" in cli.run("sessions", "show", "last").out
+    assert cli.run("sessions", "fork", "last", "--title", "Fork").code == 0
+    assert sorted(line.split("\t")[-1] for line in cli.run("sessions", "list").out.splitlines()) == ["Fork", "Other"]
+    assert one_line(cli.run("sessions", "label", "last", "--title", " "), 2).startswith(
+        "Error: title: must not be empty"
+    )
+
+
 def test_the_environment_sets_options(cli: Cli) -> None:
     """WARREN_STORE, WARREN_MODEL and WARREN_OUTPUT do what the options do."""
     model = cli.script({"text": "scripted answer"})
@@ -115,7 +137,7 @@ def test_list(cli: Cli) -> None:
     second = cli.run("run", "two", "--output", "json").data["session_id"]
     rows = [line.split("\t") for line in cli.run("sessions", "list").out.splitlines()]
     assert [row[0] for row in rows] == [second, first]
-    assert rows[1][2:] == ["2", "2", "stored", "echo", "team=a"]
+    assert rows[1][2:] == ["2", "2", "stored", "echo", "team=a", "one"]
     assert cli.run("sessions", "list", "--label", "team=a").out.startswith(first)
     assert cli.run("sessions", "list", "--offset", "1", "--limit", "1").out.startswith(first)
     assert cli.run("sessions", "archive", "last").out == f"archived {second}\n"

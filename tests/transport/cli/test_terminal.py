@@ -144,22 +144,27 @@ def test_who_answers(terminal: Terminal, args: list[str], *, told: bool) -> None
 
 def test_tables(terminal: Terminal) -> None:
     """On a terminal lists have titles."""
+    termios.tcsetwinsize(terminal.theirs, (24, 200))
     terminal.cli.run("run", "x", "--label", "team=a")
     terminal.start("sessions", "list")
     titles, row, *_ = terminal.end()[1].splitlines()
-    assert titles.split() == ["session", "updated", "messages", "tokens", "state", "model", "labels"]
-    assert row.split()[-1] == "team=a"
+    assert titles.split() == ["session", "updated", "messages", "tokens", "state", "model", "labels", "title"]
+    assert row.split()[-2:] == ["team=a", "x"]
 
 
 def test_tables_on_a_narrow_terminal(terminal: Terminal) -> None:
-    """On 80 columns each session is one line, and is named by the end of its id, which commands take."""
+    """On 80 columns each session is one line with its title, named by the end of its id, which commands take."""
     termios.tcsetwinsize(terminal.theirs, (24, 80))
-    session_id = json.loads(terminal.cli.run("run", "x", "--output", "json").out)["session_id"]
+    prompt = "éü words " * 20
+    session_id = json.loads(terminal.cli.run("run", prompt, "--output", "json").out)["session_id"]
     terminal.start("sessions", "list")
     titles, row = terminal.end()[1].splitlines()
-    assert titles.split() == ["session", "updated", "messages", "tokens", "state", "model"]
-    shown, *_, messages, _, state, _ = row.split()
-    assert (shown, messages, state) == (session_id[-12:], "2", "stored")
+    assert titles.split() == ["session", "updated", "model", "title"]
+    shown, _, _, model, title = row.split(maxsplit=4)
+    assert (shown, model) == (session_id[-12:], "echo")
+    assert len(row) == 80
+    assert title.endswith("…")
+    assert prompt.startswith(title.removesuffix("…"))
     assert terminal.cli.run("sessions", "show", shown).code == 0
 
 

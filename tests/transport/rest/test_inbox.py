@@ -96,3 +96,28 @@ async def test_a_client_that_leaves_leaves_its_prompt(tmp_path: Path) -> None:
         while (await service.read(session_id)).state.last_assistant_text != "two":  # noqa: ASYNC110 - it has no event
             await trio.sleep(0.001)
         assert await prompts(service, session_id) == ["first", "second"]
+
+
+async def test_a_key_creates_one_session() -> None:
+    """The header or the body has it; the second answer is the first one, and another prompt is refused by name."""
+    async with served() as (service, http):
+        first = await post(http, "/sessions", "k1", prompt="hello there")
+        again = await post(http, "/sessions", prompt="hello there", idempotency_key="k1")
+        assert (first.status_code, again.status_code, again.json()) == (201, 201, first.json())
+        assert again.headers["location"] == first.headers["location"]
+        refused = await post(http, "/sessions", "k1", prompt="bye")
+        assert problem(refused) == (422, "INVALID_PARAMS", "$.idempotency_key")
+        assert await prompts(service, first.json()["session_id"]) == ["hello there"]
+        assert len((await service.list()).sessions) == 1
+
+
+@pytest.mark.parametrize("path", ["/sessions/{}", "/sessions/{}/labels"])
+async def test_a_session_is_changed_in_part(path: str) -> None:
+    """Labels and the title that are sent change, the others stay."""
+    async with served() as (service, http):
+        session_id = await new_session(service, labels={"a": "b"})
+        answer = await http.patch(path.format(session_id), json={"title": "Mine"})
+        state = answer.json()["state"]
+        assert (answer.status_code, state["title"], state["labels"]) == (200, "Mine", {"a": "b"})
+        answer = await http.patch(path.format(session_id), json={"labels": {"a": None, "c": "d"}})
+        assert (answer.json()["state"]["title"], answer.json()["state"]["labels"]) == ("Mine", {"c": "d"})

@@ -1,0 +1,60 @@
+"""Idempotency keys of new sessions: one key creates one session, however often the request is sent."""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+from warren import codec
+from warren.errors import InvalidParamsError
+from warren.values import value
+
+FIRST_PROMPT: Final = "session/create"
+"""The key under which the first prompt of such a session is in its inbox."""
+_DIGITS: Final = 16
+
+
+@value
+class Creation:
+    """A request to create a session under a key.
+
+    Attributes:
+        key: the client's own.
+        params: a digest of each parameter that was given.
+    """
+
+    key: str
+    params: Mapping[str, str]
+
+
+@value
+class Created:
+    """The session that a key has created.
+
+    Attributes:
+        session_id: the session.
+        params: digests of the parameters that it was created with.
+        outcome: the stored outcome of its first turn; None while there is none.
+    """
+
+    session_id: str
+    params: Mapping[str, str]
+    outcome: bytes | None = None
+
+    def check(self, wanted: Creation) -> None:
+        """Raise InvalidParamsError that names the parameters in which a request differs from the first one."""
+        names = sorted(self.params.keys() | wanted.params.keys())
+        other = [name for name in names if self.params.get(name) != wanted.params.get(name)]
+        if other:
+            problem = f"$.idempotency_key: the key has created session {self.session_id} with other values of "
+            raise InvalidParamsError(f"{problem}{', '.join(other)}: use a new key", path="$.idempotency_key")
+
+
+def creation_of(key: str, params: Mapping[str, Any]) -> Creation:
+    """Return the request of a key and parameters; those that are None count as not given."""
+    return Creation(key, {name: _digest(given) for name, given in params.items() if given is not None})
+
+
+def _digest(given: object) -> str:
+    text = json.dumps(codec.to_data(given), sort_keys=True, default=repr)
+    return sha256(text.encode()).hexdigest()[:_DIGITS]
