@@ -1,6 +1,8 @@
 """How good is the graph of vectors? Ours (USearch as the store sets it) beside hnswlib and an exact search by numpy.
 
-The same vectors, the same connectivity and expansions, one thread each. They lie in clusters, as those of texts do.
+The same vectors, as many as a memory compares one by one before it builds a graph, the same connectivity and
+expansions, one thread each. They lie in clusters, as those of texts do. As in the memory each search asks for a hundred
+candidates, which are weighed exactly then: counted is how many of the ten nearest are among them.
 """
 
 import statistics
@@ -16,13 +18,14 @@ import numpy as np
 from benchmarks.peer import Peer, PeerError, peer
 from benchmarks.report import Goal, report
 from warren.storage.memory.graph import CONNECTIVITY, EXPANSION_ADD, EXPANSION_SEARCH, Graph, Note
+from warren.storage.memory.search import BY_VECTORS
 from warren.storage.memory.spaces import Vectors
 
-VECTORS: Final = 5_000
-DIMENSIONS: Final = 128
-CLUSTERS: Final = 250
+VECTORS: Final = 20_000
+DIMENSIONS: Final = 384
+CLUSTERS: Final = 1_000
 QUERIES: Final = 200
-COUNT: Final = 10
+NEAREST: Final = 10
 ROUNDS: Final = 5
 
 
@@ -56,7 +59,7 @@ def _timed(queries: Vectors, search: Callable[[Vectors], list[int]]) -> Found:
 def _exact(vectors: Vectors, queries: Vectors) -> Found:
     def search(query: Vectors) -> list[int]:
         scores = vectors @ query
-        best = np.argpartition(-scores, COUNT)[:COUNT]
+        best = np.argpartition(-scores, NEAREST)[:NEAREST]
         return best[np.argsort(-scores[best])].tolist()  # type: ignore[no-any-return]
 
     return _timed(queries, search)
@@ -65,11 +68,11 @@ def _exact(vectors: Vectors, queries: Vectors) -> Found:
 def _recall(found: Found, exact: Found) -> float:
     """Return which part of the nearest ones was found."""
     shared = [len({*some} & {*all_}) for some, all_ in zip(found.keys, exact.keys, strict=True)]
-    return sum(shared) / COUNT / len(shared)
+    return sum(shared) / NEAREST / len(shared)
 
 
 def _theirs(other: Peer, paths: dict[str, Any]) -> Found:
-    answer = other.ask("search", count=COUNT, **paths)
+    answer = other.ask("search", count=BY_VECTORS, **paths)
     return Found(answer["found"], answer["seconds"])
 
 
@@ -86,7 +89,7 @@ def _beside(other: Peer, folder: Path, vectors: Vectors, queries: Vectors) -> tu
     built = time.perf_counter() - begun
     rounds = [
         (
-            _timed(queries, lambda query: graph.nearest(query, COUNT)),
+            _timed(queries, lambda query: graph.nearest(query, BY_VECTORS)),
             _theirs(other, paths),
             _exact(vectors, queries),
         )

@@ -103,14 +103,14 @@ class MemoryStats:
     Attributes:
         entries: texts remembered.
         sessions: sessions they come from.
-        indexed: of the entries, those in the vector index.
-        behind: entries the index has not come to yet; they are found all the same, by their words.
-        embedder: what makes the vectors.
-        dimensions: of each vector.
+        indexed: entries that a search weighs in full: all but those that are `behind`.
+        behind: entries that have no vector of this embedder yet; a search finds them by their words.
+        embedder: the name of the embedder.
+        dimensions: numbers in each vector; 0 if the embedder makes none and words decide.
         database_bytes: size of the texts' file, 0 in memory.
-        index_bytes: size of the saved index, 0 where there is none.
-        rebuilt: why the saved index was not used when the store was opened: "missing", "damaged", "stale" or
-            "other_embedder"; None where it was.
+        index_bytes: size of the saved graph of vectors; 0 if there is none, as there are too few vectors to need one.
+        rebuilt: why the saved graph was not used when the store was opened: "damaged", "stale" or "other_embedder";
+            None if it was used, or there was none.
     """
 
     entries: int

@@ -53,7 +53,9 @@ def _index(db: apsw.Connection, folder: Path) -> dict[str, Any]:
     try:
         note, size = graph.read_note(path), path.stat().st_size
     except graph.UnusableGraphError as exc:
-        return {"index": str(exc), "index_bytes": path.stat().st_size if path.exists() else 0}
+        # A memory of few vectors, or of none, never had one.
+        state = "none" if str(exc) == "missing" else str(exc)
+        return {"index": state, "index_bytes": path.stat().st_size if path.exists() else 0}
     last = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'").get
     found = {"index_bytes": size, "index_embedder": note.space}
     if note.store != db.execute("SELECT store FROM identity").get or note.watermark > last:
@@ -67,6 +69,6 @@ def _about(db: apsw.Connection, facts: MemoryFacts) -> Iterator[Finding]:
     if counted != facts.entries:
         text = f"the memory counts {counted} texts and has {facts.entries}: its searches weigh words a little wrong"
         yield Finding("memory", text)
-    if facts.entries and facts.index in ("damaged", "stale", "missing"):
-        text = f"the memory's saved index is {facts.index}: it is made anew when the memory is used next"
+    if facts.entries and facts.index in ("damaged", "stale"):
+        text = f"the memory's saved index is {facts.index}: it is built anew when the memory is used next"
         yield Finding("memory", text, "notice")

@@ -116,10 +116,11 @@ class MemoryFacts:
         sessions: sessions they come from.
         unsettled: sessions of which something was taken in whose commit is still to be looked for.
         embedders: what has made vectors.
-        index: how the saved index is: "ok", "missing", "damaged", or "stale", which is ahead of this or of another one.
+        index: the state of the saved graph of vectors: "ok", "none", "damaged", or "stale" if it is of another memory
+            or ahead of this one.
         index_bytes: its size.
-        index_embedder: what made the vectors in it.
-        behind: entries that it has not come to yet; None where it cannot be used.
+        index_embedder: the embedder whose vectors are in it.
+        behind: entries stored since it was saved, which are compared one by one; None if it cannot be used.
     """
 
     path: str
@@ -129,7 +130,7 @@ class MemoryFacts:
     sessions: int
     unsettled: int
     embedders: tuple[str, ...]
-    index: Literal["ok", "missing", "damaged", "stale"]
+    index: Literal["ok", "none", "damaged", "stale"]
     index_bytes: int
     index_embedder: str | None = None
     behind: int | None = None

@@ -1,4 +1,4 @@
-"""How a search finds its answer: candidates by words and by the graph, each weighed exactly, the best returned."""
+"""The way of a search: candidates by words and by vectors, each weighed exactly, the best returned."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -9,8 +9,8 @@ import numpy as np
 
 from warren import codec
 from warren.memory import MemoryHit, Unsettled
-from warren.storage.memory.graph import Graph
-from warren.storage.memory.spaces import Space, TermSpace, Vectors, WordSpace, cosines
+from warren.storage.memory.spaces import Space, Vectors, cosines
+from warren.storage.memory.vectors import VectorIndex
 from warren.storage.memory.weights import Corpus, Question, Scores
 from warren.storage.memory.words import Analyzer, Terms, step_aside
 from warren.storage.memory.writer import session_mark
@@ -19,9 +19,9 @@ from warren.storage.rows import moment
 QUERY_LENGTH: Final = 4_000
 """Characters of a query that count."""
 BY_WORDS: Final = 100
-BY_GRAPH: Final = 100
-NOT_YET_IN_GRAPH: Final = 500
-ROWS_FOR_WORDS: Final = 8_000
+BY_VECTORS: Final = 100
+WITHOUT_VECTOR: Final = 500
+ROWS_FOR_WORDS: Final = 12_000
 """Rows the full-text table may rank: of the query's terms it is given the rarest that stay within."""
 SMALL_SESSION: Final = 1_000
 """Entries up to which a session is looked through whole, also where only its words count."""
@@ -35,6 +35,10 @@ _AT_OR_AFTER: Final = "SELECT entry, body FROM vectors WHERE space = ? AND entry
 _BEFORE: Final = """
     SELECT position, turn FROM entries WHERE session = (SELECT key FROM sessions WHERE session_id = ?) AND position < ?
     ORDER BY position DESC LIMIT 1
+"""
+_WITHOUT_VECTOR: Final = """
+    SELECT count(*) FROM entries LEFT JOIN vectors ON space = (SELECT key FROM spaces WHERE name = ?) AND entry = id
+    WHERE id > ? AND body IS NULL AND ?
 """
 _UNSETTLED: Final = "SELECT session_id, since FROM unsettled JOIN sessions ON key = session ORDER BY since"
 _HITS: Final = """
@@ -51,7 +55,7 @@ class Query:
         text: the query.
         limit: hits wanted.
         session_id: the session to search in; None for all.
-        vector: of the query, where its space cannot make it here; None leaves it to the words.
+        vector: of the query, in the memory's space; None leaves the search to the words.
     """
 
     text: str
@@ -70,9 +74,10 @@ class _Candidates:
 class Reader:
     """Searches; synchronous, one caller at a time for each reader."""
 
-    def __init__(self, db: apsw.Connection, space: Space) -> None:
+    def __init__(self, db: apsw.Connection, space: Space, index: VectorIndex) -> None:
         self._db = db
         self._space = space
+        self._index = index
         self._analyzer = Analyzer()
         self._containing: dict[int, int] = {}
         self._counted_at = 0
@@ -86,9 +91,9 @@ class Reader:
         entries = self._db.execute("SELECT entries FROM totals").get
         return int(entries), int(self._db.execute("SELECT count(*) FROM sessions WHERE entries > 0").get)
 
-    def after(self, watermark: int) -> int:
-        """Return how many entries have a larger id."""
-        return int(self._db.execute("SELECT count(*) FROM entries WHERE id > ?", (watermark,)).get)
+    def without_vector(self) -> int:
+        """Return how many entries have no vector in this space."""
+        return without_vector(self._db, self._space, self._index.watermark)
 
     def last_before(self, session_id: str, position: int) -> tuple[int, int]:
         """Return the position and the turn of a session's newest entry before a position; -1 and 0 where none is."""
@@ -99,23 +104,20 @@ class Reader:
         """Return the sessions that are unsettled, the oldest mark first."""
         return [Unsettled(row[0], moment(row[1])) for row in self._db.execute(_UNSETTLED)]
 
-    def find(self, query: Query, graph: Graph) -> list[MemoryHit]:
+    def find(self, query: Query) -> list[MemoryHit]:
         """Return the best answers, best first, all from one state of the database. Raises what `apsw` raises."""
         self._db.execute("BEGIN")
         try:
-            return self._find(query, graph)
+            return self._find(query)
         finally:
             self._db.execute("ROLLBACK")
 
-    def _find(self, query: Query, graph: Graph) -> list[MemoryHit]:
-        text = query.text[:QUERY_LENGTH]
-        question = self._question(self._analyzer.terms(text))
-        vector = self._vector(query, text, question)
-        ids = self._ids(query, question, vector, graph)
-        found = self._fetch(ids)
+    def _find(self, query: Query) -> list[MemoryHit]:
+        question = self._question(self._analyzer.terms(query.text[:QUERY_LENGTH]))
+        found = self._fetch(self._ids(query, question))
         if not found.ids:
             return []
-        scores = self._scores(found, question, vector)
+        scores = self._scores(found, question, query.vector)
         return self._hits(found.ids, scores, query.limit)
 
     def _question(self, asked: Terms) -> Question:
@@ -135,20 +137,33 @@ class Reader:
             self._containing[term] = count
         return count
 
-    def _vector(self, query: Query, text: str, question: Question) -> Vectors | None:
-        if isinstance(self._space, TermSpace):
-            return self._space.query(question)
-        if isinstance(self._space, WordSpace):
-            vector: Vectors = self._space.unpack([self._space.pack(text)])[0]
-            return vector
-        return query.vector
-
-    def _ids(self, query: Query, question: Question, vector: Vectors | None, graph: Graph) -> list[int]:
+    def _ids(self, query: Query, question: Question) -> list[int]:
         if query.session_id is not None:
             return self._in_session(query.session_id, question)
         by_words = self._by_words(question, None)
-        by_graph = graph.nearest(vector, BY_GRAPH) if vector is not None else []
-        return list(dict.fromkeys([*by_words, *by_graph, *self._newest(graph)]))
+        by_vector = [] if query.vector is None else self._near(query.vector)
+        return list(dict.fromkeys([*by_words, *by_vector]))
+
+    def _near(self, vector: Vectors) -> list[int]:
+        """Return the entries whose vectors are near, and the newest of those that have none yet."""
+        space = self._space_key()
+        self._index.follow(self._db, space)
+        last = self._db.execute("SELECT coalesce(max(id), 0) FROM entries").get
+        while True:
+            # Another reader may have followed further than this one sees.
+            near = [key for key in self._index.nearest(vector, BY_VECTORS) if key <= last]
+            stored = _first(
+                self._db.execute("SELECT id FROM entries WHERE id IN (SELECT value FROM json_each(?))", (_json(near),))
+            )
+            gone = set(near) - set(stored)
+            if not gone:
+                break
+            self._index.discard(gone)
+        newest = "SELECT id FROM entries WHERE id > ? ORDER BY id DESC LIMIT ?"
+        return [*near, *_first(self._db.execute(newest, (self._index.read_to, WITHOUT_VECTOR)))]
+
+    def _space_key(self) -> int:
+        return int(self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get)
 
     def _in_session(self, session_id: str, question: Question) -> list[int]:
         row = self._db.execute("SELECT key, entries FROM sessions WHERE session_id = ?", (session_id,)).get
@@ -157,13 +172,6 @@ class Reader:
         if row[1] > SMALL_SESSION and not self._space.share:
             return self._by_words(question, row[0])
         return _first(self._db.execute("SELECT id FROM entries WHERE session = ?", (row[0],)))
-
-    def _newest(self, graph: Graph) -> list[int]:
-        """Return entries that the graph has not got, where it is more than a short cut."""
-        if not self._space.share:
-            return []
-        newest = "SELECT id FROM entries WHERE id > ? ORDER BY id DESC LIMIT ?"
-        return _first(self._db.execute(newest, (graph.watermark, NOT_YET_IN_GRAPH)))
 
     def _by_words(self, question: Question, session: int | None) -> list[int]:
         terms = self._rarest(question)
@@ -187,7 +195,7 @@ class Reader:
         return chosen
 
     def _fetch(self, ids: Sequence[int]) -> _Candidates:
-        space = self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get
+        space = self._space_key()
         rows: list[tuple[Any, ...]] = []
         for at in range(0, len(ids), _AT_ONCE):
             if at:
@@ -211,7 +219,7 @@ class Reader:
     def _likeness(self, vector: Vectors, packed: Sequence[bytes]) -> Scores:
         """Return how alike the query each is: its cosine, above what any text at all has."""
         likeness = cosines(self._space, vector, packed)
-        if isinstance(self._space, WordSpace):
+        if not self._space.has_floor:
             return likeness
         floor = self._background(vector)
         return np.clip((likeness - floor) / max(1 - floor, 1e-6), 0, None)
@@ -221,7 +229,7 @@ class Reader:
 
         Models differ: with some any two texts have 0.7. A few entries tell nothing.
         """
-        space = self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get
+        space = self._space_key()
         last = self._db.execute("SELECT max(entry) FROM vectors WHERE space = ?", (space,)).get or 0
         places = dict.fromkeys(np.linspace(1, last, _BACKGROUND, dtype=np.int64).tolist())
         found = {row for place in places for row in self._db.execute(_AT_OR_AFTER, (space, place))}
@@ -234,6 +242,11 @@ class Reader:
         best = [at for at in np.argsort(-scores, kind="stable")[:limit].tolist() if scores[at] > 0]
         rows = {row[0]: row[1:] for row in self._db.execute(_HITS, (_json([ids[at] for at in best]),))}
         return [_hit(rows[ids[at]], float(scores[at])) for at in best]
+
+
+def without_vector(db: apsw.Connection, space: Space, after: int) -> int:
+    """Return how many entries with an id above `after` have no vector in a space that has vectors."""
+    return int(db.execute(_WITHOUT_VECTOR, (space.name, after, space.dimensions > 0)).get)
 
 
 def _hit(row: tuple[str, str, int], relevance: float) -> MemoryHit:

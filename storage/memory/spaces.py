@@ -1,8 +1,9 @@
-"""Vectors of texts: three kinds of spaces, and how far a search goes by each."""
+"""Vectors of texts: the kinds of spaces that they lie in, and how much of a score they make."""
 
 import re
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import attrs
@@ -11,22 +12,23 @@ from numpy.typing import NDArray
 
 from warren.errors import ProviderError
 from warren.memory import Embedder
-from warren.storage.memory.weights import Question, Scores
-from warren.storage.memory.words import Terms, pieces
+from warren.storage.memory.weights import Scores
+from warren.storage.memory.words import pieces
+from warren.storage.runner import Runner
 
 Vectors = NDArray[np.float32]
 _ROWS_AT_ONCE: Final = 256
-"""Vectors made at a time: 4 MB of the widest."""
+"""Vectors unpacked at a time: 4 MB of the widest."""
 
 
 class Space(Protocol):
-    """Vectors of one kind. They lie packed in the store, or are made of what lies there anyway.
+    """Vectors of one kind, packed to bytes in the store.
 
     Attributes:
-        name: of the embedder, dimensions included: vectors of different names have nothing to do with each other.
-        dimensions: numbers in each vector.
+        name: of the embedder, dimensions included: vectors of different names cannot be compared.
+        dimensions: numbers in each vector; 0 if the space has no vectors, and words alone decide.
         share: the part of a score that the vectors make; the rest is that of the words.
-        packs: whether packed vectors are stored beside the texts. Else the terms of a text stand for them.
+        has_floor: whether unrelated texts have a cosine above 0, as with models of meaning; it is then taken off.
     """
 
     @property
@@ -36,44 +38,36 @@ class Space(Protocol):
     @property
     def share(self) -> float: ...  # noqa: D102
     @property
-    def packs(self) -> bool: ...  # noqa: D102
+    def has_floor(self) -> bool: ...  # noqa: D102
+
+    async def pack(self, texts: Sequence[str], runner: Runner) -> list[bytes]:
+        """Return a packed vector for each text. Raises whatever an embedder raises.
+
+        `runner` runs computing that would hold up the event loop.
+        """
+        ...
 
     def unpack(self, packed: Sequence[bytes]) -> Vectors:
-        """Return the vectors, a row each, of what was packed (or of terms)."""
+        """Return the vectors of packed ones, a row each."""
         ...
 
 
 @attrs.frozen
 class TermSpace:
-    """The default: a text's terms, each thrown into one of the dimensions with a sign.
+    """The default: no vectors. A text is weighed by its words alone, which the full-text table finds."""
 
-    Where the words are looked at themselves, these vectors say nothing new; they lead the graph to texts that share
-    many terms of a long query, and count for nothing in the score.
-    """
-
-    name: str = "bm25/1024"
-    dimensions: int = 1_024
+    name: str = "bm25/0"
+    dimensions: int = 0
     share: float = 0.0
-    packs: bool = False
+    has_floor: bool = False
+
+    async def pack(self, texts: Sequence[str], _runner: Runner) -> list[bytes]:
+        """Return an empty vector for each text."""
+        return [b""] * len(texts)
 
     def unpack(self, packed: Sequence[bytes]) -> Vectors:
-        """Return vectors of terms; what is rare is left to the query to weigh, as it changes with every text."""
-        vectors = np.zeros((len(packed), self.dimensions), dtype=np.float32)
-        for row, body in zip(vectors, packed, strict=True):
-            terms, times = np.unique(np.frombuffer(body, dtype="<u4"), return_counts=True)
-            self._throw(row, terms, times / (times + 1))
-        return vectors
-
-    def query(self, question: Question) -> Vectors:
-        """Return the vector of a query, its terms weighed by their rarity."""
-        vector = np.zeros(self.dimensions, dtype=np.float32)
-        self._throw(vector, question.terms, question.worth)
-        return vector
-
-    def _throw(self, vector: Vectors, terms: Terms, weights: Scores) -> None:
-        mixed = terms * np.uint32(0x9E3779B1)
-        signs = np.where(mixed & 1, 1.0, -1.0)
-        np.add.at(vector, (mixed >> 16) % self.dimensions, (weights * signs).astype(np.float32))
+        """Return rows without columns."""
+        return np.zeros((len(packed), 0), dtype=np.float32)
 
 
 @attrs.frozen
@@ -83,17 +77,20 @@ class WordSpace:
     name: str = "bag-of-words/4096"
     dimensions: int = 4_096
     share: float = 1.0
-    packs: bool = True
+    has_floor: bool = False
 
-    def pack(self, text: str) -> bytes:
-        """Return a text's words, each as the number of its place."""
-        words = (word for piece in pieces(text) for word in re.findall(r"\w+", piece.lower()))
-        return np.array([zlib.crc32(word.encode()) % self.dimensions for word in words], dtype="<u2").tobytes()
+    async def pack(self, texts: Sequence[str], runner: Runner) -> list[bytes]:
+        """Return each text's words, each word as the number of its place."""
+        return [await runner(partial(self._packed, text)) for text in texts]
 
     def unpack(self, packed: Sequence[bytes]) -> Vectors:
         """Return how often each place was hit."""
         counts = [np.bincount(np.frombuffer(body, dtype="<u2"), minlength=self.dimensions) for body in packed]
         return np.array(counts, dtype=np.float32).reshape(len(packed), self.dimensions)
+
+    def _packed(self, text: str) -> bytes:
+        words = (word for piece in pieces(text) for word in re.findall(r"\w+", piece.lower()))
+        return np.array([zlib.crc32(word.encode()) % self.dimensions for word in words], dtype="<u2").tobytes()
 
 
 @attrs.frozen
@@ -102,7 +99,7 @@ class MeaningSpace:
 
     embedder: Embedder
     share: float = 0.5
-    packs: bool = True
+    has_floor: bool = True
 
     @property
     def name(self) -> str:
@@ -114,14 +111,20 @@ class MeaningSpace:
         """Numbers in each vector."""
         return self.embedder.dimensions
 
-    async def pack(self, texts: Sequence[str]) -> list[bytes]:
-        """Return the texts' vectors. Raises ProviderError(cause="bad_embedding") and what the embedder raises."""
-        vectors = await self.embedder.embed(texts) if texts else []
-        return [row.tobytes() for row in normal(self._checked(vectors, len(texts))).astype("<f2")]
+    async def pack(self, texts: Sequence[str], runner: Runner) -> list[bytes]:
+        """Return the texts' vectors. Raises ProviderError(cause="bad_embedding") and whatever the embedder raises."""
+        if not texts:
+            return []
+        vectors = await self.embedder.embed(texts)
+        # Lists of a hundred thousand numbers take milliseconds to become an array.
+        return await runner(partial(self._packed, vectors, len(texts)))
 
     def unpack(self, packed: Sequence[bytes]) -> Vectors:
         """Return the vectors, of length 1."""
-        return np.frombuffer(b"".join(packed), dtype="<f2").astype(np.float32).reshape(len(packed), self.dimensions)
+        return halves(packed, self.dimensions)
+
+    def _packed(self, vectors: Sequence[Sequence[float]], count: int) -> list[bytes]:
+        return [row.tobytes() for row in normal(self._checked(vectors, count)).astype("<f2")]
 
     def _checked(self, vectors: Sequence[Sequence[float]], count: int) -> Vectors:
         try:
@@ -134,6 +137,32 @@ class MeaningSpace:
 
     def _bad(self, problem: str) -> ProviderError:
         return ProviderError(f"the embedder {self.embedder.name} {problem}", cause="bad_embedding", retryable=False)
+
+
+@attrs.frozen
+class PackedSpace:
+    """A space as another process knows it, by its name alone: it can unpack what is stored, and make nothing.
+
+    Attributes:
+        name: of the embedder, dimensions included.
+    """
+
+    name: str
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in each vector."""
+        return int(self.name.rpartition("/")[2])
+
+    def unpack(self, packed: Sequence[bytes]) -> Vectors:
+        """Return the vectors of packed ones, a row each."""
+        words = WordSpace()
+        return words.unpack(packed) if self.name == words.name else halves(packed, self.dimensions)
+
+
+def halves(packed: Sequence[bytes], dimensions: int) -> Vectors:
+    """Return vectors that are stored as numbers of two bytes."""
+    return np.frombuffer(b"".join(packed), dtype="<f2").astype(np.float32).reshape(len(packed), dimensions)
 
 
 def normal(vectors: Vectors) -> Vectors:

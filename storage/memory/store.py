@@ -1,8 +1,9 @@
 """The semantic memory as the rest of the runtime sees it: async, safe to call from any task."""
 
 import contextlib
-import itertools
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,41 +30,36 @@ from warren.storage.memory.file import FILE_NAME, fault, locate, open_reader, op
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
 from warren.storage.memory.search import QUERY_LENGTH, Query, Reader
 from warren.storage.memory.spaces import MeaningSpace, Space, TermSpace, Vectors, WordSpace
-from warren.storage.memory.writer import Waiting, Writer
+from warren.storage.memory.vectors import EXACT_BYTES, VectorIndex
+from warren.storage.memory.writer import Writer
 from warren.storage.pool import Pool
 from warren.storage.runner import Runner, thread_runner
 
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")
 BUILT_IN: Final[dict[str, Space]] = {"bm25": TermSpace(), "bag-of-words": WordSpace()}
-SLICE: Final = 16
-"""Entries the graph takes at a time: a search waits for no more than these, some hundredths of a second."""
 EMBED_AT_ONCE: Final = 64
 """Entries that an embedder is given at a time when it has to make vectors of what is stored."""
-SAVE_AFTER: Final = 2_000
-"""Changes of the graph after which it is saved; in a large one a tenth of it.
-
-USearch holds the interpreter's lock while it copies the vectors, a millisecond for every megabyte or two: seldom is
-better. After a crash, what was not saved is added again.
-"""
 
 
 @attrs.define(eq=False)
 class _Opened:
-    """What opening gives."""
+    """The result of opening."""
 
     writer: Writer
     readers: list[Reader]
-    graph: Graph
+    index: VectorIndex
     note: Note
     rebuilt: str | None
+    behind: int
 
 
 class MemoryStore:
     """Texts that can be found again by what they say. Made by `open`, ended by `aclose`.
 
-    What `index` was given is on the disk and findable when it returns. The graph of vectors, which helps a search
-    over all sessions, may be behind: `catch_up` brings it forward, and everything works meanwhile.
+    What `index` was given is on the disk and findable when it returns, by its words and by its vector. Only entries
+    that another embedder's vectors were made for have none of this one yet: `catch_up` makes them, and everything works
+    meanwhile. It also builds the graph that searches go through once there are many vectors.
 
     Every method raises StoreError where the files refuse; its `cause` says why: "locked", "disk_full", "io_error",
     "corrupt", "read_only", "closed" and so on.
@@ -72,57 +68,69 @@ class MemoryStore:
     def __init__(self, config: MemoryConfig, space: Space, opened: _Opened, runner: Runner) -> None:
         self._path = config.path
         self._space = space
-        self._graph = opened.graph
+        self._index = opened.index
         self._note = opened.note
         self._rebuilt = opened.rebuilt
+        self._behind = opened.behind
         self._last_id = opened.note.watermark
         self._runner = runner
         self._writing = Pool([opened.writer], runner)
         self._reading = Pool(opened.readers, runner)
-        # Whoever changes the graph: two at once would add the same entries.
-        self._changing = trio.Lock()
-        self._save_after = SAVE_AFTER
+        # Two that catch up at once would ask the embedder for the same vectors.
+        self._catching_up = trio.Lock()
         self._closed = False
 
     @classmethod
     async def open(
-        cls, config: MemoryConfig, embedder: Embedder | None = None, *, runner: Runner = thread_runner
+        cls,
+        config: MemoryConfig,
+        embedder: Embedder | None = None,
+        *,
+        runner: Runner = thread_runner,
+        exact_bytes: int = EXACT_BYTES,
     ) -> Self:
-        """Open the memory in the folder `config.path`, or make it; the saved graph is loaded, never made anew here.
+        """Open the memory in the folder `config.path`, or make it.
 
-        Without `embedder` the config's has to be a built-in one. Where the graph is missing, damaged, of another
-        embedder or of another database, the memory begins with an empty one and `is_behind`. Cannot be cancelled.
+        Without `embedder` the config's has to be a built-in one. A saved graph is used if it is whole, of this embedder
+        and of this database; otherwise `catch_up` builds it anew if it is needed. Cannot be cancelled.
+
+        Args:
+            config: the folder and how to open it.
+            embedder: makes the vectors.
+            runner: runs what would hold up the event loop.
+            exact_bytes: bytes of vectors, four for each number, up to which they are compared one by one.
 
         Raises InvalidParamsError for an unknown embedder, StoreError whose `cause` is "newer_schema", "not_a_store",
         "not_a_database", "permission", "cannot_open" and so on.
         """
         space = _space(config, embedder)
         with trio.CancelScope(shield=True):
-            opened = await runner(partial(_connect, config, space))
+            opened = await runner(partial(_connect, config, space, exact_bytes))
         return cls(config, space, opened, runner)
 
     @property
     def is_behind(self) -> bool:
         """Whether `catch_up` has something to do."""
-        return self.behind > 0
+        return self.behind > 0 or self._needs_graph
 
     @property
     def behind(self) -> int:
-        """How many entries at most the graph has not come to yet."""
-        return max(0, self._last_id - self._graph.watermark)
+        """How many entries have no vector of this embedder yet, as far as this process knows."""
+        return self._behind
+
+    @property
+    def _needs_graph(self) -> bool:
+        return self._path is not None and self._space.dimensions > 0 and self._index.is_overgrown(self._last_id)
 
     async def aclose(self) -> None:
-        """Save the graph and close. Idempotent, cannot be cancelled; a graph that cannot be saved is made anew later.
+        """Close the files. Idempotent, cannot be cancelled.
 
         Calls that come later fail with StoreError(cause="closed").
         """
         with trio.CancelScope(shield=True):
-            async with self._changing:
-                if not self._closed:
-                    await self._try_to_save()
-                self._closed = True
-                await self._reading.run_on_all(Reader.close)
-                await self._writing.run_on_all(Writer.close)
+            self._closed = True
+            await self._reading.run_on_all(Reader.close)
+            await self._writing.run_on_all(Writer.close)
 
     async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
         """Remember the entries, all or none of them; return how many are new.
@@ -137,19 +145,15 @@ class MemoryStore:
         Raises SessionNotFoundError for a session that was forgotten, whatever the embedder raises, and StoreError;
         then nothing was stored.
         """
-        was_behind = self.is_behind
         fresh = await self._write(partial(Writer.unknown, entries=entries))
-        vectors = await self._space.pack([e.content for e in fresh]) if isinstance(self._space, MeaningSpace) else None
+        vectors = await self._space.pack([entry.content for entry in fresh], self._runner)
         if not fresh and tail is None:
             return 0
         kept = [entry.position for entry in entries if entry.content.strip()]
         add = partial(Writer.add, entries=fresh, vectors=vectors, kept=kept, tail=tail)
-        changes = await self._write(add)
-        self._last_id = max([self._last_id, *changes.added])
-        await self._take_out(changes.removed)
-        if not was_behind and len(changes.added) <= SLICE:
-            await self._follow()
-        return len(changes.added)
+        added = await self._write(add)
+        self._last_id = max([self._last_id, *added])
+        return len(added)
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
         """Return the position and the turn of a session's newest entry before a position; -1 and 0 where none is."""
@@ -165,9 +169,7 @@ class MemoryStore:
         None is for a session that no store has: nothing goes. Where more was taken in since the mark was read, nothing
         happens: it may be on its way into the store.
         """
-        ids = await self._write(partial(Writer.settle, mark=mark, count=count))
-        await self._take_out(ids)
-        return len(ids)
+        return len(await self._write(partial(Writer.settle, mark=mark, count=count)))
 
     async def search(self, query: str, *, limit: int = 5, session_id: str | None = None) -> list[MemoryHit]:
         """Return what answers the query best, best first: of one session, or of all where `session_id` is None.
@@ -182,59 +184,53 @@ class MemoryStore:
             raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
         vector = await self._query_vector(query)
         asked = Query(query, min(limit, MAX_HITS), session_id, vector)
-        return await self._read(lambda reader: reader.find(asked, self._graph))
+        return await self._read(partial(Reader.find, query=asked))
 
     async def forget(self, session_id: str) -> int:
         """Remove all that is remembered of a session, for good; return how many entries that were.
 
         Idempotent. A late `index` for it is refused.
         """
-        with trio.CancelScope(shield=True):
-            async with self._changing:
-                ids = await self._write(partial(Writer.forget, session_id=session_id))
-                await self._runner(partial(self._graph.remove, ids))
-        return len(ids)
+        return len(await self._write(partial(Writer.forget, session_id=session_id)))
 
     async def catch_up(self, progress: Progress | None = None) -> None:
-        """Bring the graph up to date, a few entries at a time; searches and other calls go on between.
+        """Make the vectors that are missing, and a larger graph if there are too many to compare one by one.
 
-        `progress` is told after each step. Safe to cancel at any time: what was done stays. Raises whatever the
-        embedder raises for entries that have no vector of it yet, and StoreError; a graph that cannot be saved is only
-        logged.
+        Searches and other calls go on meanwhile. `progress` is told after each step. Safe to cancel at any time: the
+        vectors that were made stay. Raises whatever the embedder raises, and StoreError; its `cause` is
+        "index_not_built" if the graph could not be built.
         """
-        left = await self._read(lambda reader: reader.after(self._graph.watermark))
-        done = 0
-        while added := await self._advance(SLICE):
-            done += added
-            if progress is not None:
-                progress(done, max(done, left))
-        async with self._changing:
-            await self._try_to_save()
+        async with self._catching_up:
+            self._behind = await self._read(Reader.without_vector)
+            await self._make_vectors(progress)
+            if self._path is not None and self._needs_graph:
+                await self._build(self._path, progress)
 
     async def rebuild(self, progress: Progress | None = None) -> None:
-        """Make the graph anew from the texts; vectors that other embedders left are removed.
+        """Remove the vectors of other embedders and make the graph anew, if there is need of one.
 
-        A search answers by words meanwhile. Cancelled, the rest is left to `catch_up`. Raises as `catch_up` does.
+        Searches compare the vectors one by one meanwhile. Cancelled, the rest is left to `catch_up`. Raises as
+        `catch_up` does.
         """
-        async with self._changing:
+        async with self._catching_up:
             await self._write(Writer.drop_other_spaces)
-            self._graph = Graph.empty(self._space.dimensions, attrs.evolve(self._note, watermark=0))
+            self._index.replace_graph(None)
+            if self._path is not None:
+                (self._path / graphs.FILE_NAME).unlink(missing_ok=True)
         await self.catch_up(progress)
-
-    async def save(self) -> None:
-        """Save the graph if it has changed. Raises StoreError(cause="io_error")."""
-        async with self._changing:
-            await self._save()
+        if progress is not None:
+            entries, _ = await self._read(Reader.counts)
+            progress(entries, entries)
 
     async def stats(self) -> MemoryStats:
         """Return how much is remembered, and how far the graph is."""
         entries, sessions = await self._read(Reader.counts)
-        behind = await self._read(lambda reader: reader.after(self._graph.watermark))
+        self._behind = await self._read(Reader.without_vector)
         return MemoryStats(
             entries=entries,
             sessions=sessions,
-            indexed=len(self._graph),
-            behind=behind,
+            indexed=entries - self._behind,
+            behind=self._behind,
             embedder=self._space.name.rpartition("/")[0],
             dimensions=self._space.dimensions,
             database_bytes=_size(self._path, FILE_NAME),
@@ -243,66 +239,59 @@ class MemoryStore:
         )
 
     async def _query_vector(self, query: str) -> Vectors | None:
-        if not isinstance(self._space, MeaningSpace) or not query.strip():
+        if not self._space.dimensions or not query.strip():
             return None
         try:
-            packed = await self._space.pack([query[:QUERY_LENGTH]])
+            packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
         except WarrenError as exc:
             logger.warning("a search goes by words alone: %s", exc)
             return None
         vector: Vectors = self._space.unpack(packed)[0]
         return vector
 
-    async def _take_out(self, ids: Sequence[int]) -> None:
-        """Remove from the graph what is no longer stored."""
-        if ids:
-            with trio.CancelScope(shield=True):
-                async with self._changing:
-                    await self._runner(partial(self._graph.remove, ids))
+    async def _make_vectors(self, progress: Progress | None) -> None:
+        """Make the vectors that are missing, some entries at a time."""
+        done, after = 0, self._index.watermark
+        while self._behind and (
+            bare := await self._write(partial(Writer.without_vector, after=after, count=EMBED_AT_ONCE))
+        ):
+            vectors = await self._space.pack([entry.content for entry in bare], self._runner)
+            await self._write(partial(Writer.add_vectors, entries=bare, vectors=vectors))
+            done, after = done + len(bare), bare[-1].id
+            self._behind = max(0, self._behind - len(bare))
+            if progress is not None:
+                progress(done, done + self._behind)
 
-    async def _follow(self) -> None:
-        """Add to the graph what was just stored. It is stored: whatever the graph says does not count."""
+    async def _build(self, folder: Path, progress: Progress | None) -> None:
+        """Build the graph in a process of its own, and go on with the one that it has saved."""
+        # Without the working folder on its path: a file there could be taken for a module.
+        command = [sys.executable, "-P", "-m", "warren.storage.memory.builder", str(folder), self._space.name]
+        errors = bytearray()
         try:
-            await self._advance(SLICE)
-        except WarrenError as exc:
-            logger.warning("the memory's index stays behind: %s", exc)
-
-    async def _advance(self, count: int) -> int:
-        """Add the next entries to the graph; return how many there were. Several may call it at once."""
-        if self._space.packs:
-            # Outside the lock: a model may take its time.
-            await self._make_vectors(EMBED_AT_ONCE)
-        async with self._changing:
-            waiting = await self._waiting(count)
-            ready = list(itertools.takewhile(lambda entry: entry.packed is not None, waiting))
-            if ready:
-                await self._runner(partial(_add, self._graph, self._space, ready))
-            self._last_id = max(self._last_id, waiting[-1].id) if waiting else self._graph.watermark
-            if self._graph.unsaved >= max(self._save_after, len(self._graph) // 10):
-                await self._try_to_save()
-        return len(ready)
-
-    async def _waiting(self, count: int) -> list[Waiting]:
-        return await self._write(partial(Writer.waiting, after=self._graph.watermark, count=count))
-
-    async def _make_vectors(self, count: int) -> None:
-        missing = [entry for entry in await self._waiting(count) if entry.packed is None]
-        if missing:
-            texts = [entry.content for entry in missing]
-            vectors = await self._space.pack(texts) if isinstance(self._space, MeaningSpace) else None
-            await self._write(partial(Writer.add_vectors, entries=missing, vectors=vectors))
-
-    async def _try_to_save(self) -> None:
-        try:
-            await self._save()
-        except StoreError as exc:
-            logger.warning("%s", exc)
-            # Not with every step from now on: it may be megabytes.
-            self._save_after = 2 * self._graph.unsaved
-
-    async def _save(self) -> None:
-        if self._path is not None and self._graph.unsaved:
-            await self._runner(partial(self._graph.save, self._path / graphs.FILE_NAME))
+            async with trio.open_nursery() as nursery:
+                process = await nursery.start(
+                    partial(
+                        trio.run_process,
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        check=False,
+                    )
+                )
+                nursery.start_soon(_collect, process.stderr, errors)
+                await _follow(process.stdout, progress)
+        except* OSError as group:
+            raise _unbuilt(str(group.exceptions[0])) from group
+        if process.returncode:
+            raise _unbuilt(errors.decode(errors="replace").strip() or f"exit code {process.returncode}")
+        self._last_id = await self._write(Writer.last_id)
+        note = attrs.evolve(self._note, watermark=self._last_id)
+        graph, why = await self._runner(partial(_look, folder, self._space, note))
+        if graph is not None:
+            self._index.replace_graph(graph)
+        elif why is not None:
+            raise _unbuilt(f"the saved index is {why}")
 
     async def _write(self, function: Callable[[Writer], R]) -> R:
         try:
@@ -328,7 +317,7 @@ def _space(config: MemoryConfig, embedder: Embedder | None) -> Space:
     return BUILT_IN[config.embedder]
 
 
-def _connect(config: MemoryConfig, space: Space) -> _Opened:
+def _connect(config: MemoryConfig, space: Space, exact_bytes: int) -> _Opened:
     opened: list[apsw.Connection] = []
     try:
         uri = locate(config)
@@ -336,8 +325,10 @@ def _connect(config: MemoryConfig, space: Space) -> _Opened:
         opened.extend(open_reader(uri, config) for _ in range(config.readers))
         writer = Writer(opened[0], space)
         note = Note(writer.identity(), space.name, writer.last_id())
-        graph, why = _load(config.path, space, note, writer)
-        return _Opened(writer, [Reader(db, space) for db in opened[1:]], graph, note, why)
+        graph, why = _look(config.path, space, note)
+        index = VectorIndex(space, graph, exact_bytes)
+        readers = [Reader(db, space, index) for db in opened[1:]]
+        return _Opened(writer, readers, index, note, why, readers[0].without_vector())
     except BaseException as exc:
         for db in opened:
             db.close()
@@ -349,22 +340,35 @@ def _connect(config: MemoryConfig, space: Space) -> _Opened:
         raise
 
 
-def _load(path: Path | None, space: Space, note: Note, writer: Writer) -> tuple[Graph, str | None]:
-    """Return the saved graph, or an empty one and why."""
-    empty = Graph.empty(space.dimensions, attrs.evolve(note, watermark=0))
-    if path is None:
-        return empty, None
+def _look(path: Path | None, space: Space, note: Note) -> tuple[Graph | None, str | None]:
+    """Return the saved graph; None and the reason if there is one that cannot be used."""
+    if path is None or not space.dimensions:
+        return None, None
     try:
-        graph = Graph.load(path / graphs.FILE_NAME, space.dimensions, note)
+        return Graph.view(path / graphs.FILE_NAME, space.dimensions, note), None
     except UnusableGraphError as exc:
-        return empty, str(exc) if note.watermark else None
-    graph.keep_only(writer.ids())
-    return graph, None
+        # None was ever needed, or it was removed: the same to a search.
+        return None, str(exc) if str(exc) != "missing" else None
 
 
-def _add(graph: Graph, space: Space, ready: Sequence[Waiting]) -> None:
-    vectors = space.unpack([entry.packed for entry in ready if entry.packed is not None])
-    graph.add([entry.id for entry in ready], vectors, ready[-1].id)
+async def _collect(stream: trio.abc.ReceiveStream, into: bytearray) -> None:
+    async for part in stream:
+        into += part
+
+
+async def _follow(stream: trio.abc.ReceiveStream, progress: Progress | None) -> None:
+    """Tell the progress that a builder prints, a line each."""
+    rest = b""
+    async for part in stream:
+        *lines, rest = (rest + part).split(b"\n")
+        if lines and progress is not None:
+            done, total = lines[-1].split()
+            progress(int(done), int(total))
+
+
+def _unbuilt(why: str) -> StoreError:
+    message = f"the memory's index cannot be built ({why}); searches go on, and it is tried again"
+    return StoreError(message, cause="index_not_built", retryable=True)
 
 
 def _size(folder: Path | None, name: str) -> int:

@@ -10,7 +10,7 @@ import attrs
 from warren.errors import SessionNotFoundError
 from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
 from warren.storage.memory.file import transaction
-from warren.storage.memory.spaces import Space, WordSpace
+from warren.storage.memory.spaces import Space
 from warren.storage.memory.words import Analyzer, step_aside
 from warren.storage.rows import microseconds
 
@@ -28,9 +28,9 @@ _SETTLE: Final = """
     DELETE FROM unsettled WHERE since = ? AND session = (SELECT key FROM sessions WHERE session_id = ?)
     RETURNING session
 """
-_NEXT: Final = """
-    SELECT id, terms, content, body FROM entries LEFT JOIN vectors ON space = ? AND entry = id
-    WHERE id > ? ORDER BY id LIMIT ?
+_WITHOUT_VECTOR: Final = """
+    SELECT id, content FROM entries LEFT JOIN vectors ON space = ? AND entry = id
+    WHERE id > ? AND body IS NULL ORDER BY id LIMIT ?
 """
 
 
@@ -39,12 +39,11 @@ _STEP: Final = 8
 
 
 @attrs.frozen
-class Waiting:
-    """An entry that the graph has not got: what its vector is unpacked from, None where that is still to be made."""
+class Bare:
+    """An entry that has no vector yet."""
 
     id: int
     content: str
-    packed: bytes | None
 
 
 @attrs.frozen(eq=False)
@@ -53,15 +52,7 @@ class _Prepared:
 
     entry: MemoryEntry
     terms: bytes
-    vector: bytes | None
-
-
-@attrs.define(eq=False)
-class Changes:
-    """What a call did: the ids of the entries it added, and of those it removed."""
-
-    added: list[int] = attrs.field(factory=list)
-    removed: list[int] = attrs.field(factory=list)
+    vector: bytes
 
 
 def session_mark(session: int) -> str:
@@ -86,10 +77,6 @@ class Writer:
         """Return the last id ever given out, 0 before the first."""
         return int(self._db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'").get)
 
-    def ids(self) -> list[int]:
-        """Return the ids of all entries."""
-        return [row[0] for row in self._db.execute("SELECT id FROM entries INDEXED BY entries_position")]
-
     def unknown(self, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
         """Return the entries that are not stored as they are and not blank, each once; the first of a position counts.
 
@@ -104,20 +91,21 @@ class Writer:
         ]
 
     def add(
-        self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes] | None, kept: Sequence[int], tail: Tail | None
-    ) -> Changes:
-        """Store entries with their words and vectors, all or none; another text in the same place goes.
+        self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes], kept: Sequence[int], tail: Tail | None
+    ) -> list[int]:
+        """Store entries with their words and packed vectors, all or none; another text in the same place goes.
 
         With a tail goes what else is in it, but for the positions `kept`, and its session is unsettled from now on.
-        `vectors` are needed where the space cannot make them itself. Raises SessionNotFoundError.
+        Returns the ids of the new entries.
+
+        Raises SessionNotFoundError.
         """
-        prepared, changes = self._prepare(entries, vectors), Changes()
+        prepared = self._prepare(entries, vectors)
         with transaction(self._db):
             if tail is not None:
-                self._cut(tail, set(kept), changes)
-            for row in _unhurried(prepared):
-                self._add(row, changes)
-        return changes
+                self._cut(tail, set(kept))
+            added = [self._add(row) for row in _unhurried(prepared)]
+        return [key for key in added if key is not None]
 
     def forget(self, session_id: str) -> list[int]:
         """Remove a session's entries and let none in any more; return the ids that were removed."""
@@ -144,18 +132,13 @@ class Writer:
             self._db.execute("UPDATE sessions SET entries = entries - ? WHERE key = ?", (len(rows), key))
             return self._remove(rows)
 
-    def waiting(self, after: int, count: int) -> list[Waiting]:
-        """Return the next entries after an id, for the graph."""
-        rows = list(self._db.execute(_NEXT, (self._space_key, after, count)))
-        return [Waiting(key, content, body if self._space.packs else terms) for key, terms, content, body in rows]
+    def without_vector(self, after: int, count: int) -> list[Bare]:
+        """Return the next entries after an id that have no vector in this space."""
+        return [Bare(*row) for row in self._db.execute(_WITHOUT_VECTOR, (self._space_key, after, count))]
 
-    def add_vectors(self, entries: Sequence[Waiting], vectors: Sequence[bytes] | None) -> None:
-        """Store the vectors of entries that have none in this space.
-
-        `vectors` are needed where the space cannot make them itself.
-        """
-        bodies = [self._packed(entry.content) for entry in entries] if vectors is None else vectors
-        rows = [(self._space_key, entry.id, body) for entry, body in zip(entries, bodies, strict=True)]
+    def add_vectors(self, entries: Sequence[Bare], vectors: Sequence[bytes]) -> None:
+        """Store the packed vectors of entries that have none in this space."""
+        rows = [(self._space_key, entry.id, body) for entry, body in zip(entries, vectors, strict=True)]
         with transaction(self._db):
             self._db.executemany(_ADD_VECTOR, rows)
 
@@ -196,7 +179,7 @@ class Writer:
         found = self._db.execute(_AT, (entry.content, session, entry.position)).get
         return found is not None and bool(found[2])
 
-    def _cut(self, tail: Tail, kept: set[int], changes: Changes) -> None:
+    def _cut(self, tail: Tail, kept: set[int]) -> None:
         session = self._session(tail.session_id)
         if session is None:
             session = self._new_session(tail.session_id)
@@ -204,7 +187,7 @@ class Writer:
             row for row in self._db.execute(_IN_TAIL, (session, tail.first, CONVERSATION_END)) if row[2] not in kept
         ]
         self._db.execute("UPDATE sessions SET entries = entries - ? WHERE key = ?", (len(rows), session))
-        changes.removed += self._remove(rows)
+        self._remove(rows)
         self._db.execute("INSERT OR REPLACE INTO unsettled VALUES (?, ?)", (session, microseconds(datetime.now(UTC))))
 
     def _remove(self, rows: Sequence[tuple[int, ...]]) -> list[int]:
@@ -217,35 +200,30 @@ class Writer:
         self._count(-len(rows), -sum(row[1] for row in rows))
         return [row[0] for row in rows]
 
-    def _prepare(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes] | None) -> list[_Prepared]:
+    def _prepare(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes]) -> list[_Prepared]:
         return [
-            _Prepared(
-                entry,
-                self._analyzer.terms(entry.content).astype("<u4").tobytes(),
-                self._packed(entry.content) if vectors is None else vectors[number],
-            )
-            for number, entry in enumerate(_unhurried(entries))
+            _Prepared(entry, self._analyzer.terms(entry.content).astype("<u4").tobytes(), vector)
+            for entry, vector in _unhurried(list(zip(entries, vectors, strict=True)))
         ]
-
-    def _packed(self, content: str) -> bytes | None:
-        return self._space.pack(content) if isinstance(self._space, WordSpace) else None
 
     def _new_session(self, session_id: str) -> int:
         self._db.execute("INSERT INTO sessions (session_id) VALUES (?)", (session_id,))
         return self._db.last_insert_rowid()
 
-    def _add(self, row: _Prepared, changes: Changes) -> None:
+    def _add(self, row: _Prepared) -> int | None:
+        """Store an entry and return its id; None if its text is there already."""
         entry = row.entry
         session = self._session(entry.session_id)
         if session is None:
             session = self._new_session(entry.session_id)
         there = self._db.execute(_AT, (entry.content, session, entry.position)).get
         if there is not None and there[2]:
-            return
+            return None
         if there is not None:
-            changes.removed += self._remove([there])
-        changes.added.append(self._insert(row, session))
+            self._remove([there])
+        key = self._insert(row, session)
         self._db.execute("UPDATE sessions SET entries = entries + ? WHERE key = ?", (there is None, session))
+        return key
 
     def _insert(self, row: _Prepared, session: int) -> int:
         entry = row.entry
@@ -253,7 +231,7 @@ class Writer:
         self._db.execute(_ADD_ENTRY, values)
         key = self._db.last_insert_rowid()
         self._db.execute(_ADD_WORDS, (key, f"{session_mark(session)} {_spelt(row.terms)}"))
-        if row.vector is not None:
+        if self._space.dimensions:
             self._db.execute(_ADD_VECTOR, (self._space_key, key, row.vector))
         self._count(1, len(row.terms) // 4)
         return key

@@ -200,8 +200,8 @@ async def test_as_many_turns_as_may_run(tmp_path: Path) -> None:
 
 @virtual
 async def test_an_index_that_cannot_be_brought_forward(tmp_path: Path) -> None:
-    """The memory says how far it is behind and why; the store is not to blame."""
-    faults = MemoryFaults(refuse_catch_up=OSError("no more handles"))
+    """The memory says why; the store is not to blame."""
+    faults = MemoryFaults(behind=True, refuse_catch_up=OSError("no more handles"))
     model = FunctionModel(chatty)
     async with open_runtime(model, store=tmp_path, memory=memory_in(tmp_path / "memory", faults)) as service:
         memory = service._supervisor.shared.memory  # noqa: SLF001 - nothing is compacted here that it would be told
@@ -210,7 +210,7 @@ async def test_an_index_that_cannot_be_brought_forward(tmp_path: Path) -> None:
         await memory.add(entries)
         await trio.testing.wait_all_tasks_blocked()
         health = service.health()
-        assert (health.status, health.memory) == ("degraded", MemoryHealth("degraded", 40, "no more handles"))
+        assert (health.status, health.memory) == ("degraded", MemoryHealth("degraded", 0, "no more handles"))
         assert health.store is not None
         assert health.store.status == "ok"
         faults.refuse_catch_up = None

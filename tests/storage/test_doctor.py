@@ -9,6 +9,7 @@ import apsw
 import attrs
 import pytest
 
+from tests.storage.memory.samples import opened as opened_memory
 from tests.storage.samples import NOW, opened, turn, updated, written
 from tests.storage.test_compactions import entry, moved
 from tests.storage.test_leases import Process
@@ -16,12 +17,13 @@ from tests.support.memories import memory_in
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import MemoryEntry
-from warren.storage import Archive, Claimed, Delete, Release, inline_runner
+from warren.storage import Archive, Claimed, Delete, Release
 from warren.storage.file import FILE_NAME, VERSION
 from warren.storage.lease import Lease
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.maintenance.report import Finding, Report
+from warren.storage.memory import builder
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.rows import SEQ_STRIDE
 
@@ -293,24 +295,25 @@ def test_an_older_store(tmp_path: Path) -> None:
 
 
 async def test_the_memory(tmp_path: Path) -> None:
-    """Its texts are counted, and its index is looked at: whole, gone, damaged, of another database."""
-    memory = await memory_in(tmp_path)()
-    await memory.index([MemoryEntry("a", number, 1, f"text {number}", NOW) for number in range(30)])
-    await memory.catch_up()
-    await memory.aclose()
+    """Its texts are counted, and its index is looked at: none, whole, damaged, of another database."""
+    await _filled(tmp_path, [f"text {number}" for number in range(30)])
+    assert _index(tmp_path) == ("none", [])
+    builder.build(tmp_path, "bag-of-words/4096")
     facts, findings = examine_memory(tmp_path)
     assert (facts.entries, facts.sessions, facts.index, facts.behind, findings) == (30, 1, "ok", 0, ())
     assert facts.index_bytes == (tmp_path / INDEX).stat().st_size
     saved = (tmp_path / INDEX).read_bytes()
     (tmp_path / INDEX).write_bytes(saved[:50] + b"?" + saved[51:])
     assert _index(tmp_path) == ("damaged", ["notice"])
-    (tmp_path / INDEX).unlink()
-    assert _index(tmp_path) == ("missing", ["notice"])
-    other = await memory_in(tmp_path / "other", runner=inline_runner)()
-    await other.index([MemoryEntry("a", 1, 1, "text", NOW)])
-    await other.aclose()
+    await _filled(tmp_path / "other", ["text"])
+    builder.build(tmp_path / "other", "bag-of-words/4096")
     shutil.copy(tmp_path / "other" / INDEX, tmp_path / INDEX)
     assert _index(tmp_path) == ("stale", ["notice"])
+
+
+async def _filled(folder: Path, texts: list[str]) -> None:
+    async with opened_memory(folder, name="bag-of-words") as memory:
+        await memory.index([MemoryEntry("a", number, 1, text, NOW) for number, text in enumerate(texts)])
 
 
 def _index(folder: Path) -> tuple[str, list[str]]:

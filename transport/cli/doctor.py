@@ -127,9 +127,12 @@ def _other_facts(report: "Report") -> Iterator[tuple[str, str]]:
     if projection is not None:
         yield "projection", f"{projection.behind} sessions behind its last checkpoint"
     if memory is not None:
-        behind = "" if memory.behind is None else f", {memory.behind} behind"
         yield "memory", f"{memory.entries} texts, {size(memory.bytes)}"
-        yield "index", f"{memory.index}{behind}, {size(memory.index_bytes)}"
+        if memory.index == "none":
+            yield "index", "none, as it needs none"
+        else:
+            behind = "" if memory.behind is None else f", {memory.behind} behind"
+            yield "index", f"{memory.index}{behind}, {size(memory.index_bytes)}"
 
 
 def _show_finding(streams: Streams, finding: "Finding", *, verbose: bool) -> None:

@@ -12,6 +12,7 @@ from warren.errors import ProviderError
 from warren.memory import Embedder, MemoryConfig, MemoryEntry, MemoryHit
 from warren.storage import Runner, inline_runner
 from warren.storage.memory import MemoryStore
+from warren.storage.memory.vectors import EXACT_BYTES
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 SUBJECTS: Final = ({"cat", "dog", "pet", "kitten"}, {"car", "engine", "vehicle"}, {"bread", "flour", "oven"})
@@ -54,9 +55,11 @@ async def opened(
     *,
     name: str = "bm25",
     runner: Runner = inline_runner,
+    exact_bytes: int = EXACT_BYTES,
 ) -> AsyncIterator[MemoryStore]:
     """Open a memory, by default one without files, and close it."""
-    memory = await MemoryStore.open(MemoryConfig(path, embedder=name), embedder, runner=runner)
+    config = MemoryConfig(path, embedder=name)
+    memory = await MemoryStore.open(config, embedder, runner=runner, exact_bytes=exact_bytes)
     try:
         yield memory
     finally:

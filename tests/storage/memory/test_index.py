@@ -15,7 +15,7 @@ from tests.support.memories import remembered
 from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
 from warren.fields import FieldValueError
 from warren.memory import CONVERSATION_END, Embedder, MemoryConfig, MemoryEntry, Tail
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import MemoryStore, builder
 from warren.storage.memory.file import FILE_NAME
 
 
@@ -200,9 +200,9 @@ async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     """Folder, database and graph are for their owner alone, whatever the umask."""
     before = os.umask(0)
     try:
-        async with opened(tmp_path / "deep" / "memory") as memory:
+        async with opened(tmp_path / "deep" / "memory", name="bag-of-words") as memory:
             await memory.index(numbered(3))
-            await memory.save()
+            builder.build(tmp_path / "deep" / "memory", "bag-of-words/4096")
             files = sorted((tmp_path / "deep" / "memory").iterdir())
             assert [path.name.partition("-")[0] for path in files] == [FILE_NAME] * 3 + ["memory.usearch"]
             assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}

@@ -59,19 +59,25 @@ async def test_vectors_are_made_once(tmp_path: Path) -> None:
     assert model.asked == [*TEXTS, text(0), text(1)]
 
 
-async def test_entries_not_yet_in_the_graph_are_found_by_meaning() -> None:
-    """Until the graph has caught up, the newest entries are compared one by one."""
-    async with opened(None, SubjectEmbedder()) as memory:
-        await memory.index([*numbered(30), *entries(["an engine"], first=30)])
+async def test_entries_without_a_vector_are_weighed_by_words(tmp_path: Path) -> None:
+    """Until another embedder's vectors are made, an entry answers by its words; one stored since answers by meaning."""
+    async with opened(tmp_path) as memory:
+        await memory.index(numbered(30))
+    async with opened(tmp_path, SubjectEmbedder()) as memory:
         assert memory.is_behind
+        await memory.index(entries(["an engine"], first=30))
         assert contents(await memory.search("car")) == ["an engine"]
+        assert contents(await memory.search(text(3)))[0] == text(3)
+        await memory.catch_up()
+        assert (await memory.stats()).behind == 0
+        assert contents(await memory.search("car"))[0] == "an engine"
 
 
 async def test_a_vector_of_nothing_is_like_nothing() -> None:
-    """A text whose vector is all zeros is stored and found by its words, and stays out of the graph."""
+    """A text whose vector is all zeros is stored and found by its words, and near nothing."""
     async with opened(None, SubjectEmbedder(base=0)) as memory:
         await memory.index(entries(["something else", "a cat"]))
         stats = await memory.stats()
-        assert (stats.entries, stats.indexed, stats.behind) == (2, 1, 0)
+        assert (stats.entries, stats.indexed, stats.behind) == (2, 2, 0)
         assert contents(await memory.search("something")) == ["something else"]
         assert contents(await memory.search("kitten")) == ["a cat"]

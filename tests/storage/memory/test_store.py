@@ -1,9 +1,9 @@
-"""The memory on real files: what is put in is found, once, in its scope, whatever becomes of the index beside it."""
+"""The memory on real files: what is put in is found, once, in its scope, whatever becomes of the process."""
 
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +17,6 @@ from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.memory import MemoryConfig, MemoryEntry
 from warren.storage import inline_runner
 from warren.storage.memory import MemoryStore
-from warren.storage.memory.file import FILE_NAME
-from warren.storage.memory.graph import FILE_NAME as GRAPH
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 TEXTS = [
@@ -109,62 +107,18 @@ async def test_a_forgotten_session_stays_forgotten(tmp_path: Path) -> None:
         assert [hit.session_id for hit in await store.search("green door", session_id=None)] == ["b"]
 
 
-async def test_an_opened_memory_loads_its_graph(tmp_path: Path) -> None:
-    """What was saved is used: nothing is behind, nothing was made anew."""
-    await filled(tmp_path / "m")
-    async with memory(tmp_path / "m") as store:
-        stats = await store.stats()
-        assert (stats.rebuilt, stats.behind, stats.indexed) == (None, 0, len(TEXTS))
-    assert (tmp_path / "m" / FILE_NAME).stat().st_mode & 0o777 == 0o600
-
-
-def flip(path: Path) -> None:
-    """Change one byte in the middle."""
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 0xFF
-    path.write_bytes(raw)
-
-
-def truncate(path: Path) -> None:
-    """Cut the file in half."""
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, flip, truncate], ids=["missing", "flipped", "truncated"])
-async def test_a_graph_that_cannot_be_used(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    """It is noticed; searches answer at once; catching up makes it anew, and the next opening uses it."""
-    await filled(tmp_path / "m")
-    damage(tmp_path / "m" / GRAPH)
-    async with memory(tmp_path / "m") as store:
-        assert (await store.stats()).rebuilt is not None
-        assert await best(store, "green door") == TEXTS[0]
-        steps: list[tuple[int, int]] = []
-        await store.catch_up(lambda done, total: steps.append((done, total)))
-        assert steps[-1] == (len(TEXTS), len(TEXTS))
-        assert (await store.stats()).indexed == len(TEXTS)
-    async with memory(tmp_path / "m") as store:
-        assert (await store.stats()).rebuilt is None
-
-
-async def test_another_embedder_makes_the_graph_anew(tmp_path: Path) -> None:
-    """The index remembers who made it."""
-    await filled(tmp_path / "m")
-    async with memory(tmp_path / "m", "bag-of-words") as store:
-        assert (await store.stats()).rebuilt == "other_embedder"
-        await store.catch_up()
-        assert await best(store, "sugar tea") == TEXTS[2]
+async def test_an_unknown_embedder_is_refused(tmp_path: Path) -> None:
+    """The name of an embedder that is neither built in nor given is bad input."""
     with pytest.raises(InvalidParamsError):
         await MemoryStore.open(MemoryConfig(tmp_path / "m", "no-such"), runner=inline_runner)
 
 
 async def test_a_rebuild_keeps_everything(tmp_path: Path) -> None:
-    """The same is found before and after, and progress is told."""
+    """The same is found before and after."""
     await filled(tmp_path / "m")
     async with memory(tmp_path / "m") as store:
         before = await store.search("door", session_id=None)
-        told: list[int] = []
-        await store.rebuild(lambda done, _: told.append(done))
-        assert told[-1] == len(TEXTS)
+        await store.rebuild()
         assert await store.search("door", session_id=None) == before
 
 
@@ -233,7 +187,7 @@ trio.run(main)
 
 
 def test_a_killed_process_loses_nothing_it_has_confirmed(tmp_path: Path) -> None:
-    """After kill -9 every confirmed entry is there, once, and found, though the graph was never saved."""
+    """After kill -9 every confirmed entry is there, once, and found."""
     folder = tmp_path / "m"
     process = subprocess.Popen([sys.executable, "-c", VICTIM, str(folder)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -248,7 +202,6 @@ def test_a_killed_process_loses_nothing_it_has_confirmed(tmp_path: Path) -> None
             stats = await store.stats()
             assert stats.entries in (confirmed + 1, confirmed + 2)
             assert await best(store, f"fact number {confirmed}", "a") == f"fact number {confirmed} is here"
-            await store.catch_up()
             assert (await store.stats()).behind == 0
 
     trio.run(check)
