@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 as plain functions: reads one message, writes requests, results, errors and notifications. No I/O."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
 
 import attrs
 
@@ -12,6 +12,8 @@ PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
+NAMES: Final = {PARSE_ERROR: "PARSE_ERROR", INVALID_REQUEST: "INVALID_REQUEST", METHOD_NOT_FOUND: "METHOD_NOT_FOUND"}
+"""What `data.code` calls messages that reach no method: the codes of our own table are those of methods."""
 MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params"})
 SHOWN: Final = 80
 
@@ -54,22 +56,38 @@ class Refusal:
     error: WarrenError
 
 
-def read(raw: str | bytes) -> Request | Notification | Response | Refusal:
+Said = Request | Notification | Response | Refusal
+"""What one message says."""
+
+
+def read(raw: str | bytes) -> Said:
     """Return what one message says; never raises. `bytes` stand for UTF-8 text.
 
     Members that JSON-RPC does not know are refused, as are batches and null ids: a reply to them could not be told
     apart from the reply to a message that was not understood. A response is never refused: that would be a reply to a
     reply.
     """
+    return cast("Said", read_batch(raw, 0))  # no batch is as short as that
+
+
+def read_batch(raw: str | bytes, limit: int) -> Said | list[Said]:
+    """Return what one message says, as `read` does, or of a batch what each of its messages says.
+
+    A batch is refused as a whole if it is empty or has more than `limit` messages.
+    """
     try:
         data = codec.parse(raw)
     except ValueError as exc:
         return _refusal(None, f"$: not JSON: {exc}", "$", PARSE_ERROR)
-    if isinstance(data, list):
+    if not isinstance(data, list):
+        return _read_one(data, "$")
+    if not data:
+        return _refusal(None, "$: a batch must not be empty", "$")
+    if not limit:
         return _refusal(None, "$: batches are not supported: send one request a message", "$")
-    if not isinstance(data, dict):
-        return _refusal(None, "$: a request must be an object", "$")
-    return _read_object(data)
+    if len(data) > limit:
+        return _refusal(None, f"$: a batch may have {limit} messages, not {len(data)}: send several", "$")
+    return [_read_one(each, f"$[{index}]") for index, each in enumerate(data)]
 
 
 def request(request_id: Id, method: str, params: object) -> bytes:
@@ -85,8 +103,19 @@ def result(request_id: Id, value: object) -> bytes:
 def error(request_id: Id, exc: WarrenError, number: int | None = None) -> bytes:
     """Return the reply of a request that failed: `number` or else that of the error table, and the body as `data`."""
     code = exc.numbers.jsonrpc if number is None else number
-    shown = {"code": code, "message": exc.message, "data": exc.body()}
+    shown = {"code": code, "message": exc.message, "data": body(exc, code)}
     return codec.encode({"jsonrpc": "2.0", "id": request_id, "error": shown})
+
+
+def body(exc: WarrenError, number: int) -> dict[str, Any]:
+    """Return the data of an error; where the message itself is wrong, the code is the name of JSON-RPC's number."""
+    named = isinstance(exc, InvalidParamsError) and number in NAMES
+    return exc.body() | ({"code": NAMES[number]} if named else {})
+
+
+def batch(replies: Iterable[bytes]) -> bytes:
+    """Return the reply to a batch."""
+    return b"[" + b",".join(replies) + b"]"
 
 
 def notification(method: str, params: object) -> bytes:
@@ -116,18 +145,24 @@ def shorten(text: str) -> str:
     return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
 
 
-def _read_object(data: Mapping[str, Any]) -> Request | Notification | Response | Refusal:
+def _read_one(data: Any, path: str) -> Said:
+    if isinstance(data, dict):
+        return _read_object(data, path)
+    return _refusal(None, f"{path}: a request must be an object", path)
+
+
+def _read_object(data: Mapping[str, Any], path: str) -> Said:
     request_id = data.get("id")
     if "method" not in data and ("result" in data or "error" in data):
         return Response(request_id if _is_id(request_id) else None, data.get("result"), data.get("error"))
     if "id" in data and not _is_id(request_id):
-        return _refusal(None, "$.id: must be a string or a number", "$.id")
+        return _refusal(None, f"{path}.id: must be a string or a number", f"{path}.id")
     if data.get("jsonrpc") != "2.0":
-        return _refusal(request_id, '$.jsonrpc: must be "2.0"', "$.jsonrpc")
+        return _refusal(request_id, f'{path}.jsonrpc: must be "2.0"', f"{path}.jsonrpc")
     if not isinstance(data.get("method"), str):
-        return _refusal(request_id, "$.method: must be a string", "$.method")
+        return _refusal(request_id, f"{path}.method: must be a string", f"{path}.method")
     if unknown := data.keys() - MEMBERS:
-        path = f"$.{min(unknown)[:SHOWN]}"
+        path = f"{path}.{min(unknown)}"
         return _refusal(request_id, f"{path}: is not a member of a request", path)
     params = data.get("params", {})
     return Request(request_id, data["method"], params) if "id" in data else Notification(data["method"], params)

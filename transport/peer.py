@@ -18,6 +18,7 @@ from warren.transport.methods import Caller, Host, Method, given_up
 from warren.transport.outbox import Outbox
 from warren.views import TurnResult
 
+Reply = Callable[[bytes], None]
 RESERVE: Final = 2
 
 logger: Final = logging.getLogger(__name__)
@@ -51,16 +52,28 @@ class Peer(Caller):
         self._client_tools = ClientTools(self.outbox.reply)
 
     def receive(self, raw: str | bytes) -> None:
-        """Take one message. Never waits and never raises: whatever is wrong with it is answered."""
-        message = jsonrpc.read(raw)
+        """Take one message, or a batch. Never waits and never raises: whatever is wrong with it is answered."""
+        said = jsonrpc.read_batch(raw, self.max_in_flight)
+        if isinstance(said, list):
+            batch = _Batch(sum(isinstance(each, jsonrpc.Request | jsonrpc.Refusal) for each in said), self.outbox.reply)
+            for each in said:
+                self._take(each, batch.reply)
+        else:
+            self._take(said, self.outbox.reply)
+
+    def _take(self, message: jsonrpc.Said, reply: Reply) -> None:
         if isinstance(message, jsonrpc.Refusal):
-            self.outbox.reply(jsonrpc.error(message.id, message.error, message.number))
+            reply(jsonrpc.error(message.id, message.error, message.number))
         elif isinstance(message, jsonrpc.Response):
             self._client_tools.answer(message)
-        elif (method := self.dialect.methods.get(message.method)) is not None:
-            self._start(method, message)
         else:
-            self._reply(message, jsonrpc.unknown_method(_id_of(message), message.method))
+            # A notification gets no reply, whatever comes of it.
+            respond = reply if isinstance(message, jsonrpc.Request) else _keep_to_oneself
+            method = self.dialect.methods.get(message.method)
+            if method is not None:
+                self._start(method, message, respond)
+            else:
+                respond(jsonrpc.unknown_method(_id_of(message), message.method))
 
     def hang_up(self) -> None:
         """Take note that the client says nothing more: the calls of its tools end with an error."""
@@ -91,15 +104,15 @@ class Peer(Caller):
         """See Caller."""
         self._client_tools.register(tools)
 
-    def _start(self, method: Method[Any, Any], message: jsonrpc.Request | jsonrpc.Notification) -> None:
+    def _start(self, method: Method[Any, Any], message: jsonrpc.Request | jsonrpc.Notification, reply: Reply) -> None:
         try:
             params = method.decode(message.params)
             self._check_room(method)
         except WarrenError as exc:
-            self._reply(message, jsonrpc.error(_id_of(message), exc))
+            reply(jsonrpc.error(_id_of(message), exc))
         else:
             self._running += 1
-            self.tasks.start_soon(self._run, method, params, message, name=method.name)
+            self.tasks.start_soon(self._run, method, params, _id_of(message), reply, name=method.name)
 
     def _check_room(self, method: Method[Any, Any]) -> None:
         if self._running >= self.max_in_flight * (RESERVE if method.urgent else 1):
@@ -108,14 +121,11 @@ class Peer(Caller):
                 cause="max_in_flight",
             )
 
-    async def _run(
-        self, method: Method[Any, Any], params: object, message: jsonrpc.Request | jsonrpc.Notification
-    ) -> None:
-        request_id = _id_of(message)
+    async def _run(self, method: Method[Any, Any], params: object, request_id: jsonrpc.Id, reply: Reply) -> None:
         try:
-            self._reply(message, await self._answer(method, params, request_id))
+            reply(await self._answer(method, params, request_id))
         except BaseException:  # cancelled
-            self._reply(message, jsonrpc.error(request_id, given_up()))
+            reply(jsonrpc.error(request_id, given_up()))
             raise
         finally:
             self._running -= 1
@@ -134,9 +144,30 @@ class Peer(Caller):
         except WarrenError as exc:
             return jsonrpc.error(request_id, exc)
 
-    def _reply(self, message: jsonrpc.Request | jsonrpc.Notification, frame: bytes) -> None:
-        if isinstance(message, jsonrpc.Request):
-            self.outbox.reply(frame)
+
+@attrs.define(eq=False)
+class _Batch:
+    """Collects the replies to a batch; they leave as one once the last of them is there.
+
+    Attributes:
+        missing: replies that are still to come.
+        send: takes the reply.
+    """
+
+    missing: int
+    send: Reply
+    _replies: list[bytes] = attrs.field(factory=list, init=False)
+
+    def reply(self, frame: bytes) -> None:
+        """Add a reply."""
+        self._replies.append(frame)
+        self.missing -= 1
+        if not self.missing:
+            self.send(jsonrpc.batch(self._replies))
+
+
+def _keep_to_oneself(_frame: bytes) -> None:
+    pass
 
 
 def _id_of(message: jsonrpc.Request | jsonrpc.Notification) -> jsonrpc.Id:

@@ -34,7 +34,10 @@ $ echo '{"jsonrpc":"2.0","id":1,"method":"session/create","params":{"prompt":"he
 * A client that goes away does not end a turn: it runs on, is stored and can be read.
 * Unknown members and parameters are refused; an error names the bad field, as in `$.budget.max_steps`. Results may get
   new fields in newer versions: pass over what you do not know.
-* A message that is too long is answered with an error and passed over. So is what is no JSON. Batches are refused.
+* A message that is too long (1 MiB over a WebSocket, 16 MiB in lines) is answered with an error under the id null and
+  passed over; the connection lives. So is what is no JSON.
+* A batch, a list of messages, gets one list of replies once the last of them is there. It may have as many messages as
+  requests may be unanswered, 256.
 * A client that reads slowly never slows a turn. First adjacent deltas reach it as one, with `first_seq`; if that is not
   enough it gets one `stream_truncated` where events are missing, and `session/subscribe` brings them from the log.
 * `warren rpc` writes nothing but protocol to stdout. At the end of its input it answers what still runs, for ten

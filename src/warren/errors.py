@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import attrs
 
@@ -22,6 +22,17 @@ class ErrorCode(StrEnum):
     BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
     AGENT_ERROR = "AGENT_ERROR"
     INVALID_PARAMS = "INVALID_PARAMS"
+
+
+MAX_MESSAGE: Final = 1_000
+"""Characters of an error's message, which may quote its client: a book in the place of a name does not come back."""
+MAX_NAME: Final = 200
+"""Characters of a path or an id in an error."""
+
+
+def _clip(text: str, most: int) -> str:
+    """Return a text, without its middle if it is longer than it may be: an error ends with what to do."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) + 1 :]}"
 
 
 @attrs.frozen
@@ -79,9 +90,9 @@ class WarrenError(Exception):
         retryable: bool | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.session_id = session_id
+        self.message = _clip(message, MAX_MESSAGE)
+        super().__init__(self.message)
+        self.session_id = None if session_id is None else _clip(session_id, MAX_NAME)
         self.cause = cause
         self.retryable = self.retryable_by_nature if retryable is None else retryable
         self.details = dict(details or {})
@@ -222,5 +233,8 @@ class InvalidParamsError(WarrenError):
     code = ErrorCode.INVALID_PARAMS
 
     def __init__(self, message: str, *, path: str, session_id: str | None = None) -> None:
-        super().__init__(message, session_id=session_id, details={"path": path})
-        self.path = path
+        shown = _clip(path, MAX_NAME)
+        if message.startswith(path):
+            message = shown + message[len(path) :]
+        super().__init__(message, session_id=session_id, details={"path": shown})
+        self.path = shown

@@ -13,6 +13,7 @@ from tests.parity.surfaces import SURFACES
 from tests.parity.surfaces.wire import Wire
 from tests.parity.world import BUILDS, Setting, World
 from warren.errors import ErrorCode
+from warren.transport.jsonrpc import NAMES
 
 PARSE, REQUEST, METHOD, PARAMS = -32700, -32600, -32601, -32602
 DEEP: Final = b"[" * 200 + b"]" * 200
@@ -62,16 +63,15 @@ def world_of(folder: Path) -> World:
 
 @pytest.mark.parametrize("surface", SPEAK_JSONRPC, ids=lambda surface: surface.name)
 async def test_what_is_no_request(surface: Surface, tmp_path: Path) -> None:
-    """Each gets JSON-RPC's own number with our body, under its id where it has one, and the next call is answered."""
+    """Each gets JSON-RPC's own number and name in our body, under its id if it has one; the next call is answered."""
     world = world_of(tmp_path)
     async with world.running(), surface.connect(world) as client:
         wire = wire_of(client)
         for message, request_id, number, path in NONSENSE:
             reply = await wire.raw(message, request_id)
             error = reply.message["error"]
-            outcome = failed(error["data"], error["code"])
-            found = (outcome.code, outcome.number, outcome.retryable, outcome.path)
-            assert found == (ErrorCode.INVALID_PARAMS, number, False, path), message
+            assert (error["code"], error["data"]["code"]) == (number, NAMES[number]), message
+            assert (error["data"]["retryable"], error["data"]["details"]) == (False, {"path": path}), message
         assert (await client.first_turn("hi")).code is None
 
 
@@ -84,7 +84,7 @@ async def test_an_unknown_method(surface: Surface, tmp_path: Path) -> None:
         error = (await wire_of(client).raw(message, request_id)).message["error"]
         assert error["code"] == number
         if surface.name != "mcp":
-            assert failed(error["data"], number).path == path
+            assert (error["data"]["code"], error["data"]["details"]) == (NAMES[number], {"path": path})
 
 
 async def test_what_is_no_request_over_http(tmp_path: Path) -> None:

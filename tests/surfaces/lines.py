@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -94,6 +95,7 @@ class Lines:
     sink: trio.abc.SendStream
     source: LineReader
     _numbers: "itertools.count[int]" = attrs.field(factory=itertools.count)
+    _replies: deque[Any] = attrs.field(factory=deque)
 
     async def feed(self, noise: Noise, count: int) -> None:
         """Say so many odd things; each batch has a session to be about, and is over once a good request is answered."""
@@ -125,9 +127,12 @@ class Lines:
         return message["result"]
 
     async def _next(self) -> dict[str, Any]:
-        line = await self.source.next()
-        assert line is not None, "the output ended"
-        message = json.loads(line)
+        while not self._replies:
+            line = await self.source.next()
+            assert line is not None, "the output ended"
+            message = json.loads(line)
+            self._replies.extend(message if isinstance(message, list) else [message])  # those to a batch
+        message = self._replies.popleft()
         check(message)
         return dict(message)
 

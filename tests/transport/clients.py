@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -39,6 +40,7 @@ class Client:
     socket: WebSocketConnection
     seen: list[dict[str, Any]] = attrs.field(factory=list)
     _last_id: int = 0
+    _replies: deque[Any] = attrs.field(factory=deque)
 
     async def send(self, method: str, **params: Any) -> int:
         """Send a request and return its id."""
@@ -50,8 +52,11 @@ class Client:
         await self.socket.send_message(frame)
 
     async def next(self) -> dict[str, Any]:
-        """Return the next message."""
-        message = json.loads(await self.socket.get_message())
+        """Return the next message; the replies to a batch come one by one."""
+        while not self._replies:
+            message = json.loads(await self.socket.get_message())
+            self._replies.extend(message if isinstance(message, list) else [message])
+        message = self._replies.popleft()
         assert isinstance(message, dict)
         self.seen.append(message)
         return message

@@ -43,6 +43,12 @@ def test_what_is_not_json_is_a_parse_error(raw: str | bytes) -> None:
     read = jsonrpc.read(raw)
     assert isinstance(read, Refusal)
     assert (read.id, read.number) == (None, -32700)
+    assert data_of(read)["code"] == "PARSE_ERROR"
+
+
+def data_of(refusal: Refusal) -> Any:
+    """Return the data of the error that answers a message."""
+    return json.loads(jsonrpc.error(refusal.id, refusal.error, refusal.number))["error"]["data"]
 
 
 NO_REQUEST: list[tuple[Any, Any, str]] = [
@@ -76,6 +82,7 @@ def test_json_that_is_no_request_names_the_bad_member(message: Any, request_id: 
     assert isinstance(read, Refusal)
     assert (read.id, read.number, read.error.details["path"]) == (request_id, -32600, path)
     assert read.error.message.startswith(path)
+    assert data_of(read)["code"] == "INVALID_REQUEST"
 
 
 @pytest.mark.parametrize(
@@ -96,11 +103,29 @@ def test_a_request_of_ours_can_be_read_as_one() -> None:
     assert jsonrpc.read(jsonrpc.request("t1", "tool/execute", {"a": 1})) == Request("t1", "tool/execute", {"a": 1})
 
 
-def test_a_batch_is_told_what_to_do() -> None:
-    """Batches are refused in words that help."""
+def test_a_batch_is_refused_where_none_is_spoken() -> None:
+    """Protocols without batches refuse them in words that help."""
     read = jsonrpc.read(json.dumps([CALL, CALL]))
     assert isinstance(read, Refusal)
     assert "one request a message" in read.error.message
+
+
+def test_a_batch_is_read_message_by_message() -> None:
+    """Each of its messages is what it would be alone; an error names its place."""
+    told = {"jsonrpc": "2.0", "method": "initialized"}
+    read = jsonrpc.read_batch(json.dumps([CALL, told, 3, {"id": 4}, [CALL]]), 5)
+    assert isinstance(read, list)
+    assert read[:2] == [Request(1, "health", {}), Notification("initialized", {})]
+    refused = [(each.id, each.error.details["path"]) for each in read[2:] if isinstance(each, Refusal)]
+    assert refused == [(None, "$[2]"), (4, "$[3].jsonrpc"), (None, "$[4]")]
+
+
+@pytest.mark.parametrize(("batch", "problem"), [([], "must not be empty"), ([CALL] * 6, "may have 5 messages, not 6")])
+def test_a_batch_has_bounds(batch: list[Any], problem: str) -> None:
+    """One with nothing in it, or too much, is refused as a whole."""
+    read = jsonrpc.read_batch(json.dumps(batch), 5)
+    assert isinstance(read, Refusal)
+    assert problem in read.error.message
 
 
 @given(st.text() | st.binary())
@@ -125,7 +150,7 @@ def test_every_refusal_can_be_sent(message: dict[str, Any]) -> None:
     if isinstance(read, Refusal):
         error = json.loads(jsonrpc.error(read.id, read.error, read.number))["error"]
         assert error["code"] == -32600
-        assert error["data"]["code"] == "INVALID_PARAMS"
+        assert error["data"]["code"] == "INVALID_REQUEST"
         assert error["data"]["details"]["path"].startswith("$")
     else:
         assert message["jsonrpc"] == "2.0"
@@ -162,6 +187,7 @@ def test_an_unknown_method_is_named_in_short() -> None:
     """The name is shown, cut where somebody sends a book."""
     error = json.loads(jsonrpc.unknown_method(3, "x" * 10_000))["error"]
     assert error["code"] == -32601
+    assert error["data"]["code"] == "METHOD_NOT_FOUND"
     assert error["data"]["details"]["path"] == "$.method"
     assert len(error["message"]) < 200
 

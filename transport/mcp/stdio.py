@@ -183,7 +183,7 @@ def _id_of(request_id: jsonrpc.Id) -> types.RequestId | None:
 
 
 def _error(request_id: types.RequestId | None, number: int, exc: WarrenError) -> types.JSONRPCError:
-    data = types.ErrorData(code=number, message=exc.message, data=exc.body())
+    data = types.ErrorData(code=number, message=exc.message, data=jsonrpc.body(exc, number))
     return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
 
 

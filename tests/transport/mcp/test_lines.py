@@ -18,6 +18,7 @@ from tests.transport.mcp.clients import at_rest
 from tests.transport.sessions import FakeService, FakeTurn, Puppet
 from tests.transport.stdio.client import line
 from warren.service import SessionService
+from warren.transport import jsonrpc
 from warren.transport.mcp import stdio
 from warren.transport.mcp.server import MAX_CALLS
 from warren.transport.mcp.stdio import LINGER, MAX_ANSWERS, serve_mcp
@@ -115,7 +116,7 @@ async def test_a_bad_line_is_answered_with_what_is_wrong(line: bytes, number: in
     async with wired(FakeService()) as wire:
         await wire.write(line)
         error = (await wire.receive())["error"]
-        assert (error["code"], error["data"]["code"]) == (number, "INVALID_PARAMS")
+        assert (error["code"], error["data"]["code"]) == (number, jsonrpc.NAMES.get(number, "INVALID_PARAMS"))
         assert error["data"]["details"] == {"path": path}
         assert (await wire.request("ping", {}))["result"] == {}
 

@@ -43,10 +43,10 @@ class Near:
     ended: trio.Event = attrs.field(factory=trio.Event)
     seen: list[dict[str, Any]] = attrs.field(factory=list)
     _last: int = 0
-    _reader: LineReader = attrs.field(init=False)
+    reader: LineReader = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._reader = LineReader(self.stream, 2**30)
+        self.reader = LineReader(self.stream, 2**30)
 
     async def send(self, method: str, **params: Any) -> int:
         self._last += 1
@@ -58,7 +58,7 @@ class Near:
 
     async def next(self) -> dict[str, Any] | None:
         """Return the next message, None at the end."""
-        read = await self._reader.next()
+        read = await self.reader.next()
         if read is None:
             return None
         message = json.loads(read)
