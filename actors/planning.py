@@ -33,7 +33,7 @@ def plan_of(
     asked, brought = DEFAULTS, own_tools
     if isinstance(message, StartTurn):
         asked, brought = message.options, {**own_tools, **message.tools}
-    provider = asked.provider or (None if asked.model else record.provider)
+    provider = asked.provider or (shared.config.provider if asked.model else record.provider)
     limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
     max_tokens = asked.max_tokens or record.max_tokens
     tools = tools_of(record, asked, shared, comms, brought)

@@ -107,7 +107,7 @@ class Service(Reads):
             created_at=now,
             updated_at=now,
             model=check_name(model, "model") or config.model,
-            provider=check_name(provider, "provider") or (None if model else config.provider),
+            provider=check_name(provider, "provider") or config.provider,
             max_tokens=check_count(max_tokens, "max_tokens") or config.max_tokens,
             tools=check_tools(tools, {*shared.tool_names, *own_tools, *brought}),
             overrides=self._check_overrides(overrides),

@@ -78,7 +78,7 @@ class CreateSession:
     Attributes:
         prompt: what the user says; null creates the session without a turn.
         model: the model to call; null takes the runtime's.
-        provider: its provider; null lets the model's name decide.
+        provider: its provider; null takes the runtime's (`--provider`), and without one the model's name decides.
         system_prompt: instructions for the model; null takes the runtime's.
         max_tokens: cap of one answer.
         labels: marks of your own, for `session/list`.
@@ -211,7 +211,7 @@ class StartTurn:
         session_id: the session.
         prompt: what the user says.
         model: the model to call.
-        provider: its provider.
+        provider: its provider; null takes the session's, or the runtime's (`--provider`) if the turn names a model.
         max_tokens: cap of one answer.
         budget: limits of this turn.
         overrides: which kinds of tools it is offered; null leaves that to the session.

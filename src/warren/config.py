@@ -17,7 +17,8 @@ from warren.tool_config import ToolsConfig
 class RetryPolicy:
     """How a failed model call is tried again: delays in seconds, growing by `factor`, spread by `jitter`.
 
-    A provider's own Retry-After wins over the computed delay, up to `max_retry_after`.
+    A provider's own Retry-After wins over the computed delay. If it is longer than `max_retry_after`, the call fails at
+    once.
 
     Attributes:
         max_attempts: times that a model is called for one answer.
@@ -25,7 +26,7 @@ class RetryPolicy:
         factor: how the wait grows from one attempt to the next.
         jitter: how far waits are spread, as a share of them.
         max_delay: the longest wait of our own.
-        max_retry_after: the longest wait that a provider may ask for.
+        max_retry_after: the longest wait that a provider may ask for; a call that is to wait longer fails at once.
     """
 
     max_attempts: int = attrs.field(default=3, validator=positive)
@@ -122,7 +123,8 @@ class Config:
     Attributes:
         store: the durable store; None keeps everything in memory (the `session-store` capability is off).
         model: the model of sessions that name none.
-        provider: the provider of sessions that name none; None lets the model's name decide.
+        provider: the provider of sessions that name none, and of turns that name a model alone; None lets the model's
+            name decide.
         system_prompt: of sessions that name none.
         compaction: how contexts are compacted; None turns the `session-compaction` capability off.
         compactor: a strategy of one's own, or a function that makes one of a session's settings and its model's window;

@@ -36,7 +36,7 @@ class SessionRecord:
         created_at: when it was created (UTC).
         updated_at: when its last turn ended (UTC).
         model: the model that the next turn calls.
-        provider: the provider named on creation; None lets the model's name decide.
+        provider: the provider named on creation, or the runtime's at that time; None lets the model's name decide.
         max_tokens: cap of one answer; None leaves it to the provider.
         tools: names of the tools the model is offered; None offers all that the runtime has.
         overrides: which kinds of tools the model is offered, where that differs from the runtime's rule.

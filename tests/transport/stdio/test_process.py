@@ -65,6 +65,16 @@ def test_a_pipe_that_ends_at_once_is_answered(cli: Cli) -> None:
     assert (ended.code, ended.err) == (0, "")
 
 
+def test_the_provider_of_the_command_line_answers_for_every_model(cli: Cli) -> None:
+    """`--provider` holds for a model that a client names, when it creates a session and for one turn."""
+    client = far(cli, "--provider", "echo", "--model", "b")
+    created = client.call("session/create", prompt="hello", model="my-finetune")
+    assert created["text"] == "hello"
+    turn = client.call("turn/start", session_id=created["session_id"], prompt="again", model="another")
+    assert turn["text"] == "again"
+    assert client.end().code == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_in_a_turn_is_a_clean_stop(cli: Cli, number: signal.Signals) -> None:
     """The turn is interrupted, stored and answered, the exit code is 0, and the next process has the session."""
