@@ -11,6 +11,8 @@ from warren.messages import Message
 from warren.model import ModelReply
 from warren.structured import Fit, OutputWish, correction, fit, request
 
+NO_SUCH_FORM: Final = ("bad_request", "server_error")
+"""How servers answer that do not take a schema: some with a 400, llama.cpp's with a 500 that no retry helps."""
 CUT_SHORT: Final = "the turn ended before its answer was there as data"
 Ask = Callable[[Sequence[Message], Mapping[str, Any] | None], Awaitable[ModelReply]]
 """Calls the model with these messages after the context, and a schema to force on its answer, if any."""
@@ -58,9 +60,9 @@ class Extraction:
             try:
                 reply = await self.ask(asked, forced)
             except ProviderError as exc:
-                if forced is None or exc.cause != "bad_request":
+                if forced is None or exc.cause not in NO_SUCH_FORM:
                     raise
-                forced = None  # the server may not know that form: the words alone ask for the same
+                forced = None  # the words alone ask for the same
                 continue
             self.attempts += 1
             found = fit(schema, reply.message)

@@ -72,13 +72,17 @@ class ModelCall:
     reasoning: Shown = attrs.field(factory=Shown)
 
     async def run(self, choice: ModelChoice, request: ModelRequest) -> ModelReply:
-        """Return the model's reply. Raises ProviderError when it is final or the attempts are used up."""
+        """Return the model's reply.
+
+        Raises ProviderError when it is final, when the attempts are used up, and when the provider asks for a longer
+        wait than the policy allows.
+        """
         attempt = 1
         while True:
             try:
                 return await self._attempt(choice, request)
             except ProviderError as exc:
-                if not exc.retryable or attempt >= self.policy.max_attempts:
+                if not exc.retryable or attempt >= self.policy.max_attempts or _too_long(self.policy, exc):
                     raise
                 delay = retry_delay(self.policy, attempt, exc.retry_after)
                 attempt += 1
@@ -132,10 +136,15 @@ async def ask_aside(
     return reply
 
 
+def _too_long(policy: RetryPolicy, error: ProviderError) -> bool:
+    # A shorter wait than the provider asked for fails again, and a longer one than the bound keeps the caller waiting.
+    return error.retry_after is not None and error.retry_after > policy.max_retry_after
+
+
 def retry_delay(policy: RetryPolicy, attempt: int, retry_after: float | None) -> float:
-    """Return the seconds to wait after the failed `attempt` (from 1); the provider's own wish wins, up to a bound."""
+    """Return the seconds to wait after the failed `attempt` (from 1); the provider's own wish wins."""
     if retry_after is not None:
-        return min(max(retry_after, 0.0), policy.max_retry_after)
+        return max(retry_after, 0.0)
     delay = policy.max_delay
     with contextlib.suppress(OverflowError):  # far out the power leaves the range of a float: the bound holds there too
         delay = min(policy.initial_delay * policy.factor ** (attempt - 1), delay)

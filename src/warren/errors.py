@@ -188,10 +188,7 @@ class CapacityExceededError(WarrenError):
 
 
 class ProviderError(WarrenError):
-    """The model provider failed.
-
-    `retry_after` is the provider's own wish in seconds, where it stated one.
-    """
+    """The model provider failed; `details["retry_after"]` is the wait in seconds that it asked for, if it did."""
 
     code = ErrorCode.PROVIDER_ERROR
 
@@ -205,8 +202,14 @@ class ProviderError(WarrenError):
         details: Mapping[str, Any] | None = None,
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(message, session_id=session_id, cause=cause, retryable=retryable, details=details)
-        self.retry_after = retry_after
+        wish = {} if retry_after is None else {"retry_after": retry_after}
+        all_details = {**(details or {}), **wish}
+        super().__init__(message, session_id=session_id, cause=cause, retryable=retryable, details=all_details)
+
+    @property
+    def retry_after(self) -> float | None:
+        """The wait in seconds that the provider asked for; None if it stated none."""
+        return self.details.get("retry_after")
 
 
 class BudgetExhaustedError(WarrenError):

@@ -103,9 +103,18 @@ async def test_a_final_error_is_not_retried() -> None:
 
 
 async def test_retry_after_wins_over_the_computed_delay() -> None:
-    """The provider's own wish counts, up to the bound of the policy."""
-    done = await run([failure(retry_after=7)], [failure(retry_after=3600)], [TextPiece("ok")])
+    """The wait that the provider asks for counts, up to the bound of the policy."""
+    done = await run([failure(retry_after=7)], [failure(retry_after=10)], [TextPiece("ok")])
     assert done.attempts == pytest.approx([0, 7, 17])
+
+
+async def test_a_wait_beyond_the_bound_fails_at_once() -> None:
+    """A provider that asks for a longer wait than the policy allows is not called again; the error has its wish."""
+    done = await run([failure(retry_after=7)], [failure(retry_after=3600)], [TextPiece("ok")])
+    assert done.attempts == pytest.approx([0, 7])
+    assert done.error is not None
+    assert done.error.retryable
+    assert done.error.body()["details"] == {"retry_after": 3600}
 
 
 def test_jitter_stays_within_its_share() -> None:

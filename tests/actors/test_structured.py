@@ -322,6 +322,19 @@ async def test_a_server_that_does_not_know_the_form() -> None:
             await service.start_turn(session_id, "b")
 
 
+async def test_a_server_that_fails_on_the_form() -> None:
+    """A server that answers the form with errors of its own is asked in words alone once the retries are used up."""
+    failing = ProviderError("cannot parse the grammar", cause="server_error", retryable=True)
+    config = Config(retry=RetryPolicy(max_attempts=2))
+    model = Formed(answers=[failing, failing, '{"name": "Ann"}', failing, failing, failing, failing])
+    async with open_runtime(model, config=config) as service:
+        session_id = await new_session(service, output_schema=PERSON)
+        assert (await service.start_turn(session_id, "a")).structured_output == ANN
+        assert [request.output_schema for request in model.asked] == [PERSON, PERSON, None]
+        with pytest.raises(ProviderError, match="grammar"):
+            await service.start_turn(session_id, "b")
+
+
 async def test_it_may_need_room() -> None:
     """A context that is due for it is compacted before the question, which then goes out with the new one."""
     model, recorder = Formed(text="long " * 2_000, answers=['{"name": "Ann"}'] * 3), Recorder()

@@ -139,7 +139,7 @@ def test_again_is_independent() -> None:
     copy = error.again()
     copy.details["text"] = "mine"
     copy.session_id = "t"
-    assert (error.details, error.session_id, copy.retry_after) == ({}, None, 2.5)
+    assert (error.details, error.session_id, copy.retry_after) == ({"retry_after": 2.5}, None, 2.5)
 
 
 def test_an_error_reads_well() -> None:

@@ -64,9 +64,10 @@ class RemoteEmbedder:
             try:
                 return await self._call(texts)
             except ProviderError as exc:
-                if not exc.retryable or attempt == self.retry.max_attempts:
+                wait = delay if exc.retry_after is None else exc.retry_after
+                too_long = exc.retry_after is not None and exc.retry_after > self.retry.max_retry_after
+                if not exc.retryable or attempt == self.retry.max_attempts or too_long:
                     raise
-                wait = delay if exc.retry_after is None else min(exc.retry_after, self.retry.max_retry_after)
             await trio.sleep(wait)
             delay = min(delay * self.retry.factor, self.retry.max_delay)
         raise AssertionError  # count() has no end

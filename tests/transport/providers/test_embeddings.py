@@ -15,7 +15,7 @@ from warren.transport.providers.embeddings import BATCH, LONGEST, RemoteEmbedder
 
 KEY = "k-123"
 QUICK = RetryPolicy(max_attempts=3, initial_delay=0.001, max_retry_after=0.001)
-BUSY = status(429, {"error": {"message": "slow down"}}, retry_after="60")
+BUSY = status(429, {"error": {"message": "slow down"}}, retry_after="0")
 
 
 def vector(text: str) -> list[float]:
@@ -83,6 +83,14 @@ async def test_what_passes_is_tried_again(fault: bytes | None) -> None:
     with pytest.raises(ProviderError) as caught:
         await vectors(Server([fault] * 3), ["a"])
     assert caught.value.retryable
+
+
+async def test_a_wait_beyond_the_bound_fails_at_once() -> None:
+    """A server that asks for a longer wait than the policy allows is not asked again; the error has its wish."""
+    server = Server([status(429, {"error": {"message": "slow down"}}, retry_after="3600")])
+    with pytest.raises(ProviderError) as caught:
+        await vectors(server, ["a"])
+    assert caught.value.details["retry_after"] == 3600
 
 
 @pytest.mark.parametrize(("code", "cause"), [(401, "unauthorized"), (404, "not_found"), (400, "bad_request")])
