@@ -1,6 +1,8 @@
 """Tool calls that wait for somebody's word."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -13,6 +15,44 @@ from warren.messages import ToolUseBlock
 from warren.tools import Tool
 
 NOBODY: Final = "not run: nobody approved it in time"
+
+
+@attrs.define(eq=False)
+class RunningTime:
+    """How long a turn has run. The clock stands still while a tool call waits for somebody's word.
+
+    Attributes:
+        left: seconds that the turn may run; infinite without a limit.
+        scope: the turn's cancel scope, whose deadline is the end of that time.
+    """
+
+    left: float
+    scope: trio.CancelScope = attrs.field(init=False)
+    _began: float = attrs.field(factory=trio.current_time)
+    _stopped: float | None = None
+    _waiting: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.scope = trio.CancelScope(deadline=self._began + self.left)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of running time so far."""
+        return (trio.current_time() if self._stopped is None else self._stopped) - self._began
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the clock in this block; blocks of several tasks may overlap."""
+        if not self._waiting:
+            self._stopped, self.scope.deadline = trio.current_time(), math.inf
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._began, self._stopped = trio.current_time() - self.seconds, None
+                self.scope.deadline = self._began + self.left
 
 
 @attrs.define(eq=False)
@@ -29,11 +69,13 @@ class Approvals:
         gates: what becomes of a call, by its tool's kind.
         timeout: seconds that a call waits.
         emit: takes the events.
+        time: the turn's running time.
     """
 
     gates: Gates
     timeout: float
     emit: Callable[[Event], None]
+    time: RunningTime
     _waiting: dict[str, _Waiting] = attrs.field(factory=dict)
 
     def asks(self, tool: Tool) -> bool:
@@ -60,7 +102,7 @@ class Approvals:
     async def _wait(self, call_id: str) -> Decision | None:
         self._waiting[call_id] = waiting = _Waiting()
         try:
-            with trio.move_on_after(self.timeout):
+            with self.time.stopped(), trio.move_on_after(self.timeout):
                 await waiting.decided.wait()
         finally:
             del self._waiting[call_id]

@@ -1,7 +1,8 @@
 """Compaction, a sub-protocol of the session actor: one attempt, its steps in `_steps` in their order."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, TypeVar
 
 import attrs
@@ -150,10 +151,13 @@ class Compaction:
     ) -> CompactionEntry:
         before, head = len(self.context), self.context.head
         result, summary_tokens = await rebuild(Measured.of(self.context))
-        new_head = self.context.end - len(result.retained)
+        live = self.context.positions
+        cut = len(live) - len(result.retained)
+        new_head = live[cut] if result.retained and cut >= 0 else self.context.end - len(result.retained)
         self.refused = True  # until both have taken it
         if self.plan.index is not None and result.discarded:
-            await self.plan.index(new_head - len(result.discarded), result.discarded)
+            for first, messages in _runs(live[cut - len(result.discarded) : cut], result.discarded):
+                await self.plan.index(first, messages)
         counts = (before, len(result.messages))
         entry = CompactionEntry(self.step, utc_now(), new_head, *counts, result.summary or "", summary_tokens)
         tell = await self.by.commit(entry)
@@ -192,6 +196,13 @@ def consulted(ask: Callable[[], T]) -> T:
     except Exception as exc:
         logger.exception("a compactor raised")
         raise CompactionError("invalid_result", storable(f"the compactor failed: {exc!r}")) from exc
+
+
+def _runs(positions: Sequence[int], messages: Sequence[Message]) -> Iterator[tuple[int, Sequence[Message]]]:
+    """Cut messages where their positions have a gap; yield the first position of each part, and the part."""
+    starts = [at for at in range(len(positions)) if not at or positions[at] != positions[at - 1] + 1]
+    for begin, end in pairwise([*starts, len(positions)]):
+        yield positions[begin], messages[begin:end]
 
 
 @attrs.define(eq=False)

@@ -22,7 +22,7 @@ from warren.events import RunFailed
 from warren.forking import relabelled
 from warren.journal import Entry
 from warren.messages import SystemMessage
-from warren.records import CompactionEntry, MessageRow, SessionRecord
+from warren.records import CompactionEntry, MessageRow, SessionRecord, within
 from warren.storage import FIRST, Claimed, Commit, Held, Labelled, Lease, Settle, Settled, leased, not_found
 from warren.transcript import Transcript
 from warren.views import HistoryEntry, HistoryPage
@@ -92,7 +92,8 @@ class Conversation:
         total, rows = self.known.message_count, [] if self._context is None else self._context.rows
         bodies = [*self._past, *rows]
         page = range(offset, min(offset + limit, total))
-        found = tuple(HistoryEntry(at, self._times[at], codec.decode_message(bodies[at])) for at in page)
+        gone = within(self.known.left_out, offset, total)
+        found = tuple(HistoryEntry(at, self._times[at], codec.decode_message(bodies[at]), at in gone) for at in page)
         moved = tuple(entry for entry in self._compactions if offset < entry.head <= offset + limit)
         return HistoryPage(self.log.session_id, found, offset, total, moved)
 
@@ -198,7 +199,7 @@ class Conversation:
             store = await self.storage.reader()
             stored = await store.context(record.session_id, record.head, record.message_count)
             prefix = prefix_of(stored.first, stored.compaction)
-            self._context = Transcript(stored.rows, head=record.head, prefix=prefix)
+            self._context = Transcript(stored.rows, head=record.head, prefix=prefix, left_out=record.left_out)
 
     async def _close_open_turn(self, record: SessionRecord) -> None:
         """End a turn that a compaction had stored the beginning of, and that nobody has ended in the store since."""
@@ -251,6 +252,7 @@ class Conversation:
             self.lease = None
             return exc
         self._keep(record)
+        self.context.leave_out(record.left_out)
         return None
 
     async def drop_taken(self, error: WarrenError) -> None:

@@ -58,4 +58,4 @@ class Kept:
         """Return what the model sees of it."""
         head, (_, newest) = self.record.head, self.moves(len(self.bodies))
         prefix = prefix_of(self.bodies[0], newest) if head else ()
-        return Transcript(self.bodies[head:], head=head, prefix=prefix)
+        return Transcript(self.bodies[head:], head=head, prefix=prefix, left_out=self.record.left_out)

@@ -10,12 +10,14 @@ from warren.errors import AgentError, BudgetExhaustedError, ProviderError, Store
 from warren.events import Event, FailureCause, RunCompleted, RunFailed
 from warren.journal import Entry
 from warren.messages import StopReason
-from warren.records import CompactionEntry, SessionRecord
+from warren.records import CompactionEntry, SessionRecord, Span
 from warren.usage import Usage
 from warren.values import value
 from warren.views import TurnResult
 
 TITLE_LENGTH: Final = 80
+LONGEST_TEXT: Final = 256 * 1024
+"""Characters of an answer that an error carries."""
 
 
 @value
@@ -32,6 +34,7 @@ class Outcome:
         prompt: what the user said; None where the turn only compacted.
         error: None for an answer, else what its caller gets.
         structured_output: the answer as data, where that was asked for.
+        refused: whether the provider refused the exchange, which leaves the model's context then.
     """
 
     text: str
@@ -43,11 +46,14 @@ class Outcome:
     prompt: str | None = None
     error: WarrenError | None = None
     structured_output: Any = None
+    refused: bool = False
 
     def failed(self, error: WarrenError) -> "Outcome":
         """Return the same turn, ended by `error`, which carries what the turn had so far."""
         if self.text:
-            error.details["text"] = self.text
+            error.details["text"] = self.text[:LONGEST_TEXT]
+            if len(self.text) > LONGEST_TEXT:
+                error.details["text_length"] = len(self.text)
         if self.usage != Usage():
             error.details["usage"] = codec.to_data(self.usage)
         return attrs.evolve(self, error=error)
@@ -95,8 +101,18 @@ class Outcome:
             last_assistant_text=self.text or base.last_assistant_text,
             title=self._title(now),
             turn_open=False,
+            left_out=self._left_out(base, message_count),
             **self._costs(base),
         )
+
+    def _left_out(self, base: SessionRecord, message_count: int) -> tuple[Span, ...]:
+        """Return what is no longer in the model's context: also this turn's messages if the provider refused them."""
+        earlier, first = base.left_out, base.message_count
+        if not self.refused:
+            return earlier
+        if earlier and earlier[-1].end == first:
+            return (*earlier[:-1], Span(earlier[-1].first, message_count))
+        return (*earlier, Span(first, message_count))
 
     def compacted(
         self,

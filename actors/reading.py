@@ -37,7 +37,7 @@ from warren.health import Status, worst
 from warren.inputs import Input
 from warren.memory import MemoryHit
 from warren.peers import PeerInfo
-from warren.records import MessageRow, SessionRecord
+from warren.records import MessageRow, SessionRecord, within
 from warren.service import Capabilities, Health
 from warren.views import (
     HistoryEntry,
@@ -111,7 +111,8 @@ class Reads:
         page = await store.history(session_id, offset=offset, limit=limit)
         if not page.total and view.state.message_count:
             raise self._supervisor.not_found(session_id)  # deleted between the two reads
-        entries = tuple(map(_entry, page.rows))
+        gone = within(page.left_out, offset, page.total)
+        entries = tuple(_entry(row, left_out=row.position in gone) for row in page.rows)
         return HistoryPage(session_id, entries, offset, page.total, tuple(page.compactions), page.kept_from)
 
     async def resume(self, session_id: str) -> SessionView:
@@ -229,9 +230,9 @@ def _newest_first(summary: SessionSummary) -> tuple[float, str]:
     return -summary.updated_at.timestamp(), summary.session_id
 
 
-def _entry(row: MessageRow) -> HistoryEntry:
+def _entry(row: MessageRow, *, left_out: bool) -> HistoryEntry:
     try:
-        return HistoryEntry(row.position, row.created_at, codec.decode_message(row.body))
+        return HistoryEntry(row.position, row.created_at, codec.decode_message(row.body), left_out)
     except ValueError as exc:
         raise StoreError(f"message {row.position}: {exc}", cause="corrupt", retryable=False) from exc
 

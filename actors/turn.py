@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.approvals import Approvals
+from warren.actors.approvals import Approvals, RunningTime
 from warren.actors.checks import storable
 from warren.actors.compaction import CommitCompaction, CompactionPlan, ContextKeeper, Summarising
 from warren.actors.extraction import Extraction
@@ -118,12 +118,12 @@ class Turn:
     compacted: CompactionEntry | None = None
     keeper: ContextKeeper = attrs.field(init=False)
     _approvals: Approvals = attrs.field(init=False)
+    _time: RunningTime = attrs.field(init=False)
     _step_usage: Usage = NO_USAGE
-    _scope: trio.CancelScope = attrs.field(init=False)
+    _refused: bool = False
     _interrupted: AgentError | None = None
     _call: ModelCall | None = None
     _tool_run: ToolRun | None = None
-    _began: float = attrs.field(factory=trio.current_time)
 
     def __attrs_post_init__(self) -> None:
         # Nothing of these refers to the turn: what lives once a turn must not wait for the garbage collector.
@@ -131,13 +131,13 @@ class Turn:
         summarising = Summarising(plan.choice, plan.retry, self.emit, plan.meter.charge, self.commit_compaction)
         marks = (record.last_input_tokens, record.last_compaction_step)
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
-        self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit)
-        self._scope = trio.CancelScope(deadline=self._began + plan.meter.seconds_left())
+        self._time = RunningTime(plan.meter.seconds_left())
+        self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit, self._time)
 
     def interrupt(self, error: AgentError) -> None:
         """End the turn at its next checkpoint with an error; a turn already past its last step is not touched."""
         self._interrupted = self._interrupted or error
-        self._scope.cancel()
+        self._time.scope.cancel()
 
     def decide(self, call_id: str, decision: Decision) -> None:
         """Settle a tool call that waits for somebody's word. Raises InvalidParamsError where none of that id does."""
@@ -151,20 +151,23 @@ class Turn:
         """
         error: WarrenError | None = None
         try:
-            with self._scope:
+            with self._time.scope:
                 await self._steps()
         except WarrenError as exc:
             error = exc
         except Exception as exc:  # a tool or a provider is the host's code: its bug ends the turn, not the session
             logger.exception("a turn of session %s crashed", self.record.session_id)
             error = AgentError(storable(f"the turn crashed: {first_error(exc)!r}"), cause="crash")
-        if self._scope.cancelled_caught or (self._interrupted is not None and error is not None):
+        if self._time.scope.cancelled_caught or (self._interrupted is not None and error is not None):
             error = self._cancelled()
         return self._outcome(error)
 
     def _outcome(self, error: WarrenError | None) -> Outcome:
         if error is not None:
             self._close(CANCELLED if self._interrupted else error.message)
+        if self.begun:
+            self._clock()
+            self._warn()  # subscribers hear what the last step has used before the terminal event
         return self.so_far() if error is None else self.so_far().failed(error)
 
     def so_far(self) -> Outcome:
@@ -179,6 +182,7 @@ class Turn:
             *marks,
             self.plan.prompt,
             structured_output=self.structured_output,
+            refused=self._refused,
         )
 
     def _cancelled(self) -> WarrenError:
@@ -243,9 +247,20 @@ class Turn:
     async def _ask_for_data(self, asked: Sequence[Message], schema: Mapping[str, Any] | None) -> ModelReply:
         """Make a step that nobody sees; what is asked in it is no part of the conversation."""
         plan, context = self.plan, await self._make_room()
-        request = ModelRequest(plan.choice.model, (*context, *asked), max_tokens=plan.max_tokens, output_schema=schema)
+        request = ModelRequest(
+            plan.choice.model,
+            (*context, *asked),
+            max_tokens=plan.max_tokens,
+            output_schema=schema,
+            tokens_left=self._tokens_left(),
+        )
         plan.meter.charge(steps=1)
         return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.meter.charge)
+
+    def _tokens_left(self) -> int | None:
+        """Return what the budgets leave for the next answer after its input, by an estimate; at least one token."""
+        left = self.plan.meter.tokens_left()
+        return None if left is None else max(1, left - estimate(self.context.size))
 
     @property
     def _step(self) -> int:
@@ -256,11 +271,19 @@ class Turn:
         plan = self.plan
         self.emit(TurnStarted(self._step))
         request = ModelRequest(
-            plan.choice.model, context, tuple(tool.spec for tool in plan.tools.values()), plan.max_tokens
+            plan.choice.model,
+            context,
+            tuple(tool.spec for tool in plan.tools.values()),
+            plan.max_tokens,
+            tokens_left=self._tokens_left(),
         )
         plan.meter.charge(steps=1)
         self._call = ModelCall(self.emit, plan.retry)
-        reply = await self._call.run(plan.choice, request)
+        try:
+            reply = await self._call.run(plan.choice, request)
+        except ProviderError as exc:
+            self._refused = exc.refuses_request
+            raise
         plan.meter.charge(reply.usage)
         self._step_usage = reply.usage
         self.keeper.last_input_tokens = reply.usage.input_tokens
@@ -268,6 +291,7 @@ class Turn:
         self._accept(message)
         self._call = None
         self.text, self.stop_reason = message.text, message.stop_reason
+        self._refused = self.stop_reason == "content_filter"
         if self.text:
             self.emit(TextComplete(self.text))
         return message
@@ -293,16 +317,19 @@ class Turn:
 
     def _check_budgets(self) -> None:
         self._clock()
+        self._warn()
+        self._check_exhausted()
+
+    def _warn(self) -> None:
         for warning in self.plan.meter.warnings():
             self.emit(warning)
-        self._check_exhausted()
 
     def _check_exhausted(self) -> None:
         if (use := self.plan.meter.exhausted()) is not None:
             raise self._exhausted(use)
 
     def _clock(self) -> None:
-        self.plan.meter.clock(trio.current_time() - self._began)
+        self.plan.meter.clock(self._time.seconds)
 
     def _exhausted(self, use: Use) -> BudgetExhaustedError:
         kind = use.budget_type

@@ -11,7 +11,7 @@ import attrs
 from warren import codec
 from warren.creation import FIRST_PROMPT, Created
 from warren.errors import StoreError
-from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, SEQ_STRIDE, moment, row_to_record
 
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
@@ -38,6 +38,7 @@ _CREATION: Final = """
     SELECT session_id, params, CAST(outcome AS BLOB) FROM creations JOIN sessions ON sessions.key = creations.session
     LEFT JOIN inbox ON inbox.session = creations.session AND inbox.key = ?2 WHERE creations.key = ?1
 """
+_LEFT_OUT: Final = f"SELECT details -> '$.left_out' FROM sessions WHERE key = {_KEY}"
 _EVENTS_AFTER: Final = f"SELECT events_after FROM sessions WHERE key = {_KEY}"
 _EVENTS: Final = f"""
     SELECT first_seq, seq, timestamp, CAST(body AS BLOB), CAST(cuts AS BLOB) FROM events
@@ -83,12 +84,14 @@ class StoredPage:
         total: messages of the whole conversation; 0 for a session that is not here.
         kept_from: messages before this position are gone, but the first one, at position 0.
         compactions: those whose new head is among the positions of the page.
+        left_out: messages that the model no longer sees.
     """
 
     rows: list[MessageRow]
     total: int
     kept_from: int
     compactions: list[CompactionEntry]
+    left_out: tuple[Span, ...]
 
 
 @attrs.frozen
@@ -152,7 +155,9 @@ def history(db: apsw.Connection, session_id: str, offset: int, limit: int) -> St
         total, kept_from = db.execute(_COUNTS, (session_id,)).get or (0, 0)
         rows = _rows(db, session_id, offset, limit)
         moved: list[Any] = db.execute(_COMPACTIONS, (session_id, offset, offset + limit)).fetchall()
-    return StoredPage(rows, total, kept_from, [_compaction(row) for row in moved])
+        left_out = db.execute(_LEFT_OUT, (session_id,)).get
+    spans = () if left_out is None else codec.decode_stored(tuple[Span, ...], left_out)
+    return StoredPage(rows, total, kept_from, [_compaction(row) for row in moved], spans)
 
 
 def messages(db: apsw.Connection, session_id: str, offset: int, limit: int) -> tuple[list[MessageRow], int]:

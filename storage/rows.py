@@ -13,7 +13,7 @@ from warren.categories import Gates, Switches
 from warren.compaction import CompactionConfig
 from warren.errors import StoreError
 from warren.peers import Peer
-from warren.records import Parent, SessionRecord
+from warren.records import Parent, SessionRecord, Span
 from warren.usage import Usage
 
 OPEN: Final = 0
@@ -51,6 +51,7 @@ class _Details:
     last_input_tokens: int = 0
     turn_open: bool = False
     parent: Parent | None = None
+    left_out: tuple[Span, ...] = ()
 
 
 _DETAILS: Final = tuple(field.name for field in attrs.fields(_Details))

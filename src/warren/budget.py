@@ -20,8 +20,10 @@ class Budget:
     """Limits; None is no limit.
 
     Attributes:
-        max_tokens: input plus output tokens.
-        max_seconds: wall time of running turns; idle time is free.
+        max_tokens: input plus output tokens. An answer is capped by what is left after an estimate of the input, if
+            its provider takes a cap.
+        max_seconds: wall time of running turns; idle time is free, as is the time in which a tool call waits for
+            somebody's word.
         max_tool_calls: tools run.
         max_steps: model calls.
     """
@@ -152,6 +154,11 @@ class Meter:
     def seconds_left(self) -> float:
         """Return how long the turn may still run (infinite without a time limit)."""
         return self._left("time")
+
+    def tokens_left(self) -> int | None:
+        """Return how many tokens may still be used; None without a limit."""
+        left = self._left("tokens")
+        return None if math.isinf(left) else int(left)
 
     def tool_calls_left(self, wanted: int) -> int:
         """Return how many of the `wanted` tools may still run."""

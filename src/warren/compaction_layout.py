@@ -1,7 +1,7 @@
 """What a context is made of, where it may be cut, and how the part before the cut is told of."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Final, Literal, Self, overload
 
 import attrs
@@ -129,7 +129,7 @@ class Measured(Sequence[Message]):
             return messages
         every = tuple(messages)
         if isinstance(messages, Transcript):
-            sizes = tuple(map(len, chain(messages.prefix, messages.rows)))
+            sizes = tuple(map(len, messages.bodies))
             return cls(every, sizes, None if messages.prefix else False)
         return cls(every, tuple(map(size_of, every)))
 

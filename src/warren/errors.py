@@ -191,6 +191,7 @@ class ProviderError(WarrenError):
     """The model provider failed; `details["retry_after"]` is the wait in seconds that it asked for, if it did."""
 
     code = ErrorCode.PROVIDER_ERROR
+    refusals: ClassVar = frozenset({"bad_request", "too_large", "context_length", "content_filter", "forbidden"})
 
     def __init__(
         self,
@@ -205,6 +206,11 @@ class ProviderError(WarrenError):
         wish = {} if retry_after is None else {"retry_after": retry_after}
         all_details = {**(details or {}), **wish}
         super().__init__(message, session_id=session_id, cause=cause, retryable=retryable, details=all_details)
+
+    @property
+    def refuses_request(self) -> bool:
+        """Whether the provider refuses for good what it was asked: the same context would be refused again."""
+        return not self.retryable and self.cause in self.refusals
 
     @property
     def retry_after(self) -> float | None:

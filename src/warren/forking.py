@@ -9,7 +9,7 @@ import attrs
 from warren.budget import Spent
 from warren.errors import InvalidParamsError
 from warren.messages import AssistantMessage, Message, UserMessage
-from warren.records import CompactionEntry, Parent, SessionRecord
+from warren.records import CompactionEntry, Parent, SessionRecord, Span
 from warren.usage import Usage
 
 PATH: Final = "$.at"
@@ -99,6 +99,7 @@ def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
         archived=False,
         peer=None,  # its name is the other's
         parent=Parent(source.session_id, at),
+        left_out=tuple(Span(span.first, min(span.end, at)) for span in source.left_out if span.first < at),
     )
 
 

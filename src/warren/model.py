@@ -24,6 +24,8 @@ class ModelRequest:
         temperature: sampling temperature; None leaves it to the provider.
         output_schema: the JSON schema that the answer's text is to fit, as JSON. The messages ask for it too, so that a
             provider without such a form has nothing to do. It comes without tools.
+        tokens_left: tokens that a budget has left for the answer, by an estimate of the input; None for no limit. See
+            `answer_cap`.
     """
 
     model: str
@@ -32,6 +34,16 @@ class ModelRequest:
     max_tokens: int | None = None
     temperature: float | None = None
     output_schema: Mapping[str, Any] | None = None
+    tokens_left: int | None = None
+
+    def answer_cap(self, most: int) -> int | None:
+        """Return the cap of the answer to send: `max_tokens`, or what a budget has left if that is less.
+
+        `most` is the longest answer that the model is sure to be able to give. Models refuse a cap above what they can,
+        so that without `max_tokens` a budget caps nothing that has more left than `most`.
+        """
+        left, own = self.tokens_left, self.max_tokens
+        return left if left is not None and left < (own or most) else own
 
 
 @value

@@ -1,6 +1,6 @@
 """What is kept of a session, and the rows that one turn adds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, Literal
@@ -25,6 +25,19 @@ class Parent:
 
     session_id: str
     at: int
+
+
+@attrs.frozen
+class Span:
+    """The messages of a session from position `first` up to, and without, position `end`."""
+
+    first: int
+    end: int
+
+
+def within(spans: Iterable[Span], first: int, end: int) -> set[int]:
+    """Return the positions of the spans, of those from `first` up to, and without, `end`."""
+    return {at for span in spans for at in range(max(span.first, first), min(span.end, end))}
 
 
 @value
@@ -62,6 +75,7 @@ class SessionRecord:
         turn_open: a compaction stored a turn that had not ended yet; a process that dies then leaves it so.
         archived: retired: readable, hidden from `list`, not startable.
         parent: what it is a fork of; None for a session that began by itself.
+        left_out: messages that the model no longer sees because its provider refused the exchange; in order.
     """
 
     session_id: str
@@ -94,6 +108,7 @@ class SessionRecord:
     turn_open: bool = False
     archived: bool = False
     parent: Parent | None = None
+    left_out: tuple[Span, ...] = ()
 
     def changed(self, **changes: Any) -> "SessionRecord":
         """Return the record with other values of the fields named: what `attrs.evolve` does, in a third of its time."""

@@ -107,11 +107,19 @@ class SessionPage:
 
 @attrs.frozen
 class HistoryEntry:
-    """One message of a transcript: its position from 0 and when it was added (UTC)."""
+    """One message of a transcript.
+
+    Attributes:
+        position: its position from 0.
+        created_at: when it was added (UTC).
+        message: the message.
+        left_out: true if the model no longer sees it: its provider refused the exchange that it belongs to.
+    """
 
     position: int
     created_at: datetime
     message: Message
+    left_out: bool = False
 
 
 @attrs.frozen

@@ -8,16 +8,24 @@ import trio
 import trio.testing
 
 from tests.support.checks import assert_valid_transcript, names
-from tests.support.models import FunctionModel, reply, says
+from tests.support.models import Emit, FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.config import Config, Limits
-from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError, SessionNotRunningError
+from warren.errors import (
+    AgentError,
+    BudgetExhaustedError,
+    InvalidParamsError,
+    SessionNotFoundError,
+    SessionNotRunningError,
+)
 from warren.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
 from warren.messages import ToolResultsMessage, ToolUseBlock
 from warren.model import ModelReply, ModelRequest
 from warren.service import SessionService
 from warren.tools import Tool, tool
+from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 ASK = Config(approvals=Gates(shell="ask"), switches=Switches(shell="enable"))
@@ -91,6 +99,37 @@ async def test_a_call_waits_for_its_approval_while_others_run() -> None:
         300_000,
     )
     assert recorder.only(ToolApprovalResolved) == [ToolApprovalResolved("call-1", "shell", "allow", "fine")]
+
+
+async def test_waiting_for_approval_is_free() -> None:
+    """The time in which a call waits for somebody's word draws from no time budget; before and after it does."""
+    recorder = Asked()
+    turns: list[TurnResult | BudgetExhaustedError] = []
+
+    async def slow(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.sleep(1)
+        return calls("ls") if not recorder.seen.is_set() else reply("done")
+
+    async def turn(service: SessionService, session_id: str, seconds: float) -> None:
+        try:
+            turns.append(
+                await service.start_turn(session_id, "go", budget=Budget(max_seconds=seconds), on_event=recorder)
+            )
+        except BudgetExhaustedError as exc:
+            turns.append(exc)
+
+    async with open_runtime(FunctionModel(slow), tools=(shell, plain), config=ASK) as service:
+        for seconds in (2.5, 1.5):
+            recorder = Asked()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(turn, service, await new_session(service), seconds)
+                await recorder.seen.wait()
+                await trio.sleep(100)
+                await service.approve_tool(recorder.envelopes[0].session_id, "call-1", allow=True)
+    finished, ended = turns
+    assert isinstance(finished, TurnResult)
+    assert isinstance(ended, BudgetExhaustedError)
+    assert (ended.cause, ended.details["used"]) == ("time", pytest.approx(1.5))
 
 
 async def test_a_refusal_is_told_to_the_model() -> None:

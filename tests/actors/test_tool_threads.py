@@ -1,11 +1,12 @@
 """Sync tools: they run in threads, and so on the real clock."""
 
 import contextvars
+import math
 import threading
 
 import trio
 
-from warren.actors.approvals import Approvals
+from warren.actors.approvals import Approvals, RunningTime
 from warren.actors.toolbox import ToolRun
 from warren.categories import Gates
 from warren.events import Event
@@ -18,7 +19,8 @@ WHO = contextvars.ContextVar("WHO", default="nobody")
 def new_run(*tools: Tool, timeout: float = 10, threads: int = 4) -> ToolRun:
     """Return what runs one step's tools."""
     events: list[Event] = []
-    approvals, known = Approvals(Gates(), 10, events.append), {each.spec.name: each for each in tools}
+    approvals = Approvals(Gates(), 10, events.append, RunningTime(math.inf))
+    known = {each.spec.name: each for each in tools}
     return ToolRun(known, events.append, timeout, trio.CapacityLimiter(threads), approvals)
 
 

@@ -1,5 +1,6 @@
 """Running tools: in parallel, each with its own time limit, each reported as it ends, none of them able to do harm."""
 
+import math
 import sys
 from collections.abc import Mapping
 
@@ -9,7 +10,7 @@ import trio
 
 from tests.support.checks import name
 from warren import codec
-from warren.actors.approvals import Approvals
+from warren.actors.approvals import Approvals, RunningTime
 from warren.actors.toolbox import ToolRun
 from warren.categories import Gates
 from warren.events import (
@@ -76,7 +77,7 @@ async def use(*calls: ToolUseBlock, tools: tuple[Tool, ...] = (nap, fail, brief)
     def emit(event: Event) -> None:
         events.append((trio.current_time() - began, event))
 
-    run = ToolRun(known, emit, 10, trio.CapacityLimiter(4), Approvals(Gates(), 10, emit))
+    run = ToolRun(known, emit, 10, trio.CapacityLimiter(4), Approvals(Gates(), 10, emit, RunningTime(math.inf)))
     await run.run(calls, allowed)
     return Done(run, events)
 
@@ -251,7 +252,7 @@ async def test_text_that_utf8_cannot_hold_is_made_to_fit(text: str) -> None:
 async def test_closing_completes_what_is_open() -> None:
     """After an interrupt every call has a result: finished ones their own, the others the reason."""
     events: list[Event] = []
-    approvals = Approvals(Gates(), 10, events.append)
+    approvals = Approvals(Gates(), 10, events.append, RunningTime(math.inf))
     run = ToolRun({"nap": nap}, events.append, 10, trio.CapacityLimiter(4), approvals)
     calls = call("a", "nap", seconds=1), call("b", "nap", seconds=5)
     with trio.move_on_after(2):

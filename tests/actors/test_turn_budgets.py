@@ -70,6 +70,57 @@ async def test_a_token_budget_warns_then_ends_the_turn() -> None:
         await check(service, session_id, recorder)
 
 
+async def test_a_turn_of_one_step_warns() -> None:
+    """A step that crosses 80 % is told of before the terminal event, also if no other step follows."""
+    recorder = Recorder()
+    async with open_runtime(says(reply("done", usage=Usage(80, 5)))) as service:
+        await service.create_session("hello", budget=Budget(max_tokens=100), on_event=recorder)
+    assert recorder.only(BudgetWarning) == [BudgetWarning("tokens", 85, 100, 85.0)]
+    assert names(recorder.envelopes)[-3:] == ["turn_completed", "budget_warning", "run_completed"]
+    assert_valid_stream(recorder.envelopes)
+
+
+async def test_a_failed_turn_warns() -> None:
+    """A turn that fails in its last step says first how far it has used its budget."""
+    model = says(reply("", CALL, usage=Usage(80, 5)), ProviderError("broken", retryable=False))
+    recorder = Recorder()
+    async with open_runtime(model, tools=[wait]) as service:
+        session_id = await new_session(service)
+        with pytest.raises(ProviderError):
+            await service.start_turn(session_id, "hello", budget=Budget(max_seconds=1.2), on_event=recorder)
+    assert names(recorder.envelopes)[-1] == "run_failed"
+    assert [warning.budget_type for warning in recorder.only(BudgetWarning)] == ["time"]
+
+
+@pytest.mark.parametrize(("own", "sent"), [(None, 500), (200, 200), (4_000, 500)])
+async def test_an_answer_is_capped_by_what_a_budget_has_left(own: int | None, sent: int) -> None:
+    """A step gets no more tokens than its cap, and than the budget has left after the input."""
+    caps: list[int | None] = []
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        caps.append(request.answer_cap(4_096))
+        return reply("done", usage=Usage(100, 400))
+
+    async with open_runtime(FunctionModel(answer)) as service:
+        session_id = await new_session(service, budget=Budget(max_tokens=1_000))
+        await service.start_turn(session_id, "hello")
+        await service.start_turn(session_id, "hello", max_tokens=own)
+    first, second = caps
+    assert first is not None
+    assert second is not None
+    assert 950 <= first < 1_000
+    assert sent - 50 <= second <= sent
+
+
+async def test_a_step_that_would_overshoot_is_cut() -> None:
+    """The offline model takes the cap: a long answer ends where the budget does."""
+    async with open_runtime() as service:
+        result = await service.create_session("word " * 200, model="echo", budget=Budget(max_tokens=300))
+    assert result.stop_reason == "max_tokens"
+    assert 250 < result.usage.total_tokens <= 300
+
+
 async def test_a_tool_call_budget() -> None:
     """Calls past the budget get an error result; the turn ends before its next step."""
     calls = [ToolUseBlock(f"call-{number}", "wait", {"seconds": 0}) for number in range(3)]
@@ -108,7 +159,7 @@ async def test_a_sessions_budget_holds_over_its_turns() -> None:
         session_id = await new_session(service, budget=Budget(max_tokens=10))
         await service.start_turn(session_id, "hello")
         await service.start_turn(session_id, "hello", on_event=recorder)
-        assert recorder.only(BudgetWarning) == []
+        assert recorder.only(BudgetWarning) == [BudgetWarning("tokens", 10, 10, 100.0)]
         with pytest.raises(BudgetExhaustedError):
             await service.start_turn(session_id, "hello", on_event=recorder)
         assert names(recorder.envelopes)[-3:] == ["run_started", "budget_warning", "run_failed"]

@@ -191,13 +191,14 @@ def _show_compaction(streams: Streams, entry: CompactionEntry) -> None:
 
 def _show_entry(streams: Streams, entry: HistoryEntry) -> None:
     who, text = entry_text(entry.message)
+    who += " (left out of the model's context)" if entry.left_out else ""
     if not streams.out_is_terminal:
         streams.write(f"\n{who}:\n{text}\n")
         return
     from rich.markdown import Markdown  # noqa: PLC0415 - only a terminal needs rich
     from rich.text import Text  # noqa: PLC0415 - the same
 
-    heading = Text(f"\n{who} · {moment(entry.created_at)}", "bold" if who == "user" else "dim")
+    heading = Text(f"\n{who} · {moment(entry.created_at)}", "bold" if isinstance(entry.message, UserMessage) else "dim")
     spoken = isinstance(entry.message, AssistantMessage)
     streams.render(heading, Markdown(visible(text)) if spoken else Text(visible(text)))
 

@@ -57,11 +57,12 @@ class MessagesDialect:
 
     def payload(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:  # noqa: ARG002 - of the protocol
         """Return a request's body; the answer's cap is required here, so that one is always sent."""
+        most = _most_tokens(request.model)
         system = (message.content for message in request.messages if isinstance(message, SystemMessage))
         body: dict[str, Any] = {
             "model": request.model,
             "messages": to_wire(request.messages),
-            "max_tokens": request.max_tokens or _most_tokens(request.model),
+            "max_tokens": request.answer_cap(most) or most,
             "stream": True,
         }
         if instructions := "\n\n".join(text for text in system if text.strip()):

@@ -1,6 +1,7 @@
 """The offline model: it says what it was told."""
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -37,7 +38,7 @@ class EchoProvider:
         """Return the echo; there is one checkpoint, before the first piece."""
         await trio.lowlevel.checkpoint()
         heard = last_words(request.messages) if request.output_schema is None else _last_answer(request.messages)
-        text, stop_reason = _cut(heard, request.max_tokens)
+        text, stop_reason = _cut(heard, request.answer_cap(sys.maxsize))
         for piece in words(text):
             emit(TextPiece(piece))
         blocks = (TextBlock(text),) if text else ()

@@ -35,6 +35,8 @@ _STOP: Final[Mapping[str, StopReason]] = {
     "function_call": "tool_use",
     "content_filter": "content_filter",
 }
+SURE_TOKENS: Final = 4_096
+"""The longest answer that every model is taken to be able to give."""
 # These refuse `max_tokens`, which servers of other makers understand best.
 _COMPLETION_TOKENS: Final = re.compile(r"o\d|gpt-[5-9]")
 # From 5.4 on the chat protocol takes tools only where reasoning is off.
@@ -65,9 +67,9 @@ class ChatDialect:
             body["tools"] = [_tool(spec) for spec in request.tools]
             if endpoint.official and _TOOLS_WITHOUT_REASONING.match(request.model):
                 body["reasoning_effort"] = "none"
-        if request.max_tokens is not None:
+        if (cap := request.answer_cap(SURE_TOKENS)) is not None:
             own = endpoint.official or _COMPLETION_TOKENS.match(request.model)
-            body["max_completion_tokens" if own else "max_tokens"] = request.max_tokens
+            body["max_completion_tokens" if own else "max_tokens"] = cap
         if request.temperature is not None:
             body["temperature"] = request.temperature
         if (schema := forced_schema(request)) is not None:

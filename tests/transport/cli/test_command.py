@@ -33,6 +33,15 @@ def test_run_streams_when_asked(cli: Cli) -> None:
     assert running.read_until("half ") == "half "
 
 
+def test_a_refused_prompt_does_not_spoil_the_session(cli: Cli) -> None:
+    """A prompt that the provider refuses is marked in the history, and the next process goes on without it."""
+    refusal = {"message": "too rude", "cause": "bad_request"}
+    assert cli.run("run", "rude", "-m", cli.script({"error": refusal})).code == 1
+    assert cli.run("resume", "last", "polite", "-m", "echo").out == "polite\n"
+    shown = cli.run("sessions", "show", "last").out
+    assert "\nuser (left out of the model's context):\nrude\n\nuser:\npolite\n" in shown
+
+
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
 def test_a_failed_turn_shows_the_text_that_came(cli: Cli, stream: str) -> None:
     """What the model had said before it failed goes to stdout, with the end of its line; why it failed to stderr."""
