@@ -1,7 +1,7 @@
 """Checks of what callers pass, with errors that name the field."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypeVar, get_args
+from typing import Final, TypeVar, get_args
 
 from warren import codec
 from warren.actors.eventlog import EventLog
@@ -10,7 +10,7 @@ from warren.fields import LARGEST
 from warren.inputs import MAX_KEY, TurnMode
 from warren.memory import MAX_HITS
 from warren.records import MAX_TITLE
-from warren.structured import MAX_RETRIES, checked_schema
+from warren.structured import MAX_RETRIES
 from warren.tools import Tool
 
 V = TypeVar("V")
@@ -93,11 +93,6 @@ def check_key(key: str | None) -> str | None:
     return key
 
 
-def check_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a JSON schema for answers, a copy, or None."""
-    return None if schema is None else checked_schema(schema)
-
-
 def check_retries(value: int) -> int:
     """Return how often an answer that does not fit its schema is tried again."""
     if not 0 <= codec.from_data(int, value, root="$.structured_output_retries") <= MAX_RETRIES:
@@ -127,8 +122,10 @@ def check_changes(labels: Mapping[str, str | None] | None) -> Mapping[str, str |
 def _labels(kind: type[L], labels: Mapping[str, str | None]) -> L:
     if not isinstance(labels, Mapping):
         raise _bad("labels", "must be an object")
-    for key in labels:
-        codec.from_data(str, key, root="$.labels")
+    try:
+        codec.from_data(list[str], list(labels))
+    except InvalidParamsError as exc:
+        raise _bad("labels", exc.message.partition(": ")[2]) from None
     return codec.from_data(kind, dict(labels), root="$.labels")
 
 

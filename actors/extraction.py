@@ -5,11 +5,12 @@ from typing import Any, Final
 
 import attrs
 
+from warren.actors.schemas import check_fit
 from warren.errors import AgentError, ProviderError, WarrenError
 from warren.events import Event, ExtractionCompleted, ExtractionFailed
 from warren.messages import Message
 from warren.model import ModelReply
-from warren.structured import Fit, OutputWish, correction, fit, request
+from warren.structured import Fit, OutputWish, correction, request
 
 NO_SUCH_FORM: Final = ("bad_request", "server_error")
 """How servers answer that do not take a schema: some with a 400, llama.cpp's with a 500 that no retry helps."""
@@ -65,7 +66,7 @@ class Extraction:
                 forced = None  # the words alone ask for the same
                 continue
             self.attempts += 1
-            found = fit(schema, reply.message)
+            found = await check_fit(schema, reply.message)
             if not found.problems:
                 return found.data
             if self.attempts > self.wish.retries:

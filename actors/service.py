@@ -22,7 +22,6 @@ from warren.actors.checks import (
     check_own_tools,
     check_prompt,
     check_retries,
-    check_schema,
     check_text,
     check_title,
     check_tools,
@@ -36,6 +35,7 @@ from warren.actors.eventlog import utc_now
 from warren.actors.planning import instructions_of
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Relabel, Retire, StartTurn
 from warren.actors.reading import Reads, no_store
+from warren.actors.schemas import check_schema
 from warren.actors.session import SessionActor
 from warren.budget import UNLIMITED, Budget
 from warren.categories import CATEGORIES, Decision, Gates, Switches
@@ -112,7 +112,7 @@ class Service(Reads):
             tools=check_tools(tools, {*shared.tool_names, *own_tools, *brought}),
             overrides=self._check_overrides(overrides),
             approvals=check_value(approvals, Gates, "approvals"),
-            output_schema=check_schema(output_schema),
+            output_schema=await check_schema(output_schema),
             structured_output_retries=check_retries(structured_output_retries),
             peer=check_value(peer, Peer, "peer"),
             labels=check_labels(labels),
@@ -210,7 +210,7 @@ class Service(Reads):
             check_value(budget, Budget, "budget"),
             self._check_overrides(overrides),
             check_value(approvals, Gates, "approvals"),
-            check_schema(output_schema),
+            await check_schema(output_schema),
             None if structured_output_retries is None else check_retries(structured_output_retries),
         )
         listener, brought = check_callback(on_event, "on_event"), check_own_tools(extra_tools, "extra_tools")

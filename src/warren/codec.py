@@ -4,9 +4,12 @@ Outside boundaries are strict: exact types, no unknown keys, errors that name th
 are read leniently in keys only, so that an older version can read what a newer one wrote.
 """
 
+import gc
 import re
+from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
@@ -23,6 +26,8 @@ from warren.usage import Usage
 T = TypeVar("T")
 MAX_DEPTH: Final = 100
 """How deep JSON from outside may nest: what was read has to fit on the stack when it is written again."""
+LARGE: Final = 64 * 1024
+"""Bytes of JSON that are worth a pause of the garbage collector."""
 JSON_TYPES: Final[Mapping[type, str]] = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -94,6 +99,14 @@ def _origin(cls: Any) -> Any:
     return get_origin(cls)
 
 
+def _is_plain(cls: Any) -> bool:
+    return cls is Any or (_origin(cls) in (dict, Mapping) and get_args(cls) == (str, Any))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 def _one_of(choices: Any) -> Callable[[Any, Any], Any]:
     allowed = get_args(choices)
 
@@ -151,8 +164,8 @@ def _guard_containers(converter: cattrs.Converter) -> None:
                 raise _BadFieldError("must be a list")
             try:
                 return build([hook(each, item) for each in value])
-            except Exception:  # noqa: BLE001 - hooks raise what they like; only now it matters for which items
-                raise _bad_items(hook, item, ((f"[{index}]", each) for index, each in enumerate(value))) from None
+            except Exception:  # noqa: BLE001 - hooks raise what they like; only now it matters for which item
+                raise _bad_item(hook, item, ((f"[{index}]", each) for index, each in enumerate(value))) from None
 
         return structure
 
@@ -166,7 +179,7 @@ def _guard_containers(converter: cattrs.Converter) -> None:
             try:
                 return value if item is Any else {key: hook(each, item) for key, each in value.items()}
             except Exception:  # noqa: BLE001 - as above
-                raise _bad_items(hook, item, ((f".{key}", each) for key, each in value.items())) from None
+                raise _bad_item(hook, item, ((f".{key}", each) for key, each in value.items())) from None
 
         return structure
 
@@ -174,18 +187,17 @@ def _guard_containers(converter: cattrs.Converter) -> None:
     converter.register_structure_hook_factory(lambda cls: _origin(cls) in (dict, Mapping), mapping)
 
 
-def _bad_items(
+def _bad_item(
     hook: Callable[[Any, Any], Any], item: Any, items: Iterable[tuple[str, Any]]
 ) -> cattrs.BaseValidationError:
-    """Return an error that has, of items of which some are bad, those that are, and how the path goes on to each."""
-    errors: list[Exception] = []
+    """Return an error that has, of items of which some are bad, the first bad one, and how the path goes on to it."""
     for step, value in items:
         try:
             hook(value, item)
         except Exception as exc:  # noqa: BLE001 - as above
             exc.add_note(_STEP_NOTE + step)
-            errors.append(exc)
-    return cattrs.BaseValidationError("bad items", errors, list)
+            return cattrs.BaseValidationError("bad item", [exc], list)
+    raise AssertionError("no item is bad")
 
 
 _STEP_NOTE: Final = "warren step: "
@@ -201,6 +213,8 @@ def _make(*, strict: bool) -> cattrs.Converter:
     converter.register_structure_hook(Path, lambda value, _: Path(_text(value, None)))
     converter.register_unstructure_hook(Path, str)
     converter.register_structure_hook_factory(lambda cls: _origin(cls) is Literal, _one_of)
+    # plain data goes out as it is: msgspec walks it, many times faster than hooks would
+    converter.register_unstructure_hook_factory(_is_plain, lambda _: _as_it_is)
     _guard_containers(converter)
     _structure_objects(converter, strict=strict)
     _tagged(converter, messages.Block, "type", BLOCK_TYPES, messages.UnknownBlock)
@@ -232,14 +246,23 @@ def _fields_of(converter: cattrs.Converter, cls: Any) -> Callable[[Any], Any]:
 
 _strict: Final = _make(strict=True)
 _stored: Final = _make(strict=False)
-_encode: Final = msgspec.json.Encoder().encode
-_encode_whole: Final = msgspec.json.Encoder(enc_hook=_strict.unstructure).encode
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not know as one that it does."""
+    data = _strict.unstructure(value)
+    if data is value:
+        raise TypeError(f"an object of the type {type(value).__name__} has no form in JSON")
+    return data
+
+
+_encode_whole: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 _decode: Final = msgspec.json.Decoder().decode
 
 
 def encode(value: object) -> bytes:
     """Return the JSON of a domain object or plain data, in UTF-8; fields at their default are left out, see `WHOLE`."""
-    return _encode(_strict.unstructure(value))
+    return _encode_whole(_strict.unstructure(value))
 
 
 def encode_whole(value: object) -> bytes:
@@ -258,14 +281,25 @@ def to_data(value: object) -> Any:
 def parse(raw: bytes | str) -> Any:
     """Return the data of a JSON text. Raises ValueError where it is not JSON in UTF-8 or nests below `MAX_DEPTH`."""
     try:
-        data = _decode(raw)
+        data = _decode_large(raw) if len(raw) > LARGE else _decode(raw)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except (msgspec.MsgspecError, UnicodeError) as exc:
         raise ValueError(str(exc)) from exc
-    if _may_be_deep(raw) and _is_deep(data):
+    if _may_be_deep(raw) and _is_deep(raw):
         raise ValueError(_TOO_DEEP)
     return data
+
+
+def _decode_large(raw: bytes | str) -> Any:
+    """Decode without the garbage collector, which would look through all that is there again and again."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        return _decode(raw)
+    finally:
+        if paused:
+            gc.enable()
 
 
 _TOO_DEEP: Final = f"nests deeper than {MAX_DEPTH} levels"
@@ -277,16 +311,19 @@ def _may_be_deep(raw: bytes | str) -> bool:
     return opening > MAX_DEPTH
 
 
-def _is_deep(data: Any) -> bool:
-    level = [data]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _containers(outer)]
-    return bool(level)
+def _is_deep(raw: bytes | str) -> bool:
+    """Return whether a JSON text nests too deep, by its brackets: a walk over millions of lists would take seconds."""
+    data = raw.encode() if isinstance(raw, str) else raw
+    outside = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    brackets = b"".join(outside).translate(_SIGNS, _NO_BRACKETS)
+    inner = brackets.replace(_PAIR, b"")  # the innermost level, which is most of them
+    return max(accumulate(array("b", inner)), default=0) + (len(inner) < len(brackets)) > MAX_DEPTH
 
 
-def _containers(node: Any) -> list[Any]:
-    inside = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return [child for child in inside if isinstance(child, dict | list)]
+_SIGNS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+"""One level down and one level up, as signed bytes."""
+_PAIR: Final = b"\x01\xff"
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:

@@ -1,6 +1,7 @@
 """Answers as data: the JSON schema that a caller wants one to fit, what the model is told, and whether it fits."""
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -14,7 +15,13 @@ from warren.messages import AssistantMessage, Message, TextBlock, UserMessage
 
 T = TypeVar("T")
 MAX_SCHEMA: Final = 32 * 1024
-"""Bytes of a schema: it goes with every request for data, and is looked through on the event loop."""
+"""Bytes of a schema: it goes with every request for data."""
+MAX_ANSWER: Final = 1024 * 1024
+"""Characters of an answer that is checked: reading a longer one would hold the interpreter up for too long."""
+QUICK_SCHEMA: Final = 256
+"""Bytes of a schema that may be looked through on the event loop."""
+QUICK_ANSWER: Final = 4 * 1024
+"""Characters of an answer that may be checked on the event loop."""
 MAX_RETRIES: Final = 10
 RETRIES: Final = 2
 """How often an answer that does not fit is tried again, unless somebody says otherwise."""
@@ -26,6 +33,10 @@ MAX_QUOTE: Final = 16 * 1024
 INSTRUCTION: Final = "Give your final answer again, as JSON alone: no words around it."
 CORRECTION: Final = "That does not fit the schema:"
 _FENCED: Final = re.compile(r"```[\w-]*[ \t]*\n(.*?)```", re.DOTALL)
+
+
+class NotQuickError(Exception):
+    """A check takes longer than the event loop has time for: it belongs into a thread."""
 
 
 @attrs.frozen
@@ -67,21 +78,29 @@ def _first(values: Iterable[T | None]) -> T | None:
     return None
 
 
-def checked_schema(schema: object, root: str = "$.output_schema") -> Mapping[str, Any]:
+def checked_schema(schema: object, root: str = "$.output_schema", *, quick: bool = False) -> Mapping[str, Any]:
     """Return a copy of a schema that answers can be held against.
 
     That is draft 2020-12 unless `$schema` names another one. What a `$ref` names has to be inside: nothing is fetched.
-    Raises InvalidParamsError whose path begins with `root`.
+
+    Args:
+        schema: what the caller gave.
+        root: the path that an error's path begins with.
+        quick: do no more than the event loop has time for.
+
+    Raises InvalidParamsError whose path begins with `root`, and NotQuickError.
     """
     if not isinstance(schema, Mapping):
         raise InvalidParamsError(f"{root}: must be an object", path=root)
     try:
-        raw = codec.encode(dict(schema))
+        raw = codec.encode_whole(dict(schema))
         copy: Mapping[str, Any] = codec.parse(raw)
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidParamsError(f"{root}: is not JSON: {_cut(str(exc))}", path=root) from None
     if len(raw) > MAX_SCHEMA:
         raise InvalidParamsError(f"{root}: must be at most {MAX_SCHEMA} bytes", path=root)
+    if quick and not _is_quick(raw):
+        raise NotQuickError
     try:
         _checker(raw)
     except FieldValueError as exc:
@@ -90,21 +109,46 @@ def checked_schema(schema: object, root: str = "$.output_schema") -> Mapping[str
     return copy
 
 
-def fit(schema: Mapping[str, Any], answer: AssistantMessage) -> Fit:
-    """Hold an answer's text against a schema; a fenced block in it counts alone."""
-    text = _unfenced(answer.text)
+def fit(schema: Mapping[str, Any], answer: AssistantMessage, *, quick: bool = False) -> Fit:
+    """Hold an answer's text against a schema; a fenced block in it counts alone.
+
+    Args:
+        schema: one that `checked_schema` has let through.
+        answer: what the model said.
+        quick: do no more than the event loop has time for.
+
+    Raises NotQuickError.
+    """
+    text = answer.text
+    raw = codec.encode_whole(schema)
+    if quick and not (len(text) <= QUICK_ANSWER and _is_quick(raw)):
+        raise NotQuickError
+    if len(text) > MAX_ANSWER:
+        return Fit((f"it is too long: {len(text)} characters, of at most {MAX_ANSWER}",))
     try:
-        data = codec.parse(text)
+        data = codec.parse(_unfenced(text))
     except ValueError as exc:
         cut = ": it was cut at the cap of an answer" if answer.stop_reason == "max_tokens" else f": {_cut(str(exc))}"
         return Fit((f"it is not JSON{cut}",))
-    problems = tuple(_cut(problem) for problem in _checker(codec.encode(schema)).problems(data, MAX_PROBLEMS))
+    from warren.structured_check import TOO_MUCH, TooMuchWorkError, Work  # noqa: PLC0415 - see _checker
+
+    try:
+        problems = tuple(map(_cut, _checker(raw).problems(data, MAX_PROBLEMS, Work.of(quick=quick))))
+    except TooMuchWorkError:
+        if quick:
+            raise NotQuickError from None
+        return Fit((TOO_MUCH,))
     return Fit(problems) if problems else Fit(data=data)
+
+
+def _is_quick(raw: bytes) -> bool:
+    """Return whether a schema takes little time; a pattern can take long to compile, and so does the first import."""
+    return len(raw) <= QUICK_SCHEMA and b"attern" not in raw and "warren.structured_check" in sys.modules
 
 
 def request(schema: Mapping[str, Any]) -> UserMessage:
     """Return what asks the model for its answer as data."""
-    return UserMessage(f"{INSTRUCTION} It has to fit this JSON schema:\n\n{codec.encode(schema).decode()}")
+    return UserMessage(f"{INSTRUCTION} It has to fit this JSON schema:\n\n{codec.encode_whole(schema).decode()}")
 
 
 def correction(answer: AssistantMessage, problems: Sequence[str]) -> tuple[Message, ...]:
@@ -136,7 +180,10 @@ def _cut(text: str) -> str:
 
 @lru_cache(maxsize=128)
 def _checker(raw: bytes) -> Any:
-    """Return what holds data against a schema; the same schema comes with every turn of its session."""
-    from warren.structured_check import checker_of  # noqa: PLC0415 - few turns have a schema, and its library is slow
+    """Return the checker of a schema; the same schema comes with every turn of its session. Raises FieldValueError."""
+    from warren.structured_check import TOO_MUCH, TooMuchWorkError, Work, checker_of  # noqa: PLC0415 - a slow import
 
-    return checker_of(codec.parse(raw))
+    try:
+        return checker_of(codec.parse(raw), Work.of(quick=False))
+    except TooMuchWorkError:
+        raise FieldValueError("$", TOO_MUCH) from None

@@ -1,9 +1,13 @@
-"""Holding data against a JSON schema that somebody else wrote: nothing is fetched, and no schema takes for ever."""
+"""Check data against a JSON schema written by somebody else: nothing is fetched, and the work of a check is bounded."""
 
+import json
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
-from math import prod
+from math import inf, prod
 from typing import Any, Final
 
 import attrs
@@ -15,167 +19,371 @@ from referencing.jsonschema import DRAFT202012, specification_with
 
 from warren.fields import FieldValueError
 
-MAX_WORK: Final = 20_000
-"""Keywords looked at in one check. A schema can make them double with every level of it."""
-PATTERN_SECONDS: Final = 0.2
-"""What all patterns of one check may take. A pattern can try for ever."""
+MAX_WORK: Final = 20_000_000
+"""Steps of one check: about one for each item, field or choice that a keyword looks at."""
+MAX_SECONDS: Final = 5.0
+PATTERN_SECONDS: Final = 1.0
+"""Seconds of all patterns of one check together. A pattern can backtrack for ever."""
+QUICK_WORK: Final = 1_000
+"""Steps of a check on the event loop: a few milliseconds."""
+QUICK_PATTERN_SECONDS: Final = 0.001
+EMPTY_WORK: Final = 20_000
+"""Steps that a schema may take to check an empty object: a schema can double its work with every level."""
 MAX_REPEATS: Final = 10_000
 """Copies of a part that a pattern may ask for: they are made when it is compiled, and groups in groups multiply."""
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 TOO_MUCH: Final = "it takes too much work to check"
+SHOWN: Final = 40
+"""Parts of a value, or characters of a text, that an error message shows."""
+DEEP: Final = frozenset(
+    {"enum", "const", "type", "not", "oneOf", "anyOf", "disallow", "extends"}
+    | {"dependencies", "dependentRequired", "dependentSchemas"}
+)
+"""Keywords whose check may walk all of their own value; the others walk its first level."""
 _REPEAT: Final = re.compile(r"(\)?)\{(\d{1,9})")
 Keyword = Callable[[Any, Any, Any, Any], Any]
 
 
-class _TooMuchWorkError(Exception):
-    """A check that is given up."""
+class TooMuchWorkError(Exception):
+    """A check was given up because it ran out of steps or of time."""
 
 
 @attrs.define
-class _Work:
-    """What is left for one check."""
+class Work:
+    """The allowance of one check.
 
-    steps: int = MAX_WORK
-    seconds: float = PATTERN_SECONDS
+    Attributes:
+        steps: left; each is some microseconds at most.
+        pattern_seconds: left for patterns.
+        deadline: by `time.monotonic`.
+        factor: steps for each part of a schema that `unevaluatedItems` and `unevaluatedProperties` walk.
+        patterns: compiled ones, by their text.
+    """
 
-    def begin(self) -> None:
-        self.steps, self.seconds = MAX_WORK, PATTERN_SECONDS
+    steps: int
+    pattern_seconds: float = PATTERN_SECONDS
+    deadline: float = inf
+    factor: int = 0
+    patterns: dict[str, Any] = attrs.field(factory=dict)
 
-    def counted(self, keyword: Keyword) -> Keyword:
-        """Return a keyword's check that counts itself."""
+    @classmethod
+    def of(cls, *, quick: bool) -> "Work":
+        """Return the allowance of a check on the event loop, or of one in a thread."""
+        if quick:
+            return cls(QUICK_WORK, QUICK_PATTERN_SECONDS)
+        return cls(MAX_WORK, deadline=time.monotonic() + MAX_SECONDS)
 
-        def check(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-            self.steps -= 1
-            if self.steps < 0:
-                raise _TooMuchWorkError
-            return keyword(validator, value, instance, schema)
-
-        return check
+    def spend(self, steps: int) -> None:
+        """Count steps before they are done. Raises TooMuchWorkError."""
+        self.steps -= steps
+        if self.steps < 0 or time.monotonic() > self.deadline:
+            raise TooMuchWorkError
 
     def found(self, pattern: str, text: str) -> bool:
-        """Tell whether a pattern is somewhere in a text."""
+        """Return whether a pattern matches somewhere in a text. Raises TooMuchWorkError."""
+        self.spend(1 + len(text) // 1000)
+        compiled = self.patterns.get(pattern)
+        if compiled is None:
+            compiled = self.patterns[pattern] = regex.compile(pattern)
+        began = time.monotonic()
         try:
-            return regex.search(pattern, text, timeout=self.seconds) is not None
+            # `concurrent` releases the interpreter: in a thread, a slow pattern then delays nobody else
+            return compiled.search(str(text), timeout=self.pattern_seconds, concurrent=True) is not None
         except TimeoutError:
-            raise _TooMuchWorkError from None
-
-    # The library's own checks of patterns use `re`, which cannot be stopped: these three stand in their place.
-
-    def pattern(self, validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
-        if validator.is_type(instance, "string") and not self.found(pattern, instance):
-            yield exceptions.ValidationError(f"{instance!r} does not match {pattern!r}")
-
-    def pattern_properties(self, validator: Any, patterns: Any, instance: Any, _schema: Any) -> Iterator[Any]:
-        if validator.is_type(instance, "object"):
-            for pattern, inner in patterns.items():
-                for name in (name for name in instance if self.found(pattern, name)):
-                    yield from validator.descend(instance[name], inner, path=name, schema_path=pattern)
-
-    def additional_properties(self, validator: Any, inner: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        if validator.is_type(instance, "object"):
-            patterns, known = schema.get("patternProperties", {}), schema.get("properties", {})
-            names = (name for name in instance if name not in known)
-            for name in names:
-                if not any(self.found(pattern, name) for pattern in patterns):
-                    yield from _additional(validator, inner, instance, name)
+            raise TooMuchWorkError from None
+        finally:
+            self.pattern_seconds = max(1e-6, self.pattern_seconds - (time.monotonic() - began))
 
 
-def _additional(validator: Any, inner: Any, instance: Any, name: str) -> Iterator[Any]:
-    if inner is False:
-        yield exceptions.ValidationError(f"there may be no {name!r}")
+class _Current(threading.local):
+    """The work of the check that this thread does: the library hands nothing of ours to the keywords."""
+
+    work: Work
+
+
+_current: Final = _Current()
+
+
+class _Array(list[Any]):
+    """A list that knows its size and has a short `repr`: each error message of the library has the value's in it."""
+
+    __slots__ = ("size",)
+    size: int
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.size <= SHOWN else f"a list of {len(self)}"
+
+
+class _Object(dict[str, Any]):
+    """A dict of the same kind."""
+
+    __slots__ = ("size",)
+    size: int
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.size <= SHOWN else f"an object with {len(self)} properties"
+
+
+class _Text(str):
+    """A long text with a short `repr`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(f"{self[:SHOWN]}…")
+
+
+def _measured(data: Any, work: Work) -> Any:
+    """Return a copy of plain data made of the classes above."""
+    if isinstance(data, str):
+        return _Text(data) if len(data) > 2 * SHOWN else data
+    if not isinstance(data, dict | list):
+        return data
+    work.spend(1 + len(data))
+    copy: _Array | _Object
+    if isinstance(data, dict):
+        copy = _Object((_measured(key, work), _measured(value, work)) for key, value in data.items())
+        copy.size = 1 + len(copy) + sum(map(_size, copy.values()))
     else:
-        yield from validator.descend(instance[name], inner, path=name)
+        copy = _Array(_measured(value, work) for value in data)
+        copy.size = 1 + sum(map(_size, copy))
+    return copy
 
 
-@attrs.define
+def _size(data: Any) -> int:
+    return data.size if isinstance(data, _Array | _Object) else 1 + len(data) // 100 if isinstance(data, str) else 1
+
+
+def _width(data: Any) -> int:
+    return len(data) if isinstance(data, dict | list) else 0
+
+
+def _counted(name: str, keyword: Keyword) -> Keyword:
+    """Return a keyword's check that counts its work before it begins."""
+    walked = _size if name in DEEP else _width
+
+    def check(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        _current.work.spend(1 + _width(instance) + walked(value))
+        return keyword(validator, value, instance, schema)
+
+    return check
+
+
+def _unevaluated(keyword: Keyword) -> Keyword:
+    """Return a check of `unevaluatedItems` or `unevaluatedProperties` that counts the work the library hides.
+
+    The library walks the schema again for these, following references, without a keyword that could count; it collects
+    items or names in a list, and looks each one up in that list.
+    """
+
+    def check(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        work, width = _current.work, _width(instance)
+        before = work.factor
+        work.factor = max(before, (1 + width) * (1 + width // 64))
+        work.spend(work.factor * _size(schema))
+        try:
+            return list(keyword(validator, value, instance, schema))
+        finally:
+            work.factor = before
+
+    return check
+
+
+# The library's checks of patterns use `re`, which cannot be stopped, and its check of uniqueness compares each item
+# with each other one: these stand in their place.
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
+    if validator.is_type(instance, "string") and not _current.work.found(pattern, instance):
+        yield exceptions.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    if validator.is_type(instance, "object"):
+        for pattern, inner in patterns.items():
+            for name in (name for name in instance if _current.work.found(pattern, name)):
+                yield from validator.descend(instance[name], inner, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, inner: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    if validator.is_type(instance, "object"):
+        patterns, known = schema.get("patternProperties", {}), schema.get("properties", {})
+        for name in (name for name in instance if name not in known):
+            if any(_current.work.found(pattern, name) for pattern in patterns):
+                continue
+            if inner is False:
+                yield exceptions.ValidationError(f"there may be no {name!r}")
+            else:
+                yield from validator.descend(instance[name], inner, path=name)
+
+
+def _unique_items(validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    """Compare canonical JSON. Hashes of tuples would not do: equal ones are easily made, those of texts are not."""
+    if not wanted or not validator.is_type(instance, "array"):
+        return
+    _current.work.spend(_size(instance))
+    seen: set[str] = set()
+    for item in instance:
+        canonical = json.dumps(_canonical(item), sort_keys=True)
+        if canonical in seen:
+            yield exceptions.ValidationError(f"{instance!r} has non-unique elements: {item!r} is there twice")
+            return
+        seen.add(canonical)
+
+
+def _canonical(data: Any) -> Any:
+    """Return data whose JSON is the same for values that a schema takes for equal: 1.0 becomes 1."""
+    if isinstance(data, dict):
+        return {key: _canonical(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_canonical(value) for value in data]
+    return int(data) if isinstance(data, float) and data.is_integer() else data
+
+
+@attrs.frozen
 class Checker:
-    """Holds data against one schema."""
+    """Checks data against one schema. Threads may share it.
+
+    Attributes:
+        patterns: those of the schema, compiled.
+    """
 
     _validator: Any
-    _work: _Work
+    patterns: dict[str, Any]
 
-    def problems(self, data: Any, most: int) -> list[str]:
-        """Return what is wrong, at most so much; each begins with the path of what it is about."""
-        self._work.begin()
+    def problems(self, data: Any, most: int, work: Work) -> list[str]:
+        """Return up to `most` problems, each with the path of the bad value first.
+
+        Raises TooMuchWorkError where the work did not do; then nothing is known of the data.
+        """
+        work.patterns = self.patterns
         try:
-            return [f"{error.json_path}: {error.message}" for error in islice(self._validator.iter_errors(data), most)]
-        except (_TooMuchWorkError, RecursionError):
-            return [TOO_MUCH]
+            errors = islice(_errors(self._validator, _measured(data, work), work), most)
+            return [f"{error.json_path}: {error.message}" for error in errors]
+        except RecursionError:
+            raise TooMuchWorkError from None
+        except TooMuchWorkError:
+            raise
         except Exception as exc:  # noqa: BLE001 - the library raises what it likes on numbers and on odd schemas
             return [f"it cannot be checked: {type(exc).__name__}: {exc}"]
 
 
-def checker_of(schema: Mapping[str, Any]) -> Checker:
-    """Return what holds data against a schema. Raises FieldValueError with the path inside it where it is none."""
+def _errors(validator: Any, data: Any, work: Work) -> Iterator[Any]:
+    """Give the errors of data; the work counts for this thread until the end of it."""
+    _current.work = work
+    return validator.iter_errors(data)  # type: ignore[no-any-return]
+
+
+def checker_of(schema: Mapping[str, Any], work: Work) -> Checker:
+    """Return the checker of a schema.
+
+    Raises FieldValueError with the path of the bad keyword where it is no schema, TooMuchWorkError where the work did
+    not do to say so.
+    """
     try:
-        return _checker_of(dict(schema))
-    except FieldValueError:
+        return _checker_of(_measured(schema, work), work)
+    except (FieldValueError, TooMuchWorkError):
         raise
     except RecursionError:
-        raise FieldValueError("$", TOO_MUCH) from None
+        raise TooMuchWorkError from None
     except Exception as exc:
         raise FieldValueError("$", f"is no JSON schema: {type(exc).__name__}: {exc}") from exc
 
 
-def _checker_of(schema: dict[str, Any]) -> Checker:
+def _checker_of(schema: _Object, work: Work) -> Checker:
     own: Any = validators.validator_for(
         schema, default=None if "$schema" in schema else validators.Draft202012Validator
     )
     if own is None:
         raise FieldValueError("$.$schema", "is no draft that is known here")
-    error = next(own(own.META_SCHEMA).iter_errors(schema), None)
+    guarded = _guarded(own)
+    error = next(_errors(guarded(own.META_SCHEMA), schema, work), None)
     if error is not None:
         raise FieldValueError(error.json_path, error.message)
     dialect = specification_with(str(schema.pop("$schema", "")), default=DRAFT202012)
-    _look_through(schema, dialect)
-    work = _Work()
-    checker = Checker(_guarded(own, work)(schema, registry=Registry()), work)
-    if checker.problems({}, 1) == [TOO_MUCH]:
-        raise FieldValueError("$", TOO_MUCH)
+    root = dialect.create_resource(schema)
+    registry: Any = Registry().with_resource(root.id() or "", root).crawl()  # crawled once, not with each reference
+    patterns = _look_through(root, dialect, registry, work)
+    checker = Checker(guarded(schema, registry=registry), patterns)
+    _check_empty(checker, work)
     return checker
 
 
-def _guarded(own: Any, work: _Work) -> Any:
+def _check_empty(checker: Checker, work: Work) -> None:
+    """Refuse a schema that has too much to do with nothing."""
+    empty = attrs.evolve(work, steps=min(EMPTY_WORK, work.steps))
+    try:
+        checker.problems({}, 1, empty)
+    except TooMuchWorkError:
+        if work.steps > EMPTY_WORK:
+            raise FieldValueError("$", TOO_MUCH) from None
+        raise
+
+
+@lru_cache
+def _guarded(own: Any) -> Any:
+    """Return the class of a draft's validators with keywords that count."""
     keywords = dict(own.VALIDATORS) | {
-        "pattern": work.pattern,
-        "patternProperties": work.pattern_properties,
-        "additionalProperties": work.additional_properties,
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
     }
-    return validators.extend(own, {name: work.counted(keyword) for name, keyword in keywords.items()})
+    if "uniqueItems" in keywords:
+        keywords["uniqueItems"] = _unique_items
+    for name in ("unevaluatedItems", "unevaluatedProperties"):
+        if name in keywords:
+            keywords[name] = _unevaluated(keywords[name])
+    guarded = validators.extend(own, {name: _counted(name, keyword) for name, keyword in keywords.items()})
+    kept = [(field.name, field.alias) for field in attrs.fields(guarded) if field.init]
+
+    def evolve(self: Any, **changes: Any) -> Any:
+        """Return a validator of another schema: of this class, also where the schema names its draft."""
+        work = _current.work
+        work.spend(1 + work.factor * _size(changes.get("schema")))
+        return guarded(**({alias: getattr(self, name) for name, alias in kept if alias not in changes} | changes))
+
+    guarded.evolve = evolve
+    return guarded
 
 
-def _look_through(schema: dict[str, Any], dialect: "Specification[Any]") -> None:
-    """Refuse what only shows when it is used: references to elsewhere, bad patterns, other drafts inside."""
-    root = dialect.create_resource(schema)
-    waiting = [(root, Registry().resolver_with_root(root))]
+def _look_through(root: Any, dialect: "Specification[Any]", registry: Any, work: Work) -> dict[str, Any]:
+    """Refuse faults that only show in use: references to elsewhere, bad patterns, other drafts inside.
+
+    Returns the patterns, compiled.
+    """
+    patterns: dict[str, Any] = {}
+    waiting = [(root, registry.resolver_with_root(root))]
     while waiting:
         resource, resolver = waiting.pop()
+        work.spend(1 + _width(resource.contents))
         if isinstance(resource.contents, dict):
-            _check_one(resource.contents, resolver)
+            _check_one(resource.contents, resolver, patterns)
         inner = (dialect.create_resource(each.contents) for each in resource.subresources())
         waiting += [(each, resolver.in_subresource(each)) for each in inner]
+    return patterns
 
 
-def _check_one(schema: dict[str, Any], resolver: Any) -> None:
+def _check_one(schema: dict[str, Any], resolver: Any, patterns: dict[str, Any]) -> None:
     if "$schema" in schema:
         raise FieldValueError("$", "$schema may only stand at the top")
     if "patternProperties" in schema and "unevaluatedProperties" in schema:
         raise FieldValueError("$", "patternProperties and unevaluatedProperties cannot be used together here")
     for name in REFERENCES:
         try:
-            resolver.lookup(schema.get(name, "#"))
+            if name in schema:
+                resolver.lookup(schema[name])
         except (referencing.exceptions.Unresolvable, ValueError):
             raise FieldValueError("$", f"{name} {schema[name]!r} names nothing inside the schema") from None
     for pattern in (schema.get("pattern", ""), *schema.get("patternProperties", {})):
-        _check_pattern(pattern)
+        patterns[pattern] = _compiled(pattern)
 
 
-def _check_pattern(pattern: str) -> None:
+def _compiled(pattern: str) -> Any:
     repeats = [(bool(group), int(count)) for group, count in _REPEAT.findall(pattern)]
     of_one = max((count for group, count in repeats if not group), default=1)
     if of_one * prod(count or 1 for group, count in repeats if group) > MAX_REPEATS:
         raise FieldValueError("$", f"{pattern!r} repeats too much")
     try:
-        regex.compile(pattern)
+        return regex.compile(pattern)
     except regex.error as exc:
         raise FieldValueError("$", f"{pattern!r} is no pattern: {exc}") from None

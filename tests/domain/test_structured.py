@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.messages import AssistantMessage, Message, SystemMessage, TextBlock, UserMessage
 from warren.structured import (
+    MAX_ANSWER,
     MAX_PROBLEM,
     MAX_PROBLEMS,
     MAX_QUOTE,
@@ -188,7 +190,7 @@ def test_what_does_not_fit(text: str, problem: str) -> None:
 
 def test_problems_are_bounded() -> None:
     """However large an answer, and however much is wrong with it, little of it is told."""
-    problems = fit({"items": {"type": "integer"}}, says(codec.encode(["x" * 10_000] * 1_000).decode())).problems
+    problems = fit({"items": {"type": "integer"}}, says(codec.encode(["x" * 1_000] * 1_000).decode())).problems
     assert len(problems) == MAX_PROBLEMS
     assert all(len(problem) <= MAX_PROBLEM for problem in problems)
     said, asked = correction(says("é" * 100_000), problems)
@@ -214,6 +216,53 @@ def test_nothing_takes_for_ever() -> None:
     hungry = checked_schema({"items": {"pattern": r"^(a|b|ab)*(ba|a|b)*(a|ab|b)*c(\1|\2|\3)$"}})
     assert fit(hungry, says(codec.encode(["ab" * 5_000] * 50).decode())).problems
     assert time.monotonic() - began < QUICK
+
+
+def test_a_long_answer_is_not_read() -> None:
+    """Past a bound in size nothing is read, and the model is told why."""
+    (problem,) = fit({}, says("1" * (MAX_ANSWER + 1))).problems
+    assert str(MAX_ANSWER) in problem
+
+
+COMMON = st.recursive(
+    st.sampled_from(
+        [
+            *(
+                {},
+                True,
+                False,
+                {"type": "object"},
+                {"type": ["array", "null"]},
+                {"enum": [1, "a", [True]]},
+                {"const": 1},
+            ),
+            *({"uniqueItems": True}, {"required": ["a"]}, {"maxItems": 1}, {"minimum": 1}, {"pattern": "^a"}),
+        ]
+    ),
+    lambda inner: st.one_of(
+        st.fixed_dictionaries({}, optional={"items": inner, "prefixItems": st.lists(inner, min_size=1, max_size=2)}),
+        st.fixed_dictionaries({"contains": inner, "unevaluatedItems": inner}),
+        st.fixed_dictionaries(
+            {"properties": st.dictionaries(st.sampled_from("ab"), inner, max_size=2), "unevaluatedProperties": inner},
+            optional={"allOf": st.lists(inner, min_size=1, max_size=2), "if": inner, "then": inner},
+        ),
+        st.dictionaries(st.sampled_from(["anyOf", "oneOf"]), st.lists(inner, min_size=1, max_size=3), max_size=2),
+        st.dictionaries(st.sampled_from(["not", "additionalProperties", "propertyNames"]), inner, max_size=2),
+    ),
+    max_leaves=6,
+)
+DATA = st.recursive(
+    st.sampled_from([None, True, False, 0, 1, 1.0, "a", "b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(schema=COMMON, data=DATA)
+def test_as_the_library_says(schema: Any, data: Any) -> None:
+    """Counting and bounding a check does not change its result."""
+    expected = jsonschema.Draft202012Validator({"allOf": [schema]}).is_valid(data)
+    assert (not fit({"allOf": [schema]}, says(codec.encode(data).decode())).problems) is expected
 
 
 @pytest.mark.parametrize("name", ["pattern", "patternProperties", "additionalProperties"])
