@@ -9,6 +9,7 @@ from warren.errors import WarrenError
 from warren.events import Envelope, Event, InputTaken, RunStarted, TextComplete, TextDelta, TurnStarted
 from warren.records import CompactionEntry
 from warren.transport.cli.failures import show_error
+from warren.transport.cli.markdown import MarkdownStream
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
 from warren.transport.remarks import remark_of, shorten, shrinking
@@ -46,8 +47,8 @@ class Answer:
 class Screen:
     """Shows the turns of one command.
 
-    Text: the answer on stdout, streamed or whole at its end, all else on stderr. JSON: one object a turn on stdout,
-    and on stderr an error's body, preceded by the events when verbose.
+    Text: the answer on stdout, streamed or whole at its end, on a terminal as rendered Markdown; all else on stderr.
+    JSON: one object a turn on stdout, and on stderr an error's body, preceded by the events when verbose.
 
     Trap: every method may block for as long as the reader of stdout does.
 
@@ -61,6 +62,7 @@ class Screen:
     streaming: bool
     footnote: str = ""
     _answer: Answer = attrs.field(factory=Answer)
+    _markdown: MarkdownStream | None = None
     _line_open: bool = False
     _wrote: bool = False
 
@@ -69,7 +71,8 @@ class Screen:
         """Return the screen that the options ask for; undecided, it streams on a terminal that has no events on it."""
         by_default = streams.out_is_terminal and not options.mode.verbose
         streaming = by_default if options.stream is None else options.stream
-        return cls(streams, options.mode, streaming and not options.mode.json)
+        markdown = MarkdownStream(streams) if streams.out_is_terminal and not options.mode.json else None
+        return cls(streams, options.mode, streaming and not options.mode.json, markdown=markdown)
 
     def show(self, items: Iterable[Envelope | str]) -> None:
         """Show what happened: events of the running turn, and remarks of our own."""
@@ -88,7 +91,7 @@ class Screen:
             self._end_line()
             self._write(codec.encode(result.structured_output).decode())
         elif not self._wrote:
-            self._write(result.text)
+            self._say(result.text)
         self._end_line()
         self.streams.note(footer(result) + self.footnote, "dim")
         self._wrote = False
@@ -107,7 +110,7 @@ class Screen:
         """Show why there is no answer; the text that came nevertheless goes to stdout."""
         text = error.details.get("text")
         if isinstance(text, str) and not self._wrote and not self.mode.json:
-            self._write(text)
+            self._say(text)
         self._end_line()
         self._wrote = False
         show_error(error, self.mode, self.streams)
@@ -118,13 +121,27 @@ class Screen:
         elif not self.mode.json and (remark := _remark(envelope.event)) is not None:
             self._note(remark)
         if self.streaming:
-            self._write(self._answer.text_of(envelope.event))
+            self._say(self._answer.text_of(envelope.event))
+            if isinstance(envelope.event, TextComplete):
+                self._end_block()
 
     def _note(self, text: str) -> None:
         """Write a line to stderr; an answer on the same terminal goes on below it."""
         if self.streams.out_is_terminal:
             self._end_line()
         self.streams.note(text, "dim")
+
+    def _say(self, text: str) -> None:
+        """Show a piece of the answer: rendered on a terminal, as it is in a pipe."""
+        if self._markdown is None:
+            self._write(text)
+        elif text:
+            self._markdown.write(text)
+            self._wrote = True
+
+    def _end_block(self) -> None:
+        if self._markdown is not None:
+            self._markdown.end()
 
     def _write(self, text: str) -> None:
         if text:
@@ -133,6 +150,7 @@ class Screen:
             self._wrote = True
 
     def _end_line(self) -> None:
+        self._end_block()
         if self._line_open:
             self.streams.write("\n")
             self._line_open = False

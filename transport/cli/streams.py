@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from functools import cached_property
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 import attrs
@@ -22,6 +23,12 @@ CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def visible(text: str) -> str:
     """Return text without what would steer a terminal: control characters but line feed and tab become U+FFFD."""
     return CONTROLS.sub("\ufffd", text)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Return text whose lines end between words; a word that is longer than a line stays whole, to be copied."""
+    lines = (wrap(line, columns, break_long_words=False, break_on_hyphens=False) for line in text.split("\n"))
+    return "\n".join("\n".join(line) for line in lines)
 
 
 @attrs.define(slots=False)
@@ -47,7 +54,13 @@ class Streams:
     @property
     def columns(self) -> int:
         """Characters in a line of the terminal on stdout."""
-        return self._console(self.out).width
+        return self.size[0]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines of the terminal on stdout."""
+        size = self._console(self.out).size
+        return size.width, size.height
 
     def write(self, text: str) -> None:
         """Write text to stdout at once; on a terminal without control characters. Blocks while the reader does."""
@@ -61,11 +74,24 @@ class Streams:
                 return
             from rich.text import Text  # noqa: PLC0415 - only a terminal needs rich
 
-            self._console(self.err).print(Text(visible(text), style), soft_wrap=True)
+            console = self._console(self.err)
+            console.print(Text(wrapped(visible(text), console.width), style), soft_wrap=True)
 
     def render(self, *renderables: "RenderableType") -> None:
         """Write rich's own shapes to stdout, each on lines of its own."""
         self._console(self.out).print(*renderables, sep="\n")
+
+    def lines_of(self, renderable: "RenderableType") -> list[str]:
+        """Return the lines that one of rich's shapes has on the terminal on stdout, with their colors."""
+        console = self._console(self.out)
+        with console.capture() as capture:
+            console.print(renderable)
+        return capture.get().split("\n")
+
+    def draw(self, text: str) -> None:
+        """Write to the terminal on stdout what was rendered for it: its escapes steer the terminal."""
+        if text:
+            _write(self.out, text)
 
     def _console(self, file: TextIO) -> "Console":
         from rich.console import Console  # noqa: PLC0415 - only a terminal needs rich

@@ -1,10 +1,11 @@
 """What the tests of the command line use in place of a runtime and a terminal."""
 
 import io
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -26,6 +27,33 @@ ENTRY = CompactionEntry(4, NOW, 6, 8, 3, "they talked", 2)
 class FakeTerminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+    @property
+    def screen(self) -> str:
+        """What a user sees in the end."""
+        return screen_of(self.getvalue())
+
+
+STEERING: Final = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
+
+
+def screen_of(written: str) -> str:
+    """Return the lines that are on a terminal after a text that draws, erases and colors was written to it."""
+    lines, row, column = [""], 0, 0
+    for number, command, move, text in STEERING.findall(written):
+        if move == "\r":
+            column = 0
+        elif move == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row == len(lines))
+        elif command == "A":
+            row = max(0, row - int(number or 1))
+        elif command == "J":
+            lines[row:] = [lines[row][:column]]
+        elif text:
+            lines[row] = lines[row][:column].ljust(column) + text + lines[row][column + len(text) :]
+            column += len(text)
+    return "\n".join(lines)
 
 
 def envelope(event: Event, seq: int = 1) -> Envelope:

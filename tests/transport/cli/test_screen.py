@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.transport.cli.fakes import ID, FakeTerminal, envelope
+from tests.transport.cli.fakes import ID, FakeTerminal, envelope, screen_of
 from warren import codec
 from warren.errors import AgentError, BudgetExhaustedError, StoreError
 from warren.events import (
@@ -30,6 +30,15 @@ from warren.transport.cli.streams import Streams
 from warren.transport.remarks import remark_of
 from warren.usage import Usage
 from warren.views import TurnResult
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show it on a terminal of a known size that can move its cursor."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "40")
+
 
 RESULT = TurnResult(ID, "the answer", turns=2, usage=Usage(12, 34))
 
@@ -98,18 +107,88 @@ def test_a_terminal_gets_the_answer_as_it_comes() -> None:
     """On a terminal text is there before the turn has ended, and not again at its end."""
     screen, _ = screen_on(out := FakeTerminal())
     screen.show([envelope(TextDelta("the "))])
-    assert out.getvalue() == "the "
+    assert out.screen == "the"
     screen.show([envelope(TextDelta("answer")), envelope(TextComplete("the answer"))])
     screen.finish(RESULT)
-    assert out.getvalue() == "the answer\n"
+    assert out.screen == "the answer\n"
+
+
+TEXT = """# Rabbits
+
+They **dig**, and eat:
+
+1. grass
+2. *clover*
+
+```python
+def dig(): pass
+```
+
+The end.
+"""
+RENDERED = ["Rabbits", "They dig, and eat:", "1 grass", "2 clover", "def dig(): pass", "The end."]
+
+
+@pytest.mark.parametrize("size", [1, 7, len(TEXT)])
+def test_markdown_is_rendered_on_a_terminal(size: int) -> None:
+    """However the answer is cut: on the screen is in the end what it would be in one piece, without its marks."""
+    screen, _ = screen_on(out := FakeTerminal())
+    for at in range(0, len(TEXT), size):
+        screen.show([envelope(TextDelta(TEXT[at : at + size]))])
+    screen.show([envelope(TextComplete(TEXT))])
+    screen.finish(TurnResult(ID, TEXT))
+    assert [line.strip() for line in out.screen.splitlines() if line.strip()] == RENDERED
+    assert "\n\nThe end.\n" in "\n".join(line.rstrip() for line in out.screen.split("\n"))
+
+
+def test_a_block_is_on_the_screen_while_it_grows() -> None:
+    """Of one that is longer than the screen the last lines are, and all of it once it is complete."""
+    screen, _ = screen_on(out := FakeTerminal())
+    screen.show([envelope(TextDelta("first *paragraph*\n\nand the sec"))])
+    assert out.screen == "first paragraph\n\nand the sec"
+    items = "".join(f"* item {number}\n" for number in range(200))
+    screen.show([envelope(TextDelta(f"ond\n\n{items}"))])
+    shown = out.screen.splitlines()
+    assert len(shown) < 80
+    assert shown[-1].endswith("item 199")
+    screen.show([envelope(TextDelta("\nbehind it"))])
+    assert sum("item" in line for line in out.screen.splitlines()) == 200
+    assert out.screen.endswith("\n\nbehind it")
+
+
+def test_code_without_an_end_is_shown() -> None:
+    """A very long block of code is on the screen as it is written, and rendered when the answer ends."""
+    screen, _ = screen_on(out := FakeTerminal())
+    lines = "".join(f"line{number} = {number}\n" for number in range(1_000))
+    for at in range(0, len(lines), 500):
+        screen.show([envelope(TextDelta(("```python\n" if not at else "") + lines[at : at + 500]))])
+    assert "line999 = 999" in out.screen
+    assert "line0 = 0" not in out.screen
+    screen.finish(TurnResult(ID, ""))
+    assert [line.strip() for line in out.screen.splitlines() if "=" in line] == lines.splitlines()
+
+
+def test_words_are_not_cut_at_the_end_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the answer nor in what is said beside it; a pipe gets the lines as they are."""
+    monkeypatch.setenv("COLUMNS", "25")
+    text = "seventeen rabbits live below the meadow"
+    for terminal in (True, False):
+        out, err = (FakeTerminal(), FakeTerminal()) if terminal else (io.StringIO(), io.StringIO())
+        screen = Screen.of(Options(stream=True), Streams(out, err))
+        screen.show([envelope(TextDelta(text)), envelope(TextComplete(text))])
+        screen.fail(StoreError(text))
+        for file in (out, err):
+            shown = screen_of(file.getvalue())
+            assert (max(map(len, shown.splitlines())) <= 25) == terminal
+            assert text in " ".join(line.strip() for line in shown.splitlines())
 
 
 def test_a_terminal_is_not_steered_by_the_model() -> None:
     """Control characters reach a pipe as they are and a terminal made harmless."""
-    for out, shown in ((FakeTerminal(), "a\ufffd[2Jb\n\tc"), (io.StringIO(), "a\x1b[2Jb\n\tc")):
+    for out, shown in ((FakeTerminal(), "a\ufffd[2Jb c"), (io.StringIO(), "a\x1b[2Jb\n\tc")):
         screen, _ = screen_on(out, stream=True)
         screen.show([envelope(TextDelta("a\x1b[2Jb\n\tc"))])
-        assert out.getvalue() == shown
+        assert screen_of(out.getvalue()) == shown if out.isatty() else out.getvalue() == shown
 
 
 def test_a_remark_on_a_terminal_begins_its_own_line() -> None:
@@ -117,7 +196,7 @@ def test_a_remark_on_a_terminal_begins_its_own_line() -> None:
     for out, shown in ((FakeTerminal(), "half\n"), (io.StringIO(), "half")):
         screen, err = screen_on(out, stream=True)
         screen.show([envelope(TextDelta("half")), envelope(Retrying(2, 3, "overloaded", 500))])
-        assert out.getvalue() == shown
+        assert screen_of(out.getvalue()) == shown
         assert err.getvalue() == "overloaded; trying again in 0.5 s (2 of 3)\n"
 
 
@@ -167,7 +246,7 @@ def test_the_answer_of_a_failed_turn_is_not_lost() -> None:
     screen, _ = screen_on(out := FakeTerminal())
     screen.show([envelope(TextDelta("precious"))])
     screen.fail(error)
-    assert out.getvalue() == "precious\n"
+    assert out.screen == "precious\n"
 
 
 def test_a_screen_shows_one_turn_after_another() -> None:
@@ -177,7 +256,7 @@ def test_a_screen_shows_one_turn_after_another() -> None:
     screen.fail(BudgetExhaustedError("used up", details={"text": ""}))
     screen.finish(TurnResult(ID, "whole"))
     screen.finish(TurnResult(ID, "again"))
-    assert out.getvalue() == "half\nwhole\nagain\n"
+    assert out.screen == "half\nwhole\nagain\n"
 
 
 @pytest.mark.parametrize(
