@@ -2,18 +2,21 @@
 
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from warren.errors import InvalidParamsError
 
-OWN_ORIGINS: Final = ("http://localhost:*", "http://127.0.0.1:*")
+OWN_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+OWN_ORIGINS: Final = tuple(f"{scheme}://{name}:*" for scheme in ("http", "https") for name in OWN_NAMES)
+"""Pages of this machine."""
 SUBPROTOCOL: Final = "warren"
 TOKEN_PREFIX: Final = "bearer."  # noqa: S105 - what stands before a token
 ANY_PORT: Final = ":*"
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[^\s/:*]+)(:([0-9]+|\*))?")
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s/?#@:\[\]]+))(?::[0-9]*)?", re.ASCII)
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
@@ -57,6 +60,22 @@ def token_matches(expected: str, authorization: Iterable[str], subprotocols: Ite
     offered = [value[7:].strip() for value in authorization if value[:7].lower() == "bearer "]
     offered += [value.removeprefix(TOKEN_PREFIX) for value in subprotocols if value.startswith(TOKEN_PREFIX)]
     return any(hmac.compare_digest(token.encode(), expected.encode()) for token in offered)
+
+
+def subprotocol_of(offered: Sequence[str]) -> str | None:
+    """Return the subprotocol to answer with, None for none.
+
+    It is ours, or else the one that carries the token: a browser that has offered any fails unless one is answered.
+    """
+    if SUBPROTOCOL in offered:
+        return SUBPROTOCOL
+    return next((value for value in offered if value.startswith(TOKEN_PREFIX)), None)
+
+
+def host_of(header: str) -> str:
+    """Return the name in a `Host` header without its port; empty if the header is not a host."""
+    found = _HOST.fullmatch(header)
+    return "" if found is None else found[1] or found[2]
 
 
 def is_loopback(host: str) -> bool:

@@ -97,7 +97,7 @@ class _Gateway:
     def __init__(self, host: Host, config: GatewayConfig, ending: Ending, http: HttpServer) -> None:
         self._config = config
         self._host = host
-        self._gate = Gate(config.token, config.origins)
+        self._gate = Gate(config.token, config.origins, config.host)
         self._connected = 0
         self._leaving = 0
         self._knocking: dict[trio.CancelScope, None] = {}

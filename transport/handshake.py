@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -84,7 +84,7 @@ class HeadReader:
         self._raw = bytearray()
 
     def feed(self, data: bytes) -> Head | None:
-        """Return the head, or None where more is needed. Raises RefusedError where it is not HTTP or too long."""
+        """Return the head, or None if more is needed. Raises RefusedError if it is not HTTP, too long or ambiguous."""
         self._raw += data
         try:
             self._connection.receive_data(data)
@@ -96,6 +96,7 @@ class HeadReader:
         if event.http_version not in VERSIONS:
             raise RefusedError(505, "only HTTP/1.1 is spoken here")
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
+        check_framing({name for name, _ in headers})
         path = event.target.decode("latin-1").partition("?")[0]
         rest = bytes(self._connection.trailing_data[0])
         return Head(event.method.decode("latin-1"), path, headers, rest, bytes(self._raw))
@@ -109,19 +110,23 @@ class Gate:
         token: what a client has to know; None lets everybody in.
         origins: pages whose scripts may connect, besides those of this machine. A client without an origin is no page
             and may.
+        host: the gateway's own name, besides those of this machine.
     """
 
     token: str | None = attrs.field(repr=False)
     origins: tuple[str, ...]
+    host: str
 
     def check(self, head: Head) -> str | None:
         """Return the subprotocol to answer with (None for none). Raises RefusedError for who may not pass."""
         _check_upgrade(head)
         _check_key(head)
         check_origins(head.whole("origin"), self.origins)
+        if self.token is None:
+            check_hosts(head.whole("host"), self.host)
         offered = head.values("sec-websocket-protocol")
         check_token(self.token, head.whole("authorization"), offered)
-        return auth.SUBPROTOCOL if auth.SUBPROTOCOL in offered else None
+        return auth.subprotocol_of(offered)
 
 
 def switch(head: Head, subprotocol: str | None) -> bytes:
@@ -154,6 +159,23 @@ def check_origins(origins: Iterable[str], allowed: Iterable[str]) -> None:
     patterns = (*auth.OWN_ORIGINS, *allowed)
     if not all(auth.origin_allowed(origin, patterns) for origin in origins):
         raise RefusedError(403, "this origin is not on the gateway's allow-list", field="$.headers.origin")
+
+
+def check_hosts(hosts: Iterable[str], own: str) -> None:
+    """Raise RefusedError for a request to a host of another name, for a gateway without a token.
+
+    A page may have a name that leads to this machine; then its browser takes the gateway for the page's own origin.
+    """
+    for name in map(auth.host_of, hosts):
+        if not auth.is_loopback(name) and (not name or name.lower() != own.lower()):
+            raise RefusedError(403, "without a token, only this machine's own names lead here", field="$.headers.host")
+
+
+def check_framing(names: Collection[str]) -> None:
+    """Raise RefusedError for a request whose body has two lengths: a proxy may go by the other one."""
+    if "content-length" in names and "transfer-encoding" in names:
+        problem = "Content-Length and Transfer-Encoding exclude each other"
+        raise RefusedError(400, problem, field="$.headers.transfer-encoding")
 
 
 def check_token(token: str | None, authorization: Iterable[str], subprotocols: Iterable[str] = ()) -> None:

@@ -224,6 +224,10 @@ class BudgetExhaustedError(WarrenError):
     code = ErrorCode.BUDGET_EXHAUSTED
 
 
+NOTHING_TO_SHORTEN: Final = ("not_smaller", "nothing_to_reduce")
+"""Reasons of a failed compaction that lie in the conversation alone."""
+
+
 class AgentError(WarrenError):
     """The turn ended without an answer; `cause` says why (`cancelled`, `crash`, `shutting_down`)."""
 
@@ -231,9 +235,16 @@ class AgentError(WarrenError):
 
     @property
     def numbers(self) -> Numbers:
-        """As the table, but a cancelled turn is 409 over HTTP and no error over ACP."""
+        """As the table, but a cancelled turn is 409 over HTTP and no error over ACP.
+
+        Over HTTP so are an answer that does not fit its schema and a conversation that cannot be shortened: the server
+        has not failed.
+        """
         numbers = NUMBERS[self.code]
-        return attrs.evolve(numbers, http=409, acp=None) if self.cause == "cancelled" else numbers
+        if self.cause == "cancelled":
+            return attrs.evolve(numbers, http=409, acp=None)
+        unfit = self.cause == "structured_output" or self.details.get("reason") in NOTHING_TO_SHORTEN
+        return attrs.evolve(numbers, http=409) if unfit else numbers
 
 
 class InvalidParamsError(WarrenError):

@@ -40,14 +40,23 @@ async def test_with_the_token_a_program_gets_in() -> None:
 
 
 async def test_with_the_token_a_page_gets_in() -> None:
-    """A browser sends it as a subprotocol and is answered with the other one, never with the token."""
+    """A browser sends it as a subprotocol, alone or beside ours, and fails unless one that it offered is answered."""
     page = [(b"Origin", b"http://localhost:3000")]
-    async with (
-        gateway(FakeService(), token=TOKEN) as port,
-        connect(port, subprotocols=["warren", f"bearer.{TOKEN}"], extra_headers=page) as client,
-    ):
-        assert (await client.call("health"))["status"] != "failed"
-        assert client.socket.subprotocol == "warren"
+    async with gateway(FakeService(), token=TOKEN) as port:
+        for offered in (["warren", f"bearer.{TOKEN}"], [f"bearer.{TOKEN}"]):
+            async with connect(port, subprotocols=offered, extra_headers=page) as client:
+                assert (await client.call("health"))["status"] != "failed"
+                assert client.socket.subprotocol == offered[0]
+
+
+async def test_a_host_of_another_name_is_refused() -> None:
+    """Without a token a WebSocket has the same rule as REST: a page's own name may lead to this machine."""
+    upgrade = (
+        "Upgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: " + "A" * 22 + "=="
+    )
+    async with gateway(FakeService()) as port:
+        for host in ("evil.example", "evil@localhost", f"evil.example:{port}"):
+            assert (await http(port, f"GET /ws HTTP/1.1\nHost: {host}\n{upgrade}\n\n"))[0] == 403
 
 
 async def test_without_a_token_to_know_everybody_gets_in() -> None:

@@ -8,10 +8,11 @@ import wsproto.events
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.transport.clients import HOST
 from warren.transport.handshake import MAX_HEAD, Gate, Head, HeadReader, RefusedError, plain_request, switch
 
 UPGRADE = {
-    "Host": "h",
+    "Host": "localhost",
     "Upgrade": "websocket",
     "Connection": "keep-alive, Upgrade",
     "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
@@ -37,7 +38,7 @@ def read(data: bytes) -> Head:
 def refusal(data: bytes, gate: Gate | None = None) -> RefusedError:
     """Return why a request is refused."""
     with pytest.raises(RefusedError) as caught:
-        (gate or Gate(None, ())).check(read(data))
+        (gate or Gate(None, (), HOST)).check(read(data))
     return caught.value
 
 
@@ -63,7 +64,7 @@ def test_what_follows_the_head_is_kept() -> None:
 
 def test_the_path_is_without_its_query() -> None:
     """A query does not lead elsewhere."""
-    assert Gate(None, ()).check(read(request("GET /ws?x=1 HTTP/1.1"))) is None
+    assert Gate(None, (), HOST).check(read(request("GET /ws?x=1 HTTP/1.1"))) is None
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"hello\r\n\r\n"])
@@ -131,7 +132,7 @@ def test_a_refusal_says_what_would_be_right() -> None:
     """Headers tell programs what the text tells people."""
     assert ("Upgrade", "websocket") in refusal(request(Upgrade=None)).headers
     assert ("Sec-WebSocket-Version", "13") in refusal(request(Sec_WebSocket_Version="8")).headers
-    assert ("WWW-Authenticate", "Bearer") in refusal(request(), Gate("t", ())).headers
+    assert ("WWW-Authenticate", "Bearer") in refusal(request(), Gate("t", (), HOST)).headers
 
 
 def test_an_answer_is_whole() -> None:
@@ -167,12 +168,13 @@ def test_what_was_read_can_be_handed_on_whole() -> None:
         ({"Authorization": "Bearer t", "Sec-WebSocket-Protocol": "warren"}, "warren"),
         ({"Sec-WebSocket-Protocol": "warren, bearer.t"}, "warren"),
         ({"Sec-WebSocket-Protocol": "bearer.t,warren"}, "warren"),
-        ({"Sec-WebSocket-Protocol": "bearer.t"}, None),
+        ({"Sec-WebSocket-Protocol": "bearer.t"}, "bearer.t"),
+        ({"Sec-WebSocket-Protocol": "other, bearer.t"}, "bearer.t"),
     ],
 )
 def test_who_has_the_token_gets_in(headers: dict[str, str], subprotocol: str | None) -> None:
-    """Both ways of sending the token work; the answer never repeats it."""
-    assert Gate("t", ()).check(read(request(**headers))) == subprotocol
+    """Both ways of sending the token work; it is the answer where a browser has offered nothing else that we speak."""
+    assert Gate("t", (), HOST).check(read(request(**headers))) == subprotocol
 
 
 @pytest.mark.parametrize(
@@ -180,15 +182,37 @@ def test_who_has_the_token_gets_in(headers: dict[str, str], subprotocol: str | N
 )
 def test_who_has_not_gets_401(headers: dict[str, str]) -> None:
     """Without the token nobody gets in, whatever else he shows."""
-    assert refusal(request(**headers), Gate("t", ())).status == 401
+    assert refusal(request(**headers), Gate("t", (), HOST)).status == 401
 
 
 def test_the_answer_proves_that_the_key_was_read() -> None:
-    """A client accepts the answer, with the subprotocol that was agreed on; no secret is repeated."""
-    for agreed in (None, "warren"):
+    """A client accepts the answer, with the subprotocol that was agreed on."""
+    for agreed in (None, "warren", "bearer.t"):
         client = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
         offer = client.send(wsproto.events.Request("localhost", "/ws", subprotocols=["warren", "bearer.t"]))
         answer = switch(read(offer), agreed)
         client.receive_data(answer)
         assert [event.subprotocol for event in client.events()] == [agreed]  # type: ignore[attr-defined]
-        assert b"bearer" not in answer
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil@localhost", "localhost:80@evil.example", "[::", "", "local host"]
+)
+def test_a_foreign_host(host: str) -> None:
+    """Without a token a name that is not this machine's leads nowhere, and with one a proxy may give it any."""
+    refused = refusal(request(Host=host), Gate(None, (), HOST))
+    assert (refused.status, refused.error.body()["details"]["path"]) == (403, "$.headers.host")
+    assert Gate("t", (), HOST).check(read(request(Host=host, Authorization="Bearer t"))) is None
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8420", "[::1]:8420", "gateway.example:1"])
+def test_an_own_host(host: str) -> None:
+    """This machine's names and the one that the gateway was given lead to it."""
+    assert Gate(None, (), "Gateway.example").check(read(request(Host=host))) is None
+
+
+def test_a_body_with_two_lengths_is_refused() -> None:
+    """Whoever stands before the gateway may go by the other one."""
+    with pytest.raises(RefusedError) as caught:
+        read(request(**{"Content-Length": "3", "Transfer-Encoding": "chunked"}))
+    assert caught.value.status == 400

@@ -12,11 +12,12 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warren.service import SessionService
+from warren.transport import auth
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
 
 THIS_MACHINE: Final = TransportSecuritySettings(
     allowed_hosts=["127.0.0.1:*", "localhost:*", "[::1]:*"],
-    allowed_origins=["http://127.0.0.1:*", "http://localhost:*", "http://[::1]:*"],
+    allowed_origins=[*auth.OWN_ORIGINS],
 )
 """Only requests that name this machine in Host, and in Origin where a web page sends them, are let in."""
 MAX_BODY: Final = 1024 * 1024

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import urlsplit
 
 import attrs
 from starlette.datastructures import Headers
@@ -11,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warren.transport import auth
 from warren.transport.gateway_config import GatewayConfig
-from warren.transport.handshake import RefusedError, check_origins
+from warren.transport.handshake import RefusedError, check_hosts, check_origins
 from warren.transport.rest.answers import refusal
 
 METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
@@ -47,7 +46,7 @@ class Door:
         try:
             check_origins(headers.getlist("origin"), self.config.origins)
             if self.config.token is None:
-                _check_hosts(headers.getlist("host"), self.config.host)
+                check_hosts(headers.getlist("host"), self.config.host)
         except RefusedError as exc:
             await refusal(exc)(scope, receive, send)
         else:
@@ -64,18 +63,3 @@ class Cors(CORSMiddleware):
     def is_allowed_origin(self, origin: str) -> bool:
         """See CORSMiddleware."""
         return auth.origin_allowed(origin, self._patterns)
-
-
-def _check_hosts(hosts: Iterable[str], own: str) -> None:
-    for host in hosts:
-        name = _name_of(host)
-        if not auth.is_loopback(name) and name != own.lower():
-            raise RefusedError(403, "without a token, only this machine's own names lead here", field="$.headers.host")
-
-
-def _name_of(host: str) -> str:
-    """Return the name in a Host header, in lower case; what is none leads nowhere."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""

@@ -162,10 +162,9 @@ class _Rest:
 
     def _streaming(self, row: Row) -> Endpoint:
         async def stream(request: Request) -> Answer:
-            data, seen = await _parameters(row, request), request.headers.get("last-event-id")
+            wanted, seen = row.method.decode(await _parameters(row, request)), request.headers.get("last-event-id")
             if seen:
-                data["after_seq"] = last_event_id(seen)
-            wanted = row.method.decode(data)
+                wanted = attrs.evolve(wanted, after_seq=last_event_id(seen))
             return EventStream(self.host.service, wanted, self.config.heartbeat, self.ending, by_header=bool(seen))
 
         return stream

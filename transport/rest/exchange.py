@@ -7,7 +7,7 @@ import trio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warren.transport.handshake import PATH, RefusedError
+from warren.transport.handshake import PATH, RefusedError, check_framing
 from warren.transport.rest.answers import refusal
 
 CLOSE: Final = (b"connection", b"close")
@@ -37,7 +37,12 @@ class Bounded:
             return
         async with trio.open_nursery() as tasks:
             exchange = _Exchange(self, scope, receive, send, tasks)
-            await self.app(scope, exchange.receive, exchange.send)
+            try:
+                check_framing(Headers(scope=scope).keys())
+            except RefusedError as exc:
+                await refusal(exc)(scope, exchange.receive, exchange.send)
+            else:
+                await self.app(scope, exchange.receive, exchange.send)
             tasks.cancel_scope.cancel()
 
 

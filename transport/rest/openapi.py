@@ -28,7 +28,8 @@ STATUSES: Final[Mapping[int, str]] = {
     403: "The page, or the host's name, is not on the list of the server.",
     404: "There is no such session, or it cannot be continued.",
     408: "The body did not come in time.",
-    409: "The session is busy, has nothing to interrupt, or was interrupted; what waited was withdrawn.",
+    409: "The session is busy, has nothing to interrupt or to shorten, or was interrupted; what waited was withdrawn; "
+    "the answer does not fit its schema.",
     413: "The body is too long.",
     415: "The body is said to be something else than JSON.",
     422: "A parameter is wrong: `details.path` names it.",

@@ -48,12 +48,14 @@ async def from_body(request: Request) -> dict[str, Any]:
 def from_query(params: type, query: QueryParams) -> dict[str, Any]:
     """Return what a query says, each value as the class of parameters has it where that can be.
 
-    An object is written `labels[team]=red`. Raises InvalidParamsError for what is said twice.
+    An object is written `labels[team]=red`. Raises InvalidParamsError for what is said twice, or without a name.
     """
     data: dict[str, Any] = {}
     types = get_type_hints(params)
     for key, text in query.multi_items():
         name, bracket, inner = key.partition("[")
+        if inner == "]":
+            raise InvalidParamsError(f"$.{name}: write {name}[NAME]=VALUE", path=f"$.{name}")
         if bracket and inner.endswith("]"):
             within, key_within = data.setdefault(name, {}), inner[:-1]
         else:

@@ -55,7 +55,7 @@ async def test_pages_of_others_are_kept_out(token: str | None) -> None:
             assert problem(refused) == (403, "INVALID_PARAMS", "$.headers.origin")
             assert "access-control-allow-origin" not in refused.headers
         assert service.calls == []
-        for origin in ("https://good.example", "http://127.0.0.1:8420", "http://localhost"):
+        for origin in ("https://good.example", "http://127.0.0.1:8420", "https://localhost", "http://[::1]:1"):
             allowed = await http.get("/health", headers={**BEARER, "Origin": origin})
             assert allowed.headers["access-control-allow-origin"] == origin
             assert "origin" in allowed.headers["vary"].lower()
@@ -64,7 +64,14 @@ async def test_pages_of_others_are_kept_out(token: str | None) -> None:
 async def test_a_name_that_leads_here_is_not_enough() -> None:
     """A page whose own name leads to this machine is of no other origin for its browser; its Host gives it away."""
     async with rest(FakeService()) as http:
-        for host in ("evil.example", "evil.example:8420", "localhost.evil.example", "127.0.0.1.evil.example", "[::"):
+        for host in (
+            "evil.example",
+            "evil.example:8420",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "[::",
+            "evil@localhost",
+        ):
             refused = await http.get("/sessions", headers={"Host": host})
             assert problem(refused) == (403, "INVALID_PARAMS", "$.headers.host"), host
         for host in ("localhost", "LOCALHOST:8420", "127.0.0.1:1", "[::1]:8420"):

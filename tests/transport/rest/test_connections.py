@@ -339,3 +339,19 @@ async def test_another_protocol_later_ends_the_connection(later: str) -> None:
             assert b"sessions" not in await ended(stream)
         await until_free(port)
     assert service.calls == []
+
+
+async def test_a_body_with_two_lengths_ends_the_connection() -> None:
+    """Content-Length beside Transfer-Encoding is refused, on a new connection and on one that was kept."""
+    chunked = post(b"2\r\n{}\r\n0\r\n\r\n", Transfer_Encoding="chunked", Content_Length="2")
+    async with gateway(FakeService()) as port:
+        for before in (b"", GET):
+            async with await trio.open_tcp_stream(HOST, port) as stream:
+                if before:
+                    await stream.send_all(before)
+                    await until(stream, b'"status"')
+                await stream.send_all(chunked + GET)
+                answer = await ended(stream)
+                assert answer.count(b"HTTP/1.1 ") == 1, answer
+                assert answer.startswith(b"HTTP/1.1 400"), answer
+                assert b"connection: close" in answer.lower()

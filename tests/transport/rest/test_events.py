@@ -122,6 +122,9 @@ async def test_what_cannot_be_followed() -> None:
         for bad in ("x", "-1", "1.5", "9" * 30, "9"):
             response = await http.get(here, headers={"Last-Event-ID": bad})
             assert problem(response) == (422, "INVALID_PARAMS", "$.headers.last-event-id")
+        for bad in ("-1", "x", str(2**63)):
+            response = await http.get(f"{here}?after_seq={bad}", headers={"Last-Event-ID": "0"})
+            assert problem(response) == (422, "INVALID_PARAMS", "$.after_seq")
 
 
 async def test_silence_has_a_heartbeat() -> None:

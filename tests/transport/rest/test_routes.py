@@ -7,10 +7,12 @@ from typing import Any
 
 import attrs
 import httpx
+import pytest
 import trio
 
 from tests.transport.rest.clients import create, problem, rest
 from tests.transport.sessions import FakeService, Puppet
+from warren.compaction_config import CompactionConfig
 from warren.config import Config, Limits, StoreConfig
 from warren.errors import ProviderError
 from warren.health import Status
@@ -214,3 +216,20 @@ async def test_each_route_calls_the_method_it_names() -> None:
         needing_nothing = {"fork", "label", "inputs", "withdraw", "peers"}
         reached = {"list", "read", "delete", "interrupt", "archive", "compact", "resume", "history"}
         assert called == reached | needing_nothing
+
+
+async def test_what_cannot_be_done_is_no_failure_of_the_server() -> None:
+    """A conversation with nothing to shorten, and an answer that does not fit its schema, are 409."""
+    async with served(config=Config(compaction=CompactionConfig())) as (_, http):
+        here = (await http.post("/sessions", json={"prompt": "hello"})).headers["location"]
+        refused = await http.post(f"{here}/compact")
+        assert (refused.status_code, refused.json()["details"]["cause"]) == (409, "compaction_failed")
+        unfit = await http.post(f"{here}/messages", json={"prompt": "hello", "output_schema": {"type": "object"}})
+        assert (unfit.status_code, unfit.json()["details"]["cause"]) == (409, "structured_output")
+
+
+@pytest.mark.parametrize("query", ["labels[]=x", "labels[]=x&labels[a]=b", "labels[a]=b&labels[]=x"])
+async def test_a_label_in_a_query_has_a_name(query: str) -> None:
+    """What other programs write for a list is refused by the name of the parameter."""
+    async with rest(FakeService()) as http:
+        assert problem(await http.get(f"/sessions?{query}")) == (422, "INVALID_PARAMS", "$.labels")
