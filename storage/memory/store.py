@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")
 BUILT_IN: Final[dict[str, Space]] = {"bm25": TermSpace(), "bag-of-words": WordSpace()}
 EMBED_AT_ONCE: Final = 64
+INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LANG", "LC_", "PYTHON", "LD_", "DYLD_", "OMP_")
+"""How the variables begin that the process which builds a graph gets: no key of ours is among them."""
 """Entries that an embedder is given at a time when it has to make vectors of what is stored."""
 
 
@@ -276,6 +279,7 @@ class MemoryStore:
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.PIPE,
+                        env={name: value for name, value in os.environ.items() if name.startswith(INHERITED)},
                         check=False,
                     )
                 )

@@ -13,6 +13,7 @@ import trio
 from warren.fields import positive
 from warren.tools import Tool, ToolError, tool
 from warren.transport.tools.shell_folder import open_folder
+from warren.transport.tools.shell_hiding import hide_environment
 from warren.transport.tools.shell_output import Tail
 from warren.transport.tools.shell_process import END_LIMIT, Command, Ended
 
@@ -41,14 +42,21 @@ def shell_tool(
     in whatever way, all of its processes get SIGTERM, two seconds later SIGKILL. On Linux that holds for those that
     left its session or lost their parents too; elsewhere for its process group alone.
 
+    On Linux this hides the environment of the process itself, apart from those variables: `hide_environment` says how.
+
     Trap: this is no sandbox. A command can read and write whatever the user that Warren runs as can, go to other
-    folders, use the network, read Warren's own environment through /proc, end Warren or the process that is to end the
-    command, or have somebody else (a service manager, a container engine, another user by sudo) start a process that is
-    then not ended. Where that matters, run Warren as a user or in a container that can do no harm.
+    folders, use the network, end Warren or the process that is to end the command, or have somebody else (a service
+    manager, a container engine, another user by sudo) start a process that is then not ended. As root it can read
+    Warren's memory. Where that matters, run Warren as a user or in a container that can do no harm.
 
     Raises FieldValueError for a bound that is not above 0.
     """
-    given = {name: value for name, value in environ.items() if any(fnmatchcase(name, each) for each in allow_env)}
+
+    def shown(name: str) -> bool:
+        return any(fnmatchcase(name, each) for each in allow_env)
+
+    hide_environment(shown)
+    given = {name: value for name, value in environ.items() if shown(name)}
     program = shutil.which("bash", path=given.get("PATH")) or "/bin/sh"
     shell = Shell(root, given, program, timeout, output_limit)
     usage = USAGE.format(shell=Path(program).name, timeout=timeout, limit=output_limit)

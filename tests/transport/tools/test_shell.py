@@ -1,9 +1,12 @@
 """The shell tool: what a model is told of a command, and what a command is given."""
 
 import os
+import subprocess
+import sys
 import threading
 import tracemalloc
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import trio
@@ -68,6 +71,58 @@ async def test_the_environment(tmp_path: Path) -> None:
     assert "LC_TIME=C" in printed
     assert not [line for line in printed.splitlines() if "secret" in line or line.startswith("BASH_ENV")]
     assert "sk-secret" not in await shell.output("cat /proc/$PPID/cmdline")
+
+
+GATEWAY = """
+import os, subprocess, trio
+from pathlib import Path
+from warren.transport.tools.shell import shell_tool
+
+made = shell_tool(Path("/"), environ=os.environ)
+print(trio.run(made.call, "cat /proc/*/environ | tr '\\\\0' '\\\\n'; echo read"))
+print("child:", subprocess.run(["/usr/bin/env"], capture_output=True, text=True).stdout, os.environ["OPENAI_API_KEY"])
+"""
+NOBODY = """
+import ctypes, os, subprocess
+from warren.transport.tools.shell_hiding import hide_environment
+
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # a change of the user hides a process, too
+looks = ["/bin/sh", "-c", f"cat /proc/{os.getpid()}/environ; head -c1 /proc/{os.getpid()}/maps"]
+print(subprocess.run(looks, capture_output=True, text=True).returncode)
+hide_environment(lambda name: name == "LC_TIME")
+print(subprocess.run(looks, capture_output=True, text=True))
+"""
+
+
+def run_with_key(program: str, key: str) -> str:
+    """Run a program that has a key in its environment; return what it prints."""
+    environ = {"PATH": os.environ["PATH"], "LC_TIME": "C", "OPENAI_API_KEY": key}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=True, cwd="/").stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_keys_of_the_process_itself() -> None:
+    """A command cannot read the keys of the process that started it, not even as root; that process has them."""
+    key = uuid4().hex
+    said, has = run_with_key(GATEWAY, key).split("child:")
+    assert "read" in said
+    assert key not in said
+    assert has.count(key) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_memory_of_the_process_itself() -> None:
+    """Nobody but root can look into the process once its environment is hidden."""
+    key = uuid4().hex
+    before, after = run_with_key(NOBODY, key).splitlines()
+    assert before == "0"
+    assert key not in after
+    assert "Permission denied" in after
 
 
 @pytest.mark.parametrize("name", ["", ".", "./", "inner/deep", "./inner//deep/", "inner/./deep"])
