@@ -14,7 +14,7 @@ from warren.config import RetryPolicy
 from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
 from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, WholePieces
 from warren.usage import Usage
 
 logger: Final = logging.getLogger("warren.model")
@@ -97,23 +97,26 @@ class ModelCall:
         return AssistantMessage((TextBlock(text),), "cancelled") if text else None
 
     async def _attempt(self, choice: ModelChoice, request: ModelRequest) -> ModelReply:
+        pieces = WholePieces(self._piece)
         try:
-            return await choice.provider.complete(request, self._piece)
+            return await choice.provider.complete(request, pieces)
         except WarrenError:
             raise
         except Exception as exc:  # a provider is the host's code: its bug fails this turn, not the session
             logger.exception("provider of model %s raised", choice.model)
             problem = storable(f"the provider failed: {type(exc).__name__}: {exc}")
             raise ProviderError(problem, cause="provider_bug") from exc
+        finally:
+            pieces.end()
 
     def _piece(self, piece: Piece) -> None:
         # Not a match: its class patterns take twice the time, and a piece is what there is most of.
         if isinstance(piece, TextPiece):
-            if fresh := self.text.fresh(storable(piece.text)):
+            if fresh := self.text.fresh(piece.text):
                 self.emit(TextDelta(fresh))
         # What a host's provider hands out may be neither, whatever the types say; it is passed over.
         elif isinstance(piece, ReasoningPiece) and (  # type: ignore[redundant-expr]
-            fresh := self.reasoning.fresh(storable(piece.text))
+            fresh := self.reasoning.fresh(piece.text)
         ):
             self.emit(ReasoningDelta(fresh))
 

@@ -14,7 +14,7 @@ from warren.memory import Embedder, MemoryConfig
 from warren.model import Provider
 from warren.service import SessionService
 from warren.tools import Tool
-from warren.transport.providers import open_providers
+from warren.transport.providers import Bounds, open_providers
 
 if TYPE_CHECKING:
     from warren.storage import Store
@@ -81,7 +81,9 @@ async def open_host(
     open_projection = None if store is None or not store.projections else _projection_opener(store)
     open_memory = None if config.memory is None else _memory_opener(config.memory, embedder)
     async with AsyncExitStack() as stack:
-        opened = open_providers(environ, extra=providers, inactivity=config.limits.model_silence)
+        limits = config.limits
+        bounds = Bounds(limits.model_silence, limits.model_stall, limits.max_answer)
+        opened = open_providers(environ, extra=providers, bounds=bounds)
         registry = await stack.enter_async_context(opened)
         own = await _tools_of(config, environ, stack)
         service = await stack.enter_async_context(

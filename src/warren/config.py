@@ -53,6 +53,9 @@ class Limits:
         event_log: events that a session without a store keeps for late subscribers.
         max_live: stored sessions that are kept in memory; past it the one that is idle longest goes to the store.
         model_silence: how long a model's server may say nothing, before its answer and within it.
+        model_stall: how long it may go on without sending any of its answer: comments and pings do not count.
+        max_answer: bytes that a model's server may send as a streamed answer, decompressed; an answer in one piece may
+            have an eighth of them.
         max_memory: MiB that the process may have in memory, None for no limit; it is known on Linux alone. Past it
             stored sessions that have nothing to do soon leave memory, turns run one at a time, and there are no
             new sessions beside those that are live.
@@ -72,6 +75,8 @@ class Limits:
     event_log: int = attrs.field(default=10_000, validator=positive)
     max_live: int = attrs.field(default=10_000, validator=positive)
     model_silence: float = attrs.field(default=300.0, validator=positive)
+    model_stall: float = attrs.field(default=1800.0, validator=positive)
+    max_answer: int = attrs.field(default=64 * 1024 * 1024, validator=positive)
     max_memory: int | None = attrs.field(default=None, validator=positive)
     idle_after: float = attrs.field(default=60.0, validator=not_negative)
     interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)

@@ -1,6 +1,6 @@
 """The boundary to language models: what a provider is asked, what it answers, and what it streams meanwhile."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -46,6 +46,19 @@ class ModelRequest:
         return left if left is not None and left < (own or most) else own
 
 
+def joined(parts: Iterable[str]) -> str:
+    """Return the parts of a text as one. A character that is split over two parts as surrogates is made whole.
+
+    Half a character that is left alone becomes U+FFFD, so that UTF-8 can hold the text.
+    """
+    text = "".join(parts)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 @value
 class TextPiece:
     """A piece of the answer's text."""
@@ -61,6 +74,36 @@ class ReasoningPiece:
 
 
 Piece = TextPiece | ReasoningPiece
+
+
+@attrs.define
+class WholePieces:
+    """Hands pieces on with whole characters: half a character waits for the piece that brings its other half.
+
+    Attributes:
+        emit: takes the pieces.
+    """
+
+    emit: Callable[[Piece], None]
+    _halves: dict[type[Piece], str] = attrs.field(factory=dict)
+
+    def __call__(self, piece: Piece) -> None:
+        """Take the next piece; what is no text of a model is handed on as it is."""
+        kind = type(piece)
+        if kind not in (TextPiece, ReasoningPiece) or (not self._halves and piece.text.isascii()):
+            self.emit(piece)
+            return
+        text = self._halves.pop(kind, "") + piece.text
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._halves[kind], text = text[-1], text[:-1]
+        if text:
+            self.emit(kind(joined([text])))
+
+    def end(self) -> None:
+        """Hand on what is left when no piece follows."""
+        for kind, half in self._halves.items():
+            self.emit(kind(joined([half])))
+        self._halves.clear()
 
 
 @value

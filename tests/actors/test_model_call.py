@@ -129,6 +129,20 @@ def test_huge_attempt_numbers_do_not_overflow() -> None:
     assert retry_delay(RetryPolicy(max_attempts=10_000, jitter=0), 5_000, None) == 30
 
 
+async def test_a_character_that_is_split_over_two_pieces() -> None:
+    """Its halves are shown as one character, whoever the provider is; half a character alone becomes U+FFFD."""
+    pieces = [TextPiece(text) for text in ("a\ud83d", "\ude00", "b", "\ude00c", "\ud83d")]
+    done = await run([*pieces, ReasoningPiece("\ud83d"), ReasoningPiece("\ude00")])
+    assert [event.delta for event in done.events if isinstance(event, TextDelta)] == [
+        "a",
+        "\U0001f600",
+        "b",
+        "\ufffdc",
+        "\ufffd",
+    ]
+    assert [event.delta for event in done.events if isinstance(event, ReasoningDelta)] == ["\U0001f600"]
+
+
 async def test_a_retry_does_not_repeat_what_was_shown() -> None:
     """The second attempt's beginning is passed over, wherever its pieces are cut."""
     first: list[Piece | ProviderError] = [TextPiece("Hello"), TextPiece(" wor"), failure()]

@@ -74,6 +74,26 @@ async def test_a_plain_turn() -> None:
     assert result == TurnResult(result.session_id, "Hello", 1, 0, Usage(3, 2), "end_turn")
 
 
+async def test_an_error_carries_a_bounded_text() -> None:
+    """What was said before a failure is cut in the error, which tells how long it was; the transcript has all of it."""
+    said = "x" * 300_000
+
+    async def broken(_request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        emit(TextPiece(said))
+        raise ProviderError("broke off", retryable=False)
+
+    async with open_runtime(FunctionModel(broken)) as service:
+        session_id = await new_session(service)
+        with pytest.raises(ProviderError) as caught:
+            await service.start_turn(session_id, "hello")
+        assert caught.value.details["text"] == said[:262_144]
+        assert caught.value.details["text_length"] == 300_000
+        kept = (await transcript(service, session_id))[-1]
+        assert isinstance(kept, AssistantMessage)
+        assert kept.text == said
+
+
 async def test_an_answer_without_text_has_no_text_complete() -> None:
     """An empty answer is an answer; nothing is said to be complete."""
     result, recorder = await one_turn(says(reply("")))

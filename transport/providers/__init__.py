@@ -19,11 +19,13 @@ from warren.transport.providers.scripted import (
     ScriptedStep,
     load_script,
 )
+from warren.transport.providers.settings import Bounds
 
 if TYPE_CHECKING:
     import httpx
 
 __all__ = [
+    "Bounds",
     "EchoProvider",
     "KnownModel",
     "Script",
@@ -44,23 +46,23 @@ CLOSE_SECONDS: Final = 2.0
 async def open_providers(
     environ: Mapping[str, str] | None = None,
     *,
-    inactivity: float = 300.0,
+    bounds: Bounds | None = None,
     client: "httpx.AsyncClient | None" = None,
     extra: Mapping[str, Provider] | None = None,
 ) -> AsyncIterator[Providers]:
     """Open the ways to models; what they share is closed on leaving.
 
     `environ` (the process's environment unless given, read now) holds the keys and addresses: OPENAI_API_KEY,
-    OPENAI_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL. `inactivity` is how long a server may be silent, in seconds,
-    before and within its answer. `client` replaces the shared HTTP client and stays the caller's to close. `extra` adds
-    providers of the program's own under their names; they come before the built-in ones.
+    OPENAI_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL. `bounds` says how long a server may be silent, before its
+    answer and within it, and how much it may send. `client` replaces the shared HTTP client and stays the caller's to
+    close. `extra` adds providers of the program's own under their names; they come before the built-in ones.
 
     Trap: a call outlives the providers at its own risk; leave this context after the runtime that uses it.
     """
     connection = _Connection(client)
     environ = dict(os.environ if environ is None else environ)
     try:
-        yield Registry(environ, dict(extra or {}), inactivity, connection.get)
+        yield Registry(environ, dict(extra or {}), bounds or Bounds(), connection.get)
     finally:
         await connection.close()
 

@@ -8,7 +8,7 @@ import attrs
 
 from warren import codec
 from warren.messages import AssistantMessage, Block, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
-from warren.model import ModelReply
+from warren.model import ModelReply, joined
 from warren.transport.providers import wire
 from warren.usage import Usage
 
@@ -26,7 +26,7 @@ class Call:
     @property
     def arguments(self) -> str:
         """What has arrived of the arguments' JSON."""
-        return "".join(self._fragments)
+        return joined(self._fragments)
 
     def add(self, name: str, arguments: str) -> None:
         """Take the next fragment; the name may come once, in every fragment, or in parts."""

@@ -21,7 +21,7 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Call, Counts, reply
@@ -93,7 +93,7 @@ class _Part:
 
     def block(self, taken: set[str]) -> Block | None:
         """Return the block, or None where nothing has arrived of it."""
-        text = "".join(self.text)
+        text = joined(self.text)
         match self.kind:
             case "text":
                 return TextBlock(text) if text else None
@@ -123,6 +123,8 @@ class MessagesAnswer:
     _forced: bool = attrs.field(default=False, kw_only=True)
     complete: bool = False
     closed: bool = False
+    size: int = 0
+    _begun: bool = False
     _parts: dict[int, _Part] = attrs.field(factory=dict)
     _stop_reason: StopReason = "end_turn"
     _usage: dict[str, Any] = attrs.field(factory=dict)
@@ -132,7 +134,10 @@ class MessagesAnswer:
         if not data.strip():
             return []
         event = wire.parse_object(data)
-        take = _EVENTS.get(wire.as_text(event.get("type")))
+        kind = wire.as_text(event.get("type"))
+        if kind == "content_block_delta":
+            event = wire.with_halves(data, event)
+        take = _EVENTS.get(kind)
         return take(self, event) if take is not None else []
 
     def whole(self, data: str) -> list[Piece]:
@@ -141,7 +146,9 @@ class MessagesAnswer:
         if message.get("error"):
             self._error(message)
         pieces = self._message_start({"message": message})
-        for index, block in enumerate(wire.as_list(message.get("content"))):
+        if "content" not in message:
+            raise wire.bad_response("JSON that is no message")
+        for index, block in enumerate(wire.objects_in(message, "content")):
             pieces += self._block_start({"index": index, "content_block": block})
         self._message_delta({"delta": message})
         self.complete = self.closed = True
@@ -155,37 +162,45 @@ class MessagesAnswer:
         return reply(blocks, stopped, _counts(self._usage), sent)
 
     def _message_start(self, event: dict[str, Any]) -> list[Piece]:
-        self._usage |= wire.as_object(wire.as_object(event.get("message")).get("usage"))
+        self._begun = True
+        self._usage |= wire.as_object(wire.object_in(event, "message").get("usage"))
         return []
 
     def _block_start(self, event: dict[str, Any]) -> list[Piece]:
         """Open a block; an answer that was not streamed has its whole content here."""
-        start = wire.as_object(event.get("content_block"))
+        start = wire.object_in(event, "content_block")
         part = _Part(wire.as_text(start.get("type")), start)
         self._parts[_index(event)] = part
         part.call = Call(id=wire.as_text(start.get("id")))
         part.call.add(wire.as_text(start.get("name")), "")
         part.signature.append(wire.as_text(start.get("signature")))
-        return _said(part, wire.as_text(start.get("text")) or wire.as_text(start.get("thinking")))
+        self._begun = True
+        self.size += 1
+        return _said(part, wire.text_in(start, "text") or wire.text_in(start, "thinking"))
 
     def _block_delta(self, event: dict[str, Any]) -> list[Piece]:
         part = self._parts.get(_index(event))
-        delta = wire.as_object(event.get("delta"))
+        delta = wire.object_in(event, "delta")
         if part is None:
             return []
-        part.signature.append(wire.as_text(delta.get("signature")))
-        part.call.add("", wire.as_text(delta.get("partial_json")))
-        return _said(part, wire.as_text(delta.get("text")) or wire.as_text(delta.get("thinking")))
+        signature, arguments = joined([wire.text_in(delta, "signature")]), wire.text_in(delta, "partial_json")
+        part.signature.append(signature)
+        part.call.add("", arguments)
+        text = wire.text_in(delta, "text") or wire.text_in(delta, "thinking")
+        self.size += len(signature) + len(arguments) + len(text)
+        return _said(part, text)
 
     def _message_delta(self, event: dict[str, Any]) -> list[Piece]:
         """Take the stop reason and the token counts, which replace those of the start."""
         self._usage |= {name: count for name, count in wire.as_object(event.get("usage")).items() if count is not None}
-        if stop := wire.as_text(wire.as_object(event.get("delta")).get("stop_reason")):
+        if stop := wire.text_in(wire.object_in(event, "delta"), "stop_reason"):
             self._stop_reason = _STOP.get(stop, "end_turn")
             self.complete = True
         return []
 
     def _message_stop(self, _event: dict[str, Any]) -> list[Piece]:
+        if not self._begun:
+            raise wire.bad_response("the end of an answer, and no answer")
         self.complete = self.closed = True
         return []
 

@@ -24,6 +24,11 @@ class Answer(Protocol):
         """Whether the protocol's last event has come: nothing follows."""
         ...
 
+    @property
+    def size(self) -> int:
+        """Characters of the answer that have arrived; what only keeps the connection open does not count."""
+        ...
+
     def feed(self, data: str) -> list[Piece]:
         """Take the next event of a stream and return its pieces. Raises ProviderError."""
         ...

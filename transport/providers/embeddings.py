@@ -83,7 +83,9 @@ class RemoteEmbedder:
             raise self._broken(exc) from exc
         text = response.content.decode(errors="replace")
         if not response.is_success:
-            raise failures.refused(self.endpoint, response.status_code, response.headers, text)
+            raise failures.refused(
+                self.endpoint, response.status_code, response.headers, text, response.request.url.path
+            )
         return self._vectors(wire.parse_object(text), len(texts))
 
     def _vectors(self, answer: Mapping[str, Any], wanted: int) -> list[list[float]]:
@@ -101,7 +103,7 @@ class RemoteEmbedder:
     def _broken(self, exc: Exception) -> ProviderError:
         """Return what a failure of the connection means to the caller."""
         if isinstance(exc, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-            return self._failure("cannot be called: the request is not valid HTTP", "bad_request")
+            return self._failure("cannot be called: the request is not valid HTTP", "bad_address")
         if isinstance(exc, httpx.TimeoutException):
             return self._failure("did not answer in time", "timeout", retryable=True)
         return self._failure(f"cannot be reached: {str(exc) or type(exc).__name__}", "connection", retryable=True)
@@ -133,7 +135,7 @@ async def open_remote(
     """
     place = endpoint(OPENAI, environ)
     if problem := place.problem:
-        cause = "unauthorized" if place.url_problem is None else "bad_request"
+        cause = "unauthorized" if place.url_problem is None else "bad_address"
         raise ProviderError(f"{OPENAI.name}: {problem}", cause=cause, retryable=False)
     async with remote.new_client() if client is None else nullcontext(client) as connection:
         asking = RemoteEmbedder(place, model, connection, retry)

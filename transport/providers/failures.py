@@ -10,11 +10,15 @@ from typing import Any, Final
 import attrs
 
 from warren.errors import ProviderError
+from warren.model import joined
 from warren.transport.providers import wire
-from warren.transport.providers.settings import Endpoint
+from warren.transport.providers.settings import OPENAI, Endpoint
 
 LONGEST_QUOTE: Final = 300
 UNAUTHORIZED: Final = 401
+NOTHING_THERE: Final = (404, 405)
+SHORTEST_KEY: Final = 8
+"""A shorter text is no secret, and hiding it wherever it stands would only tell of it."""
 SERVER_FAULTS: Final = range(500, 600)
 REQUEST_FAULTS: Final = range(400, 500)
 _TOO_LONG: Final = re.compile(r"context.{0,12}(length|window|size)|prompt is too long", re.IGNORECASE)
@@ -69,13 +73,13 @@ _KINDS: Final = {
 }
 
 
-def refused(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
-    """Return the error of an answer other than 200."""
+def refused(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: str, path: str) -> ProviderError:
+    """Return the error of an answer other than 200; `path` is that of the request."""
     error = _error_of(body)
     verdict = _judge(status, error)
     retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), verdict.retryable)
     return ProviderError(
-        _refusal(endpoint, status, _message_of(error)),
+        _refusal(endpoint, status, _message_of(error), path),
         cause=verdict.cause,
         retryable=retryable,
         retry_after=retry_after(headers, datetime.now(UTC)),
@@ -157,16 +161,29 @@ def _by_status(status: int) -> Verdict:
     return _STATUS[400] if status in REQUEST_FAULTS else Verdict("bad_response", retryable=False)
 
 
-def _refusal(endpoint: Endpoint, status: int, message: str) -> str:
+def hint(endpoint: Endpoint) -> str:
+    """Return what to try if a server has nothing at the address that was called; empty if nothing is known."""
+    vendor = endpoint.vendor
+    if vendor is not OPENAI or endpoint.official or endpoint.url.endswith("/v1"):
+        return ""
+    return f"; most servers have the protocol below /v1: set {vendor.url_variable} to an address that ends with /v1"
+
+
+def _refusal(endpoint: Endpoint, status: int, message: str, path: str) -> str:
     vendor = endpoint.vendor
     if status == UNAUTHORIZED:  # servers quote parts of the key here: their message is not passed on
         problem = "refused the key in" if endpoint.key else "wants a key; set"
         return f"{vendor.name} at {endpoint.host} {problem} {vendor.key_variable} (401)"
     quote = _quote(endpoint, message)
-    return f"{vendor.name} at {endpoint.host} answered {status}" + (f": {quote}" if quote else "")
+    nothing_there = status in NOTHING_THERE
+    place = f" for {path}" if nothing_there else ""
+    said = f": {quote}" if quote else ""
+    return f"{vendor.name} at {endpoint.host} answered {status}{place}{said}{hint(endpoint) if nothing_there else ''}"
 
 
 def _quote(endpoint: Endpoint, text: str) -> str:
     """Return a server's own words, shortened, without the key."""
-    clean = text.replace(endpoint.key, "***") if endpoint.key else text
+    clean, key = joined([text]), endpoint.key or ""
+    if len(key) >= SHORTEST_KEY:
+        clean = re.sub(rf"(?<![\w-]){re.escape(key)}(?![\w-])", "***", clean)
     return " ".join(clean.split())[:LONGEST_QUOTE]

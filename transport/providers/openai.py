@@ -22,7 +22,7 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, ToolCalls, reply
@@ -91,6 +91,8 @@ class ChatAnswer:
     _taken: set[str]
     complete: bool = False
     closed: bool = False
+    size: int = 0
+    _begun: bool = False
     _text: list[str] = attrs.field(factory=list)
     _reasoning: list[str] = attrs.field(factory=list)
     _calls: ToolCalls = attrs.field(factory=ToolCalls)
@@ -100,14 +102,21 @@ class ChatAnswer:
     def feed(self, data: str) -> list[Piece]:
         """Take the next event of the stream and return its pieces. Raises ProviderError."""
         if data.strip() == "[DONE]":
-            self.complete = self.closed = True
-        return [] if self.closed or not data.strip() else self._take(wire.parse_object(data))
+            self._end()
+        if self.closed or not data.strip():
+            return []
+        return self._take(wire.with_halves(data, wire.parse_object(data)))
 
     def whole(self, data: str) -> list[Piece]:
         """Take the plain JSON of an answer that was not streamed. Raises ProviderError."""
         pieces = self._take(wire.parse_object(data))
-        self.complete = self.closed = True
+        self._end()
         return pieces
+
+    def _end(self) -> None:
+        if not self._begun:
+            raise wire.bad_response("the end of an answer, and no answer")
+        self.complete = self.closed = True
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole; `sent` is the size of the request in bytes, for estimates."""
@@ -118,17 +127,17 @@ class ChatAnswer:
             raise failures.in_stream(self._endpoint, chunk["error"])
         if isinstance(chunk.get("usage"), dict):
             self._counts = _counts(chunk["usage"])
-        choices = (choice for choice in wire.as_list(chunk.get("choices")) if isinstance(choice, dict))
-        return [piece for choice in choices if not choice.get("index") for piece in self._choice(choice)]
+        choices = [choice for choice in wire.objects_in(chunk, "choices") if not choice.get("index")]
+        self._begun = self._begun or bool(choices)
+        return [piece for choice in choices for piece in self._choice(choice)]
 
     def _choice(self, choice: dict[str, Any]) -> list[Piece]:
-        whole = wire.as_object(choice.get("message"))
-        delta = wire.as_object(choice.get("delta")) or whole
-        for position, call in enumerate(wire.as_list(delta.get("tool_calls"))):
-            fragment = wire.as_object(call)
+        whole = wire.object_in(choice, "message")
+        delta = wire.object_in(choice, "delta") or whole
+        for position, fragment in enumerate(wire.objects_in(delta, "tool_calls")):
             self._call(fragment, position if delta is whole else fragment.get("index"))
         pieces = self._delta(delta)
-        if finish := wire.as_text(choice.get("finish_reason")):
+        if finish := wire.text_in(choice, "finish_reason"):
             if finish == "error":
                 raise ProviderError("the model broke off with an error", cause="server_error", retryable=True)
             self._stop_reason = _STOP.get(finish, "end_turn")
@@ -137,24 +146,26 @@ class ChatAnswer:
 
     def _delta(self, delta: dict[str, Any]) -> list[Piece]:
         pieces: list[Piece] = []
-        if reasoning := wire.as_text(delta.get("reasoning_content")) or wire.as_text(delta.get("reasoning")):
+        if reasoning := wire.text_in(delta, "reasoning_content") or wire.text_in(delta, "reasoning"):
             self._reasoning.append(reasoning)
             pieces.append(ReasoningPiece(reasoning))
-        if text := wire.as_text(delta.get("content")) + wire.as_text(delta.get("refusal")):
+        if text := wire.text_in(delta, "content") + wire.text_in(delta, "refusal"):
             self._text.append(text)
             pieces.append(TextPiece(text))
+        self.size += len(reasoning) + len(text)
         return pieces
 
     def _call(self, fragment: dict[str, Any], index: object) -> None:
-        function = wire.as_object(fragment.get("function"))
-        arguments = function.get("arguments")
-        text = codec.encode(arguments).decode() if isinstance(arguments, dict) else wire.as_text(arguments)
-        self._calls.add(index, wire.as_text(fragment.get("id")), wire.as_text(function.get("name")), text)
+        function = wire.object_in(fragment, "function")
+        whole, name = function.get("arguments"), joined([wire.text_in(function, "name")])
+        text = codec.encode(whole).decode() if isinstance(whole, dict) else wire.text_in(function, "arguments")
+        self.size += len(name) + len(text)
+        self._calls.add(index, joined([wire.as_text(fragment.get("id"))]), name, text)
 
     def _blocks(self) -> Iterator[Block]:
-        if reasoning := "".join(self._reasoning):
+        if reasoning := joined(self._reasoning):
             yield ReasoningBlock(reasoning)
-        if text := "".join(self._text):
+        if text := joined(self._text):
             yield TextBlock(text)
         yield from self._calls.blocks(self._taken)
 

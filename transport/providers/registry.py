@@ -12,7 +12,7 @@ from warren.errors import InvalidParamsError
 from warren.model import ModelChoice, Provider
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.scripted import ScriptedProvider, load_script
-from warren.transport.providers.settings import ANTHROPIC, OPENAI, Endpoint, Vendor, endpoint
+from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, Endpoint, Vendor, endpoint
 
 if TYPE_CHECKING:
     import httpx
@@ -51,7 +51,7 @@ class Registry:
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     extra: Mapping[str, Provider]
-    inactivity: float
+    bounds: Bounds
     connect: "Callable[[], httpx.AsyncClient]" = attrs.field(repr=False)
     _made: dict[str, Provider] = attrs.field(factory=dict, repr=False)
     _scripts: dict[str, tuple[int, Provider]] = attrs.field(factory=dict, repr=False)
@@ -99,7 +99,7 @@ class Registry:
         from warren.transport.providers import remote  # noqa: PLC0415 - httpx is loaded when it is needed first
 
         vendor = OPENAI if name == OPENAI.name else ANTHROPIC
-        return remote.provider(endpoint(vendor, self.environ), self.connect, self.inactivity)
+        return remote.provider(endpoint(vendor, self.environ), self.connect, self.bounds)
 
     def _scripted(self, file: str) -> Provider:
         """Return the script's provider; a file that changed is read again."""

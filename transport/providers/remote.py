@@ -1,8 +1,10 @@
 """Calling a model over HTTP: one shared client, streams read until their end, every failure a ProviderError."""
 
-from collections.abc import Callable
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import attrs
 import httpx
@@ -11,12 +13,12 @@ from httpx_sse import EventSource
 
 from warren import codec
 from warren.errors import ProviderError
-from warren.model import ModelReply, ModelRequest, Piece
+from warren.model import ModelReply, ModelRequest, Piece, WholePieces
 from warren.transport.providers import failures
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import Answer, Dialect
 from warren.transport.providers.openai import ChatDialect
-from warren.transport.providers.settings import ANTHROPIC, OPENAI, Endpoint
+from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, Endpoint
 
 DIALECTS: Final[dict[str, Dialect]] = {OPENAI.name: ChatDialect(), ANTHROPIC.name: MessagesDialect()}
 CONNECT_SECONDS: Final = 30.0
@@ -25,6 +27,12 @@ USAGE_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 0.1
 """How long the server may take to end a stream after its last event; then the connection is not used again."""
 IDLE_CONNECTIONS: Final = 100
+LONGEST_REFUSAL: Final = 64 * 1024
+"""Bytes that are read of an answer that is an error."""
+OFF_THE_LOOP: Final = 64 * 1024
+"""Bytes of JSON from which on a thread parses them."""
+INFLATED: Final = 64 * 1024
+"""Bytes that are decompressed at once."""
 
 
 # Failures that mean the same wherever they happen.
@@ -34,10 +42,10 @@ _BREAKS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, s
     (
         (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError),
         "cannot be called: the request is not valid HTTP",
-        "bad_request",
+        "bad_address",
     ),
 )
-_FOR_GOOD: Final = ("bad_request", "certificate")
+_FOR_GOOD: Final = ("bad_address", "certificate", "too_long")
 
 
 def new_client() -> httpx.AsyncClient:
@@ -47,9 +55,9 @@ def new_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(limits=limits, mounts=direct, headers={"user-agent": "warren"})
 
 
-def provider(endpoint: Endpoint, connect: Callable[[], httpx.AsyncClient], inactivity: float) -> "HttpProvider":
-    """Return the provider that calls an endpoint; `connect` returns the client, `inactivity` is in seconds."""
-    return HttpProvider(endpoint, DIALECTS[endpoint.vendor.name], connect, inactivity)
+def provider(endpoint: Endpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds) -> "HttpProvider":
+    """Return the provider that calls an endpoint; `connect` returns the client."""
+    return HttpProvider(endpoint, DIALECTS[endpoint.vendor.name], connect, bounds)
 
 
 @attrs.frozen
@@ -60,13 +68,13 @@ class HttpProvider:
         endpoint: where it is.
         dialect: the protocol it speaks.
         connect: returns the shared client.
-        inactivity: how long the server may be silent, in seconds.
+        bounds: how long the server may be silent, and how much it may send.
     """
 
     endpoint: Endpoint
     dialect: Dialect
     connect: Callable[[], httpx.AsyncClient] = attrs.field(repr=False)
-    inactivity: float
+    bounds: Bounds
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""
@@ -75,14 +83,18 @@ class HttpProvider:
         request = attrs.evolve(request, messages=tuple(request.messages))
         body = codec.encode(self.dialect.payload(request, self.endpoint))
         answer = self.dialect.answer(request, self.endpoint)
-        await self._exchange(body, answer, emit)
+        pieces = WholePieces(emit)
+        try:
+            await self._exchange(body, answer, pieces)
+        finally:
+            pieces.end()
         if not answer.complete:
             raise self._failure("ended its answer half way", "stream_broken")
         return answer.reply(len(body))
 
     def _check(self) -> None:
         if problem := self.endpoint.problem:
-            cause = "unauthorized" if self.endpoint.url_problem is None else "bad_request"
+            cause = "unauthorized" if self.endpoint.url_problem is None else "bad_address"
             raise ProviderError(f"{self.endpoint.vendor.name}: {problem}", cause=cause, retryable=False)
 
     async def _exchange(self, body: bytes, answer: Answer, emit: Callable[[Piece], None]) -> None:
@@ -90,33 +102,85 @@ class HttpProvider:
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
+            "accept-encoding": "gzip, deflate",
             **self.dialect.headers(self.endpoint.key),
         }
-        timeout = httpx.Timeout(self.inactivity, connect=min(CONNECT_SECONDS, self.inactivity), pool=None)
+        silence, stall = self.bounds.silence, self.bounds.stall
+        timeout = httpx.Timeout(silence, connect=min(CONNECT_SECONDS, silence), pool=None)
         url = self.dialect.url(self.endpoint)
         answered = False
         try:
-            async with self.connect().stream("POST", url, content=body, headers=headers, timeout=timeout) as response:
-                answered = response.is_success
-                await self._take(response, answer, emit)
+            with trio.CancelScope(deadline=trio.current_time() + stall) as scope:
+                async with self.connect().stream(
+                    "POST", url, content=body, headers=headers, timeout=timeout
+                ) as response:
+                    answered = response.is_success
+                    await self._take(response, answer, emit, scope)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             if not answer.complete:
                 raise self._broken(exc, answered=answered) from exc
+        if scope.cancelled_caught and not answer.complete:
+            raise self._failure(f"has sent nothing of its answer for {stall:g} s", "timeout")
 
-    async def _take(self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None]) -> None:
+    async def _take(
+        self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None], scope: trio.CancelScope
+    ) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        streamed = kind == "text/event-stream"
         if not response.is_success:
-            text = ""
-            with suppress(httpx.HTTPError):  # the status alone says enough
-                text = await _text(response)
-            raise failures.refused(self.endpoint, response.status_code, response.headers, text)
-        if kind == "text/event-stream":
-            await _stream(response, answer, emit)
+            body = b""
+            with suppress(httpx.HTTPError, ProviderError):  # the status alone says enough
+                body, _ = await self._read(response, LONGEST_REFUSAL)
+            path, text = response.request.url.path, body.decode(errors="replace")
+            raise failures.refused(self.endpoint, response.status_code, response.headers, text, path)
+        if streamed:
+            await self._stream(response, answer, emit, scope)
         elif kind.endswith("json"):
-            for piece in answer.whole(await _text(response)):
+            body, whole = await self._read(response, self.bounds.piece)
+            if not whole:
+                raise self._too_long(self.bounds.piece)
+            for piece in await _parsed(answer.whole, body.decode(errors="replace")):
                 emit(piece)
         else:
-            raise self._failure(f"answered with {kind or 'nothing known'}, not with JSON", "bad_response")
+            hint = failures.hint(self.endpoint)
+            raise self._failure(f"answered with {kind or 'nothing known'}, not with JSON{hint}", "bad_response")
+
+    async def _read(self, response: httpx.Response, most: int) -> tuple[bytes, bool]:
+        """Return the first bytes of a body, and whether they are all of it."""
+        body, parts = Body(response, most), []
+        with trio.CancelScope() as body.scope:
+            async for part in body:
+                parts.append(part)  # noqa: PERF401 - what has come stays when the reading is cancelled
+        self._check_body(body)
+        return b"".join(parts), not body.too_long
+
+    def _check_body(self, body: "Body") -> None:
+        if body.problem is not None:
+            raise self._failure(body.problem, "bad_response")
+
+    async def _stream(
+        self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None], stall: trio.CancelScope
+    ) -> None:
+        """Feed a stream's events to the answer until the stream ends or nothing more can follow."""
+        body = Body(response, self.bounds.size)
+        events = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=body)
+        with trio.CancelScope() as scope:
+            body.scope = scope
+            feeder = _Feeder(answer, emit, scope, stall, self.bounds)
+            # Leaving this loop early would strand httpx's generators half way, which trio rightly complains about. So
+            # the feeder raises nothing, and cancelling the scope unwinds them from the inside.
+            async for event in EventSource(events).aiter_sse():
+                await feeder.take(event.data)
+        if feeder.failure is not None:
+            raise feeder.failure
+        if feeder.too_long:
+            raise self._too_long(self.bounds.piece)
+        self._check_body(body)
+        if body.too_long and not answer.complete:
+            raise self._too_long(self.bounds.size)
+
+    def _too_long(self, most: int) -> ProviderError:
+        return self._failure(f"sent more than {most} bytes, the bound of limits.max_answer", "too_long")
 
     def _broken(self, exc: Exception, *, answered: bool) -> ProviderError:
         """Return what a failure of the connection means to the caller."""
@@ -124,7 +188,7 @@ class HttpProvider:
             if isinstance(exc, kinds):
                 return self._failure(problem, cause)
         if isinstance(exc, httpx.TimeoutException):
-            return self._failure(f"was silent for {self.inactivity:g} s", "timeout")
+            return self._failure(f"was silent for {self.bounds.silence:g} s", "timeout")
         if answered:
             return self._failure("broke the connection during its answer", "stream_broken")
         if isinstance(exc, httpx.ReadError | httpx.RemoteProtocolError):
@@ -143,20 +207,82 @@ class HttpProvider:
         )
 
 
-async def _text(response: httpx.Response) -> str:
-    return (await response.aread()).decode(errors="replace")
+@attrs.define(eq=False)
+class Body(httpx.AsyncByteStream):
+    """The decompressed body of a response, up to a bound. It is inflated in parts: a small body may be a huge one.
+
+    Reading ends early by cancelling `scope`: that unwinds httpx's generators from the inside.
+
+    Attributes:
+        response: the response.
+        left: bytes that may still come.
+        scope: the cancel scope in which the body is read.
+        too_long: whether there were more bytes.
+        problem: why the body cannot be read.
+    """
+
+    response: httpx.Response
+    left: int
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    too_long: bool = False
+    problem: str | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield what is there, at most 64 KiB at once."""
+        inflate = self._decoder()
+        async for raw in _raw(self.response):
+            try:
+                for part in inflate(raw):
+                    if self.too_long:
+                        break
+                    yield self._counted(part)
+            except zlib.error:
+                self._stop("sent what cannot be decompressed")
+
+    def _counted(self, part: bytes) -> bytes:
+        if len(part) > self.left:
+            self.too_long = True
+            self.scope.cancel()
+        taken = part[: self.left]
+        self.left -= len(taken)
+        return taken
+
+    def _decoder(self) -> Callable[[bytes], Iterator[bytes]]:
+        encoding = self.response.headers.get("content-encoding", "").strip().lower()
+        if encoding in ("", "identity") or self.response.is_stream_consumed:
+            return lambda raw: iter((raw,))
+        if encoding not in ("gzip", "x-gzip", "deflate"):
+            self._stop(f"answered in the encoding {encoding!r}, which nobody asked for")
+            return lambda _raw: iter(())
+        return partial(_inflated, zlib.decompressobj(zlib.MAX_WBITS | 32))
+
+    def _stop(self, problem: str) -> None:
+        self.problem = problem
+        self.scope.cancel()
 
 
-async def _stream(response: httpx.Response, answer: Answer, emit: Callable[[Piece], None]) -> None:
-    """Feed a stream's events to the answer until the stream ends or nothing more can follow."""
-    with trio.CancelScope() as scope:
-        feeder = _Feeder(answer, emit, scope)
-        # Leaving this loop early would strand httpx's generators half way, which trio rightly complains about. So the
-        # feeder raises nothing, and cancelling the scope unwinds them from the inside.
-        async for event in EventSource(response).aiter_sse():
-            feeder.take(event.data)
-    if feeder.failure is not None:
-        raise feeder.failure
+async def _raw(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Yield a body as it arrives; a transport may have read it, and decompressed it, already."""
+    if response.is_stream_consumed:
+        yield response.content
+        return
+    async for raw in response.aiter_raw():
+        yield raw
+
+
+def _inflated(inflate: Any, raw: bytes) -> Iterator[bytes]:
+    while raw:
+        yield inflate.decompress(raw, INFLATED)
+        raw = inflate.unconsumed_tail
+
+
+async def _parsed(parse: Callable[[str], list[Piece]], data: str) -> list[Piece]:
+    """Parse a text, in a thread if it is large. Cancelling waits for the thread."""
+    if len(data) < OFF_THE_LOOP:
+        return parse(data)
+    with trio.CancelScope(shield=True):
+        pieces = await trio.to_thread.run_sync(parse, data)
+    return pieces  # noqa: RET504 - mypy takes the scope for one that may swallow an error
 
 
 @attrs.define
@@ -166,17 +292,27 @@ class _Feeder:
     answer: Answer
     emit: Callable[[Piece], None]
     scope: trio.CancelScope
+    stall: trio.CancelScope
+    bounds: Bounds
     failure: Exception | None = None
+    too_long: bool = False
 
-    def take(self, data: str) -> None:
-        if self.failure is not None:
+    async def take(self, data: str) -> None:
+        if self.failure is not None or self.too_long:
             return
+        if len(data) > self.bounds.piece:
+            self.too_long = True
+            self.scope.cancel()
+            return
+        size = self.answer.size
         try:
-            for piece in self.answer.feed(data):
+            for piece in await _parsed(self.answer.feed, data):
                 self.emit(piece)
         except Exception as exc:  # noqa: BLE001 - raised again where the reading has ended
             self.failure = exc
             self.scope.cancel()
+        if self.answer.size > size:
+            self.stall.deadline = trio.current_time() + self.bounds.stall
         self._hurry()
 
     def _hurry(self) -> None:

@@ -8,6 +8,28 @@ import attrs
 
 
 @attrs.frozen
+class Bounds:
+    """How much and how long a model's server may send; times in seconds.
+
+    Attributes:
+        silence: how long it may send nothing.
+        stall: how long it may go on without sending any of the answer; what only keeps the connection open does not
+            count.
+        size: bytes of a streamed answer, decompressed. An answer in one piece, or one event of a stream, may have an
+            eighth of it: it is parsed at once.
+    """
+
+    silence: float = 300.0
+    stall: float = 1800.0
+    size: int = 64 * 1024 * 1024
+
+    @property
+    def piece(self) -> int:
+        """The most bytes that are parsed at once."""
+        return max(1, self.size // 8)
+
+
+@attrs.frozen
 class Vendor:
     """What is fixed of one HTTP provider.
 

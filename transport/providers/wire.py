@@ -1,7 +1,9 @@
 """What both HTTP dialects share when they read foreign JSON and write our transcript. No I/O."""
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from warren import codec
@@ -35,10 +37,49 @@ def parse_object(raw: str) -> dict[str, Any]:
     try:
         data = parse(raw)
     except ValueError as exc:
-        raise ProviderError(f"the server sent what is not JSON: {exc}", cause="bad_response", retryable=True) from None
+        raise bad_response(f"what is not JSON: {exc}") from None
     if not isinstance(data, dict):
-        raise ProviderError("the server sent JSON that is not an object", cause="bad_response", retryable=True)
+        raise bad_response("JSON that is not an object")
     return data
+
+
+def with_halves(raw: str, parsed: dict[str, Any]) -> dict[str, Any]:
+    """Return an object that was parsed from `raw`, with its lone surrogates instead of U+FFFD.
+
+    A server may cut a character in two: the other half comes with the next chunk, see `warren.model.joined`.
+    """
+    if "\\u" in raw and any(found["lone"] for found in _ESCAPE.finditer(raw)):
+        parsed = json.loads(raw)
+    return parsed
+
+
+def bad_response(problem: str) -> ProviderError:
+    """Return the error for an answer that does not have the protocol's form."""
+    return ProviderError(f"the server sent {problem}", cause="bad_response", retryable=True)
+
+
+def object_in(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a member that is an object; an empty one if it is null or missing. Raises ProviderError."""
+    value = parent.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise bad_response(f"a `{name}` that is not an object")
+    return value or {}
+
+
+def objects_in(parent: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return a member that is a list of objects; an empty one if it is null or missing. Raises ProviderError."""
+    value = parent.get(name)
+    if value is not None and not (isinstance(value, list) and all(isinstance(item, dict) for item in value)):
+        raise bad_response(f"a `{name}` that is not a list of objects")
+    return value or []
+
+
+def text_in(parent: Mapping[str, Any], name: str) -> str:
+    """Return a member that is a text or a list of parts; empty if it is null or missing. Raises ProviderError."""
+    value = parent.get(name)
+    if value is not None and not isinstance(value, str | list):
+        raise bad_response(f"a `{name}` that is not a text")
+    return as_text(value)
 
 
 def as_object(value: object) -> dict[str, Any]:

@@ -338,6 +338,36 @@ async def test_odd_events() -> None:
     assert outcome.text == outcome.reply.message.text == "yes"
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "message_start", "message": "x"},
+        {"type": "content_block_start", "index": 0, "content_block": "x"},
+        {"type": "content_block_delta", "index": 0, "delta": "x"},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": 7}},
+        {"type": "message_delta", "delta": "x"},
+        {"type": "message_stop"},
+    ],
+)
+async def test_members_of_the_wrong_type(event: dict[str, Any]) -> None:
+    """An event that does not have the protocol's form, or an end without a beginning, is no part of an answer."""
+    before = () if event["type"] in ("message_start", "message_stop") else (start(), opened(0, "text"))
+    with pytest.raises(ProviderError) as caught:
+        await streamed(request(CLAUDE), *before, event, STOP)
+    assert (caught.value.cause, caught.value.retryable) == ("bad_response", True)
+
+
+async def test_a_character_that_is_split_over_two_events() -> None:
+    """Its halves become one character, in the answer and in its pieces."""
+    halves = [
+        f'{{"type": "content_block_delta", "index": 0, "delta": {{"type": "text_delta", "text": "{half}"}}}}'
+        for half in (r"\ud83d", r"\ude00")
+    ]
+    outcome = await streamed(request(CLAUDE), start(), opened(0, "text"), *halves, STOP)
+    assert outcome.text == outcome.reply.message.text == "\U0001f600"
+    assert len(outcome.pieces) == 1
+
+
 async def test_lone_surrogate() -> None:
     """A lone surrogate does not come through."""
     raw = r'{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a\ud83d"}}'

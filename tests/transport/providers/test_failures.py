@@ -129,6 +129,53 @@ async def test_key_is_never_quoted(model: str) -> None:
     assert KEY not in repr(error.body())
 
 
+@pytest.mark.parametrize(
+    ("key", "said", "shown"),
+    [
+        ("x", "next context of x", "next context of x"),
+        ("seven77", "what is seven77?", "what is seven77?"),
+        ("password", "passwords, password. my-password password", "passwords, ***. my-password ***"),
+        ("sk-a.b+c/d=", "Bearer sk-a.b+c/d=, 'sk-a.b+c/d='", "Bearer ***, '***'"),
+    ],
+)
+async def test_only_whole_keys_are_masked(key: str, said: str, shown: str) -> None:
+    """A key is hidden as a whole word, and not at all if it is too short to be one."""
+    with pytest.raises(ProviderError) as caught:
+        await over(
+            lambda _: httpx.Response(400, json={"error": {"message": said}}),
+            request(GPT),
+            settings={"OPENAI_API_KEY": key},
+        )
+    assert caught.value.message.endswith(f"answered 400: {shown}")
+
+
+@pytest.mark.parametrize("code", [404, 405])
+@pytest.mark.parametrize(("base", "hinted"), [("", True), ("/api/", True), ("/v1", False), ("/v1/", False)])
+async def test_an_address_without_the_version(base: str, code: int, *, hinted: bool) -> None:
+    """A server that has nothing at the address is named with the path, and with what to try if /v1 is missing."""
+    with pytest.raises(ProviderError) as caught:
+        await over(
+            lambda _: httpx.Response(code, text="Not Found"),
+            request("llama"),
+            settings={"OPENAI_BASE_URL": f"http://user:secret@127.0.0.1:9{base}"},
+        )
+    path = f"{base.rstrip('/')}/chat/completions"
+    assert f"openai at 127.0.0.1:9 answered {code} for {path}: Not Found" in caught.value.message
+    assert ("set OPENAI_BASE_URL to an address that ends with /v1" in caught.value.message) == hinted
+    assert "secret" not in caught.value.message
+
+
+async def test_a_page_in_place_of_the_protocol() -> None:
+    """A server that answers with a page of its own is taken for one whose address lacks /v1."""
+    with pytest.raises(ProviderError, match="ends with /v1") as caught:
+        await over(
+            lambda _: httpx.Response(200, html="<html>"),
+            request("llama"),
+            settings={"OPENAI_BASE_URL": "http://127.0.0.1:9"},
+        )
+    assert caught.value.cause == "bad_response"
+
+
 @both
 @pytest.mark.parametrize(("said", "retryable"), [("true", True), ("false", False), ("perhaps", False)])
 async def test_should_retry(model: str, said: str, retryable: bool) -> None:  # noqa: FBT001 - a column

@@ -37,7 +37,7 @@ async def sent(model: str = GPT, *messages: Message | str, base_url: str = "", *
 
     def server(asked: httpx.Request) -> httpx.Response:
         bodies.append(codec.parse(asked.content))
-        return httpx.Response(200, json={"choices": []})
+        return httpx.Response(200, json={"choices": [{}]})
 
     await over(server, request(model, *messages, **options), settings={"OPENAI_BASE_URL": base_url})
     return bodies[0]
@@ -55,7 +55,7 @@ async def test_request() -> None:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        return httpx.Response(200, json={"choices": []})
+        return httpx.Response(200, json={"choices": [{}]})
 
     await over(server, request(GPT))
 
@@ -66,7 +66,7 @@ async def test_no_key_for_a_server_of_ones_own() -> None:
     def server(asked: httpx.Request) -> httpx.Response:
         assert str(asked.url) == "http://127.0.0.1:9/v1/chat/completions"
         assert "authorization" not in asked.headers
-        return httpx.Response(200, json={"choices": []})
+        return httpx.Response(200, json={"choices": [{}]})
 
     await over(server, request("llama"), settings={"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1/"})
 
@@ -329,11 +329,61 @@ async def test_lone_surrogate() -> None:
 
 
 async def test_other_choices_and_odd_chunks() -> None:
-    """Other choices than the first, and parts of an unexpected kind, are passed over."""
+    """Other choices than the first, and members that are null or unknown, are passed over."""
     other = {"choices": [{"index": 1, "delta": {"content": "no"}}]}
-    odd = {"choices": [{"delta": None, "finish_reason": None}, "x"]}, {"choices": None}, {"id": 1}, delta(7)
+    odd = {"choices": [{"delta": None, "finish_reason": None}]}, {"choices": None}, {"id": 1}, {"usage": 7}
     outcome = await streamed(request(GPT), other, *odd, "", delta([{"type": "text", "text": "yes"}], "stop"))
     assert outcome.text == outcome.reply.message.text == "yes"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": "x"},
+        {"choices": ["x"]},
+        {"choices": [{"delta": "x"}]},
+        {"choices": [{"delta": {"content": 7}}]},
+        {"choices": [{"delta": {"tool_calls": {}}}]},
+        {"choices": [{"delta": {"tool_calls": [{"function": "x"}]}}]},
+        {"choices": [{"delta": {"tool_calls": [{"function": {"name": "x", "arguments": 7}}]}}]},
+        {"choices": [{"delta": {}, "finish_reason": 7}]},
+    ],
+)
+async def test_members_of_the_wrong_type(chunk: dict[str, Any]) -> None:
+    """A chunk that does not have the protocol's form is no part of an answer."""
+    for data in ((chunk, DONE), (delta("a", "stop"), chunk, DONE)):
+        with pytest.raises(ProviderError) as caught:
+            await streamed(request(GPT), *data)
+        assert (caught.value.cause, caught.value.retryable) == ("bad_response", True)
+    with pytest.raises(ProviderError, match="the server sent"):
+        await answered(request(GPT), chunk | {"choices": chunk["choices"]})
+
+
+async def test_an_end_without_an_answer() -> None:
+    """The end of a stream, or plain JSON without choices, is no empty answer."""
+    for answer in (streamed(request(GPT), DONE), answered(request(GPT), {"choices": []})):
+        with pytest.raises(ProviderError, match="no answer") as caught:
+            await answer
+        assert (caught.value.cause, caught.value.retryable) == ("bad_response", True)
+
+
+async def test_a_character_that_is_split_over_two_chunks() -> None:
+    """Its halves become one character: in the text, the reasoning and the arguments of a call, and in every piece."""
+    halves = r"\ud83d", r"\ude00"
+    chunks = [
+        f'{{"choices": [{{"delta": {{"content": "{half}", "reasoning": "{half}", "tool_calls": [{{"index": 0,'
+        f' "id": "c", "function": {{"name": "{name}", "arguments": "{arguments}"}}}}]}}}}]}}'
+        for half, name, arguments in zip(
+            halves, ("say", ""), (r"{\"a\": \"" + halves[0], halves[1] + r"\"}"), strict=True
+        )
+    ]
+    outcome = await streamed(request(GPT), *chunks, delta(None, "tool_calls"), DONE)
+    assert outcome.reply.message.blocks == (
+        ReasoningBlock("\U0001f600"),
+        TextBlock("\U0001f600"),
+        ToolUseBlock("c", "say", {"a": "\U0001f600"}),
+    )
+    assert outcome.pieces == [ReasoningPiece("\U0001f600"), TextPiece("\U0001f600")]
 
 
 async def test_finish_reason_error() -> None:

@@ -165,7 +165,7 @@ async def test_refusal_that_breaks_off(model: str) -> None:
         (httpx.ConnectTimeout, "connection", True),
         (httpx.ProxyError, "connection", True),
         (httpx.DecodingError, "bad_response", True),
-        (httpx.LocalProtocolError, "bad_request", False),
+        (httpx.LocalProtocolError, "bad_address", False),
     ],
 )
 async def test_failures_of_the_client(

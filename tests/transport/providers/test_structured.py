@@ -39,7 +39,7 @@ async def sent(asked: ModelRequest) -> dict[str, Any]:
 
     def server(received: httpx.Request) -> httpx.Response:
         bodies.append(codec.parse(received.content))
-        return httpx.Response(200, json={"choices": [], "content": []})
+        return httpx.Response(200, json={"choices": [{}], "content": []})
 
     await over(server, asked)
     return bodies[0]
