@@ -1,8 +1,9 @@
 """One WebSocket connection: its frames, its end, and a link that speaks JSON-RPC in its messages."""
 
+import codecs
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import trio
@@ -20,6 +21,8 @@ NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 TOO_BIG: Final = 1009
 CHUNK: Final = 64 * 1024
+PART: Final = 512 * 1024
+"""Bytes of a fragment: copying a long message in one go would hold up everybody."""
 GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -73,11 +76,23 @@ class Frames:
         return self._ready.popleft() if self._ready else None
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Send messages in one piece. Raises trio.BrokenResourceError once the connection is closing."""
+        """Send messages; all but long ones leave in one piece. Raises trio.BrokenResourceError once it is closing."""
+        short = list[bytes]()
+        for frame in frames:
+            if len(frame) <= PART:
+                short.append(frame)
+            else:
+                await self._send(*map(_message, short))
+                short.clear()
+                for part in _parts(frame):
+                    await self._send(part)
+        await self._send(*map(_message, short))
+
+    async def _send(self, *events: TextMessage) -> None:
         if self._protocol.state is not ConnectionState.OPEN:
             raise trio.BrokenResourceError("the connection is closed")
         try:
-            await self._wire.send_all(b"".join(self._protocol.send(TextMessage(frame.decode())) for frame in frames))
+            await self._wire.send_all(b"".join(map(self._protocol.send, events)))
         except trio.ClosedResourceError as exc:
             raise trio.BrokenResourceError("the connection is closed") from exc
 
@@ -138,3 +153,15 @@ class Frames:
 
     def _answer(self, event: Event) -> None:
         self._wire.send_soon(self._protocol.send(event))
+
+
+def _message(frame: bytes) -> TextMessage:
+    return TextMessage(frame.decode())
+
+
+def _parts(frame: bytes) -> Iterator[TextMessage]:
+    """Return a message in fragments, none of which ends within a character."""
+    decode, view = codecs.getincrementaldecoder("utf-8")().decode, memoryview(frame)
+    for start in range(0, len(frame), PART):
+        last = start + PART >= len(frame)
+        yield TextMessage(decode(view[start : start + PART], last), message_finished=last)

@@ -100,6 +100,11 @@ def result(request_id: Id, value: object) -> bytes:
     return codec.encode({"jsonrpc": "2.0", "id": request_id, "result": value})
 
 
+def large_result(request_id: Id, value: object) -> bytes:
+    """Return the same as `result`, for a large value and in a thread."""
+    return codec.encode_in_pieces({"jsonrpc": "2.0", "id": request_id, "result": value})
+
+
 def error(request_id: Id, exc: WarrenError, number: int | None = None) -> bytes:
     """Return the reply of a request that failed: `number` or else that of the error table, and the body as `data`."""
     code = exc.numbers.jsonrpc if number is None else number

@@ -1,7 +1,7 @@
 """One client from its first message to its last: a reader that hands messages over, a writer that keeps their order."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, Protocol
 
@@ -13,11 +13,13 @@ from warren.transport import jsonrpc
 from warren.transport.dialect import Dialect
 from warren.transport.feeds import Feeds
 from warren.transport.methods import Host
-from warren.transport.outbox import Item, Outbox, Over
+from warren.transport.outbox import MAX_BYTES, Item, Outbox, Over
 from warren.transport.peer import Peer
 
 BATCH: Final = 256
 """Messages that leave in one piece: at the end, each piece shows that the client still reads."""
+PIECE: Final = 256 * 1024
+"""Bytes after which a piece takes no more messages."""
 LAST_ANSWERS: Final = 0.5
 """Seconds that requests have to be answered once `serving` is cancelled; then they are told that the server ends."""
 
@@ -54,6 +56,8 @@ class Bounds:
         max_in_flight: requests that may be unanswered.
         max_subscriptions: sessions that it may follow.
         outbox_events: events that may wait for it; past it there is a gap.
+        outbox_bytes: bytes of replies that may wait for it; past it no more is read from it, and no large result made.
+            Events that wait may have as many besides; past it there is a gap.
         close_timeout: how long the last messages may take to leave.
         linger: how long requests may go on after the client's last message.
     """
@@ -63,6 +67,7 @@ class Bounds:
     outbox_events: int
     close_timeout: float
     linger: float = 0.0
+    outbox_bytes: int = MAX_BYTES
 
 
 class Link:
@@ -91,9 +96,10 @@ class Link:
         self._dialect = dialect
         self._bounds = bounds
         self._end_turns = end_turns
-        self._outbox = Outbox(bounds.outbox_events, notify=self._notify)
+        self._outbox = Outbox(bounds.outbox_events, self._notify, bounds.outbox_bytes)
         self._waiting = trio.Event()
-        self._taken = trio.Event()
+        self._moved = trio.lowlevel.ParkingLot()
+        self._leaving = 0
         self._reading = True
         self._peer: Peer | None = None
         self._farewell = trio.CancelScope()
@@ -124,7 +130,8 @@ class Link:
                 self._bounds.max_subscriptions,
                 lambda session_id: self._outbox.reply(Over(session_id)),
             )
-            self._peer = peer = Peer(self._host, self._dialect, feeds, self._outbox, tasks, self._bounds.max_in_flight)
+            most = self._bounds.max_in_flight
+            self._peer = peer = Peer(self._host, self._dialect, feeds, self._outbox, tasks, most, self._room)
             with self.serving:
                 await self._hear(peer)
                 with trio.move_on_after(self._bounds.linger) as lingering:
@@ -151,10 +158,18 @@ class Link:
 
     async def _next(self) -> str | bytes | Unreadable | None:
         """Return the next message, once there is room for its reply; None at the end."""
-        while self._outbox.replies >= self._bounds.max_in_flight:
-            self._taken = trio.Event()
-            await self._taken.wait()
+        while self._outbox.replies >= self._bounds.max_in_flight or self._crowded:
+            await self._moved.park()
         return await self._channel.receive()
+
+    @property
+    def _crowded(self) -> bool:
+        """Whether the client has to read before there may be more to read for it."""
+        return self._outbox.reply_bytes + self._leaving > self._bounds.outbox_bytes
+
+    async def _room(self) -> None:
+        while self._crowded:
+            await self._moved.park()
 
     async def _write(self) -> None:
         try:
@@ -167,17 +182,20 @@ class Link:
             logger.debug("a client reads no more: %s", exc)
         finally:
             self._outbox.close()
-            self._taken.set()
+            self._leaving = 0
+            self._moved.unpark_all()
             if self._peer is not None:
                 self._peer.hang_up()
 
     async def _send(self, items: Sequence[Item]) -> None:
-        self._taken.set()
-        frames = list(chain.from_iterable(map(self._frames, items)))
-        for start in range(0, len(frames), BATCH):
-            await self._channel.send(frames[start : start + BATCH])
+        self._leaving = sum(len(item) for item in items if isinstance(item, bytes))
+        self._moved.unpark_all()
+        for piece in _pieces(chain.from_iterable(map(self._frames, items))):
+            await self._channel.send(piece)
             if not self._reading and not self.serving.cancel_called:
                 self._farewell.deadline = trio.current_time() + self._bounds.close_timeout
+        self._leaving = 0
+        self._moved.unpark_all()
 
     def _frames(self, item: Item) -> Sequence[bytes]:
         match item:
@@ -189,3 +207,15 @@ class Link:
 
     def _notify(self) -> None:
         self._waiting.set()
+
+
+def _pieces(frames: Iterable[bytes]) -> Iterator[list[bytes]]:
+    piece, size = list[bytes](), 0
+    for frame in frames:
+        piece.append(frame)
+        size += len(frame)
+        if len(piece) >= BATCH or size >= PIECE:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

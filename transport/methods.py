@@ -119,6 +119,8 @@ class Method(Generic[P, R]):
         capability: what has to be on for all of it to work; None for what works everywhere. Without it the error is
             that of the capability, at once or for a session that is not in memory.
         urgent: whether it is let through where other calls are refused for being too many.
+        bulky: whether its result may be large: of one connection few such calls run at once, and none while its client
+            has much to read.
     """
 
     name: str
@@ -128,6 +130,7 @@ class Method(Generic[P, R]):
     doc: str
     capability: Capability | None = None
     urgent: bool = False
+    bulky: bool = False
 
     def decode(self, params: object) -> P:
         """Return checked parameters. Raises InvalidParamsError that names the bad field, as in `$.budget.max_steps`."""
@@ -288,8 +291,15 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         "session/resume", SessionParams, SessionView, _resume, "Load a stored session without running a turn.", _STORE
     ),
     Method("session/read", SessionParams, SessionView, _read, "Show a session as of its last finished turn."),
-    Method("session/list", ListSessions, SessionPage, _list, "List sessions, the one changed last first."),
-    Method("session/history", ReadHistory, HistoryPage, _history, "Show messages of finished turns, oldest first."),
+    Method("session/list", ListSessions, SessionPage, _list, "List sessions, the one changed last first.", bulky=True),
+    Method(
+        "session/history",
+        ReadHistory,
+        HistoryPage,
+        _history,
+        "Show messages of finished turns, oldest first.",
+        bulky=True,
+    ),
     Method("session/archive", SessionParams, Archived, _archive, "Retire a session; a running turn ends first."),
     Method("session/delete", SessionParams, Deleted, _delete, "Remove a session and all that it stored.", _STORE),
     Method(
@@ -317,7 +327,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         _inject,
         "Tell a session's model something that nobody said; it begins no turn.",
     ),
-    Method("session/inputs", SessionParams, Inputs, _inputs, "Show what waits to be said to a session, in order."),
+    Method(
+        "session/inputs",
+        SessionParams,
+        Inputs,
+        _inputs,
+        "Show what waits to be said to a session, in order.",
+        bulky=True,
+    ),
     Method(
         "session/withdraw",
         WithdrawInput,
@@ -366,6 +383,7 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         _search,
         "Find what was said before; one session, or the whole project.",
         "memory-store",
+        bulky=True,
     ),
     Method("capabilities/get", NoParams, Capabilities, _capabilities, "Tell which optional capabilities are on."),
     Method("config/get", NoParams, Settings, _config, "Show the settings that are no secrets."),

@@ -1,9 +1,9 @@
 """What waits to be sent to one client: bounded, in order, told apart by session. No I/O."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -12,6 +12,8 @@ from warren.events import DELTAS, Envelope, StreamTruncated
 
 PRESSURE: Final = 4
 MERGED_TEXT: Final = 16 * 1024
+MAX_BYTES: Final = 16 * 1024 * 1024
+LARGE: Final = 256 * 1024
 
 
 @attrs.frozen
@@ -72,13 +74,18 @@ class Outbox:
     Attributes:
         capacity: events that may wait.
         notify: called, without arguments, when there is something to take again. It must not block.
+        max_bytes: about how much the events that wait may have to say; one that is larger passes where none waits.
+        reply_bytes: what the replies that wait have in all.
     """
 
     capacity: int
     notify: Callable[[], None] = lambda: None
+    max_bytes: int = MAX_BYTES
+    reply_bytes: int = attrs.field(default=0, init=False)
     _items: deque[Item | _Gap] = attrs.field(factory=deque, init=False)
     _gaps: dict[str, _Gap] = attrs.field(factory=dict, init=False)
     _events: int = attrs.field(default=0, init=False)
+    _event_bytes: int = attrs.field(default=0, init=False)
     _full: bool = attrs.field(default=False, init=False)
     _closed: bool = attrs.field(default=False, init=False)
 
@@ -94,17 +101,20 @@ class Outbox:
         """Add an event, or count it as dropped where there is no room. Never waits; does nothing once closed."""
         if self._closed:
             return
-        if not self._full and self._events >= self.capacity:
+        if not self._full and (self._events >= self.capacity or self._event_bytes >= self.max_bytes):
             self._make_room()
         if self._full:
             self._drop(envelope)
         else:
             self._events += 1
+            event = envelope.event
+            self._event_bytes += len(event.delta) if isinstance(event, DELTAS) else weight(event)
             self._add(envelope)
 
     def reply(self, frame: bytes | Over) -> None:
         """Add a reply, ready to send, or the word of an end: it leaves after everything that was added before it."""
         if not self._closed:
+            self.reply_bytes += 0 if isinstance(frame, Over) else len(frame)
             self._add(frame)
 
     def take(self) -> list[Item]:
@@ -133,7 +143,7 @@ class Outbox:
         kept = _merged([item for item in self._items if not isinstance(item, _Gap)])
         self._items = deque(kept)
         self._events = sum(isinstance(item, Envelope) for item in kept)
-        self._full = self._events > self.capacity // 2
+        self._full = self._events > self.capacity // 2 or self._event_bytes >= self.max_bytes
 
     def _drop(self, envelope: Envelope) -> None:
         resume_after, missing = _extent(envelope)
@@ -146,8 +156,26 @@ class Outbox:
     def _clear(self) -> None:
         self._items.clear()
         self._gaps.clear()
-        self._events = 0
+        self._events = self._event_bytes = self.reply_bytes = 0
         self._full = False
+
+
+def weight(value: Any) -> int:
+    """Return about how many bytes a value has as JSON: those of its texts, and a few for all else."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(weight(name) + weight(each) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return sum(map(weight, value))
+    if attrs.has(type(value)):
+        return sum(weight(getattr(value, field.name)) for field in attrs.fields(type(value)))
+    return 8
+
+
+def is_large(result: object) -> bool:
+    """Tell whether a result is to be encoded in a thread: on the loop it would hold up everybody."""
+    return weight(result) > LARGE
 
 
 def _merged(items: list[Item]) -> list[Item]:

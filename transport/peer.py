@@ -15,11 +15,12 @@ from warren.transport.client_tools import ClientTools
 from warren.transport.dialect import Dialect
 from warren.transport.feeds import Feeds
 from warren.transport.methods import Caller, Host, Method, given_up
-from warren.transport.outbox import Outbox
+from warren.transport.outbox import MAX_BYTES, Outbox, is_large
 from warren.views import TurnResult
 
-Reply = Callable[[bytes], None]
 RESERVE: Final = 2
+BULKY: Final = 2
+"""Calls with large results that run at once for one client."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Peer(Caller):
         tasks: where the requests run; cancelling it answers each with AgentError(cause="shutting_down"), and leaves
             the turns they started alone.
         max_in_flight: requests that may run at once; `urgent` methods are let through up to twice as many.
+        room: awaited before a call with a large result; returns once the client has read enough of what waits.
     """
 
     host: Host
@@ -44,6 +46,8 @@ class Peer(Caller):
     outbox: Outbox
     tasks: trio.Nursery
     max_in_flight: int
+    room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    _bulky: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(BULKY), init=False)
     _client_tools: ClientTools = attrs.field(init=False)
     _running: int = attrs.field(default=0, init=False)
     _ended: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
@@ -55,25 +59,26 @@ class Peer(Caller):
         """Take one message, or a batch. Never waits and never raises: whatever is wrong with it is answered."""
         said = jsonrpc.read_batch(raw, self.max_in_flight)
         if isinstance(said, list):
-            batch = _Batch(sum(isinstance(each, jsonrpc.Request | jsonrpc.Refusal) for each in said), self.outbox.reply)
+            answered = sum(isinstance(each, jsonrpc.Request | jsonrpc.Refusal) for each in said)
+            batch = _Batch(self.outbox.reply, answered)
             for each in said:
-                self._take(each, batch.reply)
+                self._take(each, batch)
         else:
-            self._take(said, self.outbox.reply)
+            self._take(said, _Replies(self.outbox.reply))
 
-    def _take(self, message: jsonrpc.Said, reply: Reply) -> None:
+    def _take(self, message: jsonrpc.Said, replies: "_Replies") -> None:
         if isinstance(message, jsonrpc.Refusal):
-            reply(jsonrpc.error(message.id, message.error, message.number))
+            replies.add(jsonrpc.error(message.id, message.error, message.number))
         elif isinstance(message, jsonrpc.Response):
             self._client_tools.answer(message)
         else:
             # A notification gets no reply, whatever comes of it.
-            respond = reply if isinstance(message, jsonrpc.Request) else _keep_to_oneself
+            replies = replies if isinstance(message, jsonrpc.Request) else _Replies(_keep_to_oneself)
             method = self.dialect.methods.get(message.method)
             if method is not None:
-                self._start(method, message, respond)
+                self._start(method, message, replies)
             else:
-                respond(jsonrpc.unknown_method(_id_of(message), message.method))
+                replies.add(jsonrpc.unknown_method(_id_of(message), message.method))
 
     def hang_up(self) -> None:
         """Take note that the client says nothing more: the calls of its tools end with an error."""
@@ -104,15 +109,17 @@ class Peer(Caller):
         """See Caller."""
         self._client_tools.register(tools)
 
-    def _start(self, method: Method[Any, Any], message: jsonrpc.Request | jsonrpc.Notification, reply: Reply) -> None:
+    def _start(
+        self, method: Method[Any, Any], message: jsonrpc.Request | jsonrpc.Notification, replies: "_Replies"
+    ) -> None:
         try:
             params = method.decode(message.params)
             self._check_room(method)
         except WarrenError as exc:
-            reply(jsonrpc.error(_id_of(message), exc))
+            replies.add(jsonrpc.error(_id_of(message), exc))
         else:
             self._running += 1
-            self.tasks.start_soon(self._run, method, params, _id_of(message), reply, name=method.name)
+            self.tasks.start_soon(self._run, method, params, _id_of(message), replies, name=method.name)
 
     def _check_room(self, method: Method[Any, Any]) -> None:
         if self._running >= self.max_in_flight * (RESERVE if method.urgent else 1):
@@ -121,49 +128,85 @@ class Peer(Caller):
                 cause="max_in_flight",
             )
 
-    async def _run(self, method: Method[Any, Any], params: object, request_id: jsonrpc.Id, reply: Reply) -> None:
+    async def _run(self, method: Method[Any, Any], params: object, request_id: jsonrpc.Id, replies: "_Replies") -> None:
         try:
-            reply(await self._answer(method, params, request_id))
+            if method.bulky:
+                async with self._bulky:
+                    await self.room()
+                    replies.add(await self._answer(method, params, request_id, replies))
+            else:
+                replies.add(await self._answer(method, params, request_id, replies))
         except BaseException:  # cancelled
-            reply(jsonrpc.error(request_id, given_up()))
+            replies.add(jsonrpc.error(request_id, given_up()))
             raise
         finally:
             self._running -= 1
             self._ended.unpark_all()
 
-    async def _answer(self, method: Method[Any, Any], params: object, request_id: jsonrpc.Id) -> bytes:
+    async def _answer(
+        self, method: Method[Any, Any], params: object, request_id: jsonrpc.Id, replies: "_Replies"
+    ) -> bytes:
         try:
-            return await self._try(method, params, request_id)
+            return await self._try(method, params, request_id, replies)
+        except WarrenError as exc:
+            return jsonrpc.error(request_id, exc)
         except Exception:
             logger.exception("%s failed", method.name)
             return jsonrpc.internal_error(request_id)
 
-    async def _try(self, method: Method[Any, Any], params: object, request_id: jsonrpc.Id) -> bytes:
-        try:
-            return jsonrpc.result(request_id, await method.call(self.host, self, params))
-        except WarrenError as exc:
-            return jsonrpc.error(request_id, exc)
+    async def _try(
+        self, method: Method[Any, Any], params: object, request_id: jsonrpc.Id, replies: "_Replies"
+    ) -> bytes:
+        if method.bulky and replies.full:
+            raise CapacityExceededError("the replies to this batch are too large: ask for less", cause="batch")
+        result = await method.handler(self.host, self, params)
+        if method.bulky and is_large(result):
+            return await trio.to_thread.run_sync(jsonrpc.large_result, request_id, result)
+        return jsonrpc.result(request_id, result)
 
 
 @attrs.define(eq=False)
-class _Batch:
+class _Replies:
+    """Where the replies to a message go.
+
+    Attributes:
+        send: takes what is to be sent.
+    """
+
+    send: Callable[[bytes], None]
+
+    @property
+    def full(self) -> bool:
+        """Whether they have as many bytes as they may."""
+        return False
+
+    def add(self, frame: bytes) -> None:
+        """Take a reply."""
+        self.send(frame)
+
+
+@attrs.define(eq=False)
+class _Batch(_Replies):
     """Collects the replies to a batch; they leave as one once the last of them is there.
 
     Attributes:
         missing: replies that are still to come.
-        send: takes the reply.
     """
 
     missing: int
-    send: Reply
-    _replies: list[bytes] = attrs.field(factory=list, init=False)
+    _frames: list[bytes] = attrs.field(factory=list, init=False)
 
-    def reply(self, frame: bytes) -> None:
-        """Add a reply."""
-        self._replies.append(frame)
+    @property
+    def full(self) -> bool:
+        """See _Replies."""
+        return sum(map(len, self._frames)) >= MAX_BYTES
+
+    def add(self, frame: bytes) -> None:
+        """See _Replies."""
+        self._frames.append(frame)
         self.missing -= 1
         if not self.missing:
-            self.send(jsonrpc.batch(self._replies))
+            self.send(jsonrpc.batch(self._frames))
 
 
 def _keep_to_oneself(_frame: bytes) -> None:

@@ -205,3 +205,11 @@ def test_a_torn_row_is_damaged(message: Message, where: int) -> None:
     raw = codec.encode(message)
     with pytest.raises(ValueError, match="damaged row"):
         codec.decode_message(raw[: where % len(raw)])
+
+
+@given(st.lists(strategies.of(Message), max_size=4), st.dictionaries(st.text(max_size=3), st.integers() | st.text()))
+def test_what_is_encoded_in_pieces_is_the_same(said: list[Message], data: dict[str, Any]) -> None:
+    """Whatever the shape, only the way there differs."""
+    value = {"id": 1, "result": {"messages": said, "data": data, "at": NOW, "empty": []}}
+    assert codec.encode_in_pieces(value) == codec.encode(value)
+    assert codec.encode_in_pieces(said) == codec.encode(said)

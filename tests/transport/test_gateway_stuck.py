@@ -3,15 +3,20 @@
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
+import attrs
+import httpx
 import pytest
 import trio
 from wsproto.events import Event, Ping, TextMessage
 
-from tests.transport.clients import Client, Frames, connect, frames, gateway, healthy, let_in, text
-from tests.transport.sessions import FakeService, FakeTurn, Flood
+from tests.transport.clients import HOST, Client, Frames, connect, frames, gateway, healthy, let_in, text
+from tests.transport.sessions import NOW, FakeService, FakeTurn, Flood
 from warren.config import Config, StoreConfig
+from warren.messages import UserMessage
 from warren.transport.embed import open_supervisor
+from warren.views import HistoryEntry, HistoryPage
 
 
 async def test_a_client_that_asks_without_reading_is_not_read_either() -> None:
@@ -132,3 +137,65 @@ async def test_a_stuck_watcher_does_not_slow_a_turn() -> None:
         with trio.fail_after(10):
             await reader.call("turn/start", session_id="s1", prompt="go")
         assert len(text(reader.events("s1"))) == 5_000_000
+
+
+PAGE_TEXT = "naïve €uro 😀 " * 100_000
+PAGES = 30
+
+
+@attrs.define(eq=False)
+class Library(FakeService):
+    """Has one page of history, a large one, and counts how often it was asked for."""
+
+    asked: int = 0
+
+    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
+        del limit
+        self.asked += 1
+        await trio.lowlevel.checkpoint()
+        entry = HistoryEntry(0, NOW, UserMessage(PAGE_TEXT))
+        return HistoryPage(session_id, (entry,), offset, 1)
+
+
+def history_call(number: int) -> dict[str, Any]:
+    """Return a request for the page."""
+    return {"jsonrpc": "2.0", "id": number, "method": "session/history", "params": {"session_id": "s1"}}
+
+
+async def test_large_replies_are_made_as_they_are_read() -> None:
+    """A client that asks for many and reads none has a few of them made; then it reads, and gets every one whole."""
+    service = Library()
+    async with gateway(service) as port, connect(port) as other, frames(port) as client, trio.open_nursery() as nursery:
+        asked = b"".join(client.protocol.send(TextMessage(json.dumps(history_call(each)))) for each in range(PAGES))
+        nursery.start_soon(client.stream.send_all, asked)
+        before = -1
+        while before < service.asked:  # until no more are made
+            before = service.asked
+            for _ in range(20):
+                assert await healthy(other)
+        assert 0 < service.asked < PAGES // 2
+        numbers = set()
+        for _ in range(PAGES):
+            reply = await client.next()
+            assert isinstance(reply, TextMessage)
+            message = json.loads(reply.data)
+            assert message["result"]["messages"][0]["message"]["content"] == PAGE_TEXT
+            numbers.add(message["id"])
+        assert numbers == set(range(PAGES))
+
+
+async def test_a_batch_cannot_collect_any_number_of_large_replies() -> None:
+    """Those beyond the bound are refused in their places; the others are whole."""
+    async with gateway(Library()) as port, connect(port, max_message_size=2**28) as client:
+        await client.raw(json.dumps([history_call(each) for each in range(PAGES)]))
+        replies = [await client.next() for _ in range(PAGES)]
+        refused = [reply["error"]["data"]["code"] for reply in replies if "error" in reply]
+        assert 0 < len(refused) < PAGES
+        assert set(refused) == {"CAPACITY_EXCEEDED"}
+
+
+async def test_a_large_page_is_whole_over_http() -> None:
+    """It is the same page there."""
+    async with gateway(Library()) as port, httpx.AsyncClient(base_url=f"http://{HOST}:{port}") as http:
+        page = (await http.get("/sessions/s1/history")).json()
+    assert page["messages"][0]["message"]["content"] == PAGE_TEXT

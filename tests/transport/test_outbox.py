@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transport.sessions import NOW, delta, envelope, texts
-from warren.events import Envelope, ReasoningDelta, RunStarted, StreamTruncated, TextDelta, TurnStarted
+from warren.events import (
+    Envelope,
+    ReasoningDelta,
+    RunStarted,
+    StreamTruncated,
+    TextDelta,
+    ToolCallRequested,
+    TurnStarted,
+)
 from warren.transport.outbox import MERGED_TEXT, PRESSURE, Item, Outbox, Over
 
 
@@ -101,6 +109,28 @@ def test_merged_text_is_bounded() -> None:
     ]
     assert sum(sizes) == 100_000
     assert max(sizes) <= MERGED_TEXT + len(piece)
+
+
+def test_the_bytes_of_events_are_bounded() -> None:
+    """Few events that say much leave a marker too; one that is larger than the bound passes where none waits."""
+    events = [envelope(seq, ToolCallRequested(f"call-{seq}", "t", {"a": ["x" * 1000]})) for seq in range(1, 10)]
+    outbox = Outbox(100, max_bytes=2500)
+    for each in events:
+        outbox.event(each)
+    marker = Envelope("s1", 3, NOW, StreamTruncated(6, 3))
+    assert outbox.take() == [*events[:3], marker]
+    large = envelope(10, ToolCallRequested("call-10", "t", {"a": "x" * 9000}))
+    outbox.event(large)
+    assert outbox.take() == [large]
+
+
+def test_the_bytes_of_replies_are_counted() -> None:
+    """Whoever takes them sees none any more."""
+    outbox = filled(b"reply", delta(1), b"another")
+    outbox.reply(Over("s1"))
+    assert outbox.reply_bytes == 12
+    outbox.take()
+    assert outbox.reply_bytes == 0
 
 
 def test_overflow_leaves_one_marker_in_place() -> None:

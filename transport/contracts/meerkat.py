@@ -210,7 +210,8 @@ def _row(
     name: str, params: type[P], result: type[R], handler: Callable[[Host, Caller, P], Awaitable[R]]
 ) -> Method[P, R]:
     doc = METHODS[name].doc if name in METHODS else f"Meerkat's {name}."
-    return Method(name, params, result, _worded(handler), doc)
+    bulky = name in METHODS and METHODS[name].bulky
+    return Method(name, params, result, _worded(handler), doc, bulky=bulky)
 
 
 def _worded(handler: Callable[[Host, Caller, P], Awaitable[R]]) -> Callable[[Host, Caller, P], Awaitable[R]]:

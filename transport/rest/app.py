@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from warren import codec
 from warren.errors import InvalidParamsError, WarrenError
 from warren.events import Envelope
 from warren.service import OnEvent
@@ -21,8 +22,9 @@ from warren.transport.ending import Ending
 from warren.transport.gateway_config import GatewayConfig
 from warren.transport.handshake import RefusedError, check_token
 from warren.transport.methods import Caller, Host, Method, given_up
+from warren.transport.outbox import is_large
 from warren.transport.rest.access import Cors, Door
-from warren.transport.rest.answers import HANDLERS, answer, internal_error
+from warren.transport.rest.answers import HANDLERS, JSON, answer, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
 from warren.transport.rest.exchange import Bounded
 from warren.transport.rest.openapi import document
@@ -144,7 +146,12 @@ class _Rest:
             params = row.method.decode(await _parameters(row, request))
             try:
                 result = await self._call(row.method, params)
-                return answer(result, _status(row, result), _location(row, result))
+                if row.method.bulky and is_large(result):
+                    return Response(
+                        await trio.to_thread.run_sync(codec.encode_in_pieces, result), row.status, None, JSON
+                    )
+                data = codec.to_data(result)
+                return answer(data, _status(row, data), _location(row, data))
             except WarrenError:
                 raise
             except Exception:
@@ -157,7 +164,7 @@ class _Rest:
         """Return a method's result. Raises AgentError where the gateway ends before it is there."""
         scope = trio.CancelScope()
         with self.ending.ends(scope), scope:
-            return await method.call(self.host, Unheard(), params)
+            return await method.handler(self.host, Unheard(), params)
         raise given_up()
 
     def _streaming(self, row: Row) -> Endpoint:
