@@ -7,7 +7,7 @@ are read leniently in keys only, so that an older version can read what a newer 
 import gc
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
@@ -275,19 +275,26 @@ def encode_whole(value: object) -> bytes:
 
 def encode_in_pieces(value: object) -> bytes:
     """Return the same as `encode`, for a large value and in a thread: others can run between its pieces."""
-    return bytes(_pieces(_strict.unstructure(value), _PIECES_BELOW))
+    return b"".join(_pieces(_strict.unstructure(value), _PIECES_BELOW))
 
 
 _PIECES_BELOW: Final = 3
 """Levels whose items are encoded one by one: a reply, its result, the list in it."""
 
 
-def _pieces(data: Any, levels: int) -> msgspec.Raw:
-    if levels and isinstance(data, dict):
-        data = {name: _pieces(each, levels - 1) for name, each in data.items()}
-    elif levels and isinstance(data, list):
-        data = [_pieces(each, levels - 1) for each in data]
-    return msgspec.Raw(_encode_whole(data))
+def _pieces(data: Any, levels: int) -> Iterator[bytes]:
+    if levels and isinstance(data, dict) and data:
+        for index, (name, each) in enumerate(data.items()):
+            yield (b"," if index else b"{") + _encode_whole(name) + b":"
+            yield from _pieces(each, levels - 1)
+        yield b"}"
+    elif levels and isinstance(data, list) and data:
+        for index, each in enumerate(data):
+            yield b"," if index else b"["
+            yield from _pieces(each, levels - 1)
+        yield b"]"
+    else:
+        yield _encode_whole(data)
 
 
 def to_data(value: object) -> Any:
