@@ -10,7 +10,7 @@ from warren import codec
 from warren.actors.eventlog import utc_now
 from warren.actors.inbox import ending_of
 from warren.actors.protocol import Arrived, Loaded, Withdraw
-from warren.errors import AgentError, InvalidParamsError, WarrenError
+from warren.errors import AgentError, InvalidParamsError, LeasedError, WarrenError
 from warren.ids import new_session_id
 from warren.inputs import Input, Numbered
 from warren.mailbox import Reply
@@ -23,6 +23,7 @@ from warren.tools import Tool, ToolError, tool
 from warren.views import TurnResult
 
 if TYPE_CHECKING:
+    from warren.actors.storage import StorageActor
     from warren.actors.supervisor import Supervisor
     from warren.storage import Store
 
@@ -39,6 +40,7 @@ class Comms:
     """Takes what is said to sessions to their inboxes; what it has acknowledged is stored, where there is a store."""
 
     _supervisor: "Supervisor"
+    _entering: set[str] = attrs.field(factory=set)
 
     async def put(
         self, session_id: str, said: Input, *, waits: bool, on_event: OnEvent | None = None, tools: Mapping[str, Tool]
@@ -52,19 +54,47 @@ class Comms:
         number, fresh, storage = 0, True, self._supervisor.shared.storage
         self._supervisor.check_open()
         if storage is not None:
-            limit = self._supervisor.shared.config.limits.inbox
-            known = await storage.write_or_find(
-                Enqueue(session_id, said, limit), partial(_enqueued, session_id, said.input_id)
-            )
+            known = await self._enqueue(storage, session_id, said, anywhere=not waits)
             if known.outcome is not None and not waits:
                 return False
+            if known.elsewhere:  # the process that has the session looks into the store by itself
+                return known.fresh
             if known.outcome:  # an empty one is of a turn that may run still: its session knows
                 return ended(known.outcome, session_id)
             number, fresh, said = known.numbered.number, known.fresh, known.numbered.input
         message = (ArrivedInStore if number else Arrived)(said, waits, number, on_event, tools)
         reply: Reply[TurnResult | bool] = self._supervisor.revive(session_id).mailbox.post(message)
-        answer = await reply.wait()
+        try:
+            answer = await reply.wait()
+        except LeasedError:
+            if waits:
+                raise
+            return fresh  # another process took the session in this moment, with the input, which is stored
         return answer if waits else fresh and answer is True
+
+    async def _enqueue(self, storage: "StorageActor", session_id: str, said: Input, *, anywhere: bool) -> Enqueued:
+        """Store an input; unless it may wait `anywhere`, ask for the session if another process has it."""
+        limit, find = self._supervisor.shared.config.limits.inbox, partial(_enqueued, session_id, said.input_id)
+        operation = Enqueue(session_id, said, limit, anywhere)
+        self._entering.add(said.input_id)
+        try:
+            return await storage.write_or_find(operation, find)
+        except LeasedError:
+            if not await storage.ask_for(session_id):
+                raise
+            return await storage.write_or_find(operation, find)
+        finally:
+            self._entering.discard(said.input_id)
+
+    def found(self, session_id: str, numbered: Numbered) -> None:
+        """Tell a session of an input that another process has put into its inbox.
+
+        One that this process is about to put there comes with its sender's tools and listener: it is left to `put`,
+        which has no checkpoint between the commit and its message to the session.
+        """
+        if numbered.input.input_id not in self._entering:
+            message = ArrivedInStore(numbered.input, waits=False, number=numbered.number)
+            self._supervisor.revive(session_id).mailbox.tell(message)
 
     async def say(
         self, session_id: str, said: Input, *, on_event: OnEvent | None, tools: Mapping[str, Tool]

@@ -141,11 +141,17 @@ class Conversation:
             with contextlib.suppress(LeasedError):
                 await self.own()
 
-    async def own(self) -> None:
-        """Have what the store has, to go on from. Raises SessionNotFoundError, LeasedError, other StoreErrors."""
+    async def own(self, *, ask: bool = False) -> None:
+        """Have what the store has, to go on from; `ask` another process to hand an idle session over.
+
+        Raises SessionNotFoundError, LeasedError, other StoreErrors.
+        """
         if self.storage is None or self.current:
             return
-        match await self.storage.claim(self.log.session_id):
+        found = await self.storage.claim(self.log.session_id)
+        if ask and isinstance(found, Held) and await self.storage.ask_for(self.log.session_id):
+            found = await self.storage.claim(self.log.session_id)
+        match found:
             case None:
                 raise self._gone()
             case Held(holder):

@@ -66,7 +66,12 @@ class EventLog:
     @property
     def needed(self) -> bool:
         """Whether somebody watches, or it holds events that no store has."""
-        return bool(self._subscribers) or self.pending
+        return self.watched or self.pending
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody subscribes to it."""
+        return bool(self._subscribers)
 
     @property
     def pending(self) -> bool:

@@ -7,7 +7,7 @@ import attrs
 from warren.actors.protocol import Loaded, Relabel
 from warren.actors.storage import StorageActor
 from warren.actors.supervisor import Supervisor
-from warren.errors import StoreError, WarrenError
+from warren.errors import LeasedError, StoreError, WarrenError
 from warren.forking import ForkRequest, forked
 from warren.records import SessionRecord
 from warren.storage import Fork, Label, Labelled
@@ -50,7 +50,13 @@ async def label(supervisor: Supervisor, session_id: str, change: Relabel) -> Ses
         actor = supervisor.revive(session_id)
         record = await actor.mailbox.ask(change)
         return view_of(record, live=True, active=actor.turn_runs)
-    stored = await storage.write(Label(session_id, change.changes, change.title))
+    operation = Label(session_id, change.changes, change.title)
+    try:
+        stored = await storage.write(operation)
+    except LeasedError:
+        if not await storage.ask_for(session_id):
+            raise
+        stored = await storage.write(operation)
     return await _shown(supervisor, attrs.evolve(change, stored=stored), stored)
 
 

@@ -72,6 +72,7 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
         supervisor, loop = Supervisor(shared, nursery), LoopLag()
         nursery.start_soon(supervisor.sweep)
         nursery.start_soon(supervisor.go_on)
+        nursery.start_soon(supervisor.neighbours.watch)
         nursery.start_soon(supervisor.room.memory.watch, supervisor.slim)
         nursery.start_soon(loop.watch)
         try:

@@ -347,6 +347,7 @@ class Service(Reads):
 
     async def stop(self) -> None:
         """See SessionService."""
+        self._supervisor.check_loop()
         await self._supervisor.stop()
 
 

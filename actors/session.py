@@ -41,8 +41,10 @@ from warren.storage import retired
 from warren.tools import Tool
 from warren.views import TurnResult
 
-NEED_LEASE: Final = (Arrived, Withdraw, Wake)
-"""What is not done where another process has the session."""
+ASK_FOR_LEASE: Final = (Arrived, Withdraw, Retire)
+"""Messages for which another process is asked to hand the session over, as for a turn."""
+NEED_LEASE: Final = (*ASK_FOR_LEASE, Wake)
+"""Messages that are not handled while another process has the session."""
 
 
 @attrs.define(eq=False)
@@ -143,18 +145,18 @@ class SessionActor(Visible):
         elif self.turn_runs:
             await self._prepare_turn()
         elif any(isinstance(mail.message, NEED_LEASE) for mail in self._in_hand):
-            await self._own()
+            await self._own(ask=any(isinstance(mail.message, ASK_FOR_LEASE) for mail in self._in_hand))
         else:
             await self.held.refresh()
 
     async def _prepare_turn(self) -> None:
-        await self._own()
+        await self._own(ask=True)
         if self._lease_refused is None:
             await self.held.load_context()
 
-    async def _own(self) -> None:
+    async def _own(self, *, ask: bool = False) -> None:
         try:
-            await self.held.own()
+            await self.held.own(ask=ask)
         except LeasedError as exc:
             self._lease_refused = exc
             self.held.inbox.leave_to(exc)

@@ -16,13 +16,17 @@ from warren.actors.vitals import Writes
 from warren.errors import StoreError, WarrenError
 from warren.health import StoreHealth
 from warren.mailbox import Mail
-from warren.storage import Claim, Claimed, Held, Lease, Operation, Release
+from warren.storage import Claim, Claimed, Held, Lease, Operation, Release, Request
 
 if TYPE_CHECKING:
     from warren.storage import Store
 
 R = TypeVar("R")
 OpenStore = Callable[[], Awaitable["Store"]]
+HAND_OVER: Final = 2.0
+"""Seconds within which a process has to answer that is asked for a session; one that hangs does not."""
+ASK_AGAIN: Final = 0.02
+"""Seconds between two looks for the answer."""
 RENEWALS: Final = 3
 """How often a lease is renewed in its time."""
 logger: Final = logging.getLogger("warren.storage")
@@ -46,6 +50,21 @@ class StorageActor(Owner["Store"]):
         """Take a session's lease: see `Claim`."""
         self._releases.pop(session_id, None)
         return await self.write(Claim(session_id))
+
+    async def ask_for(self, session_id: str) -> bool:
+        """Ask the process that has a session to hand it over; return whether it is free now.
+
+        An idle session is handed over within half a second; one that is at work is not. Raises SessionNotFoundError,
+        StoreError.
+        """
+        if not await self.write(Request(session_id)):
+            return True
+        end = trio.current_time() + HAND_OVER
+        answer = None
+        while answer is None and trio.current_time() < end:
+            await trio.sleep(ASK_AGAIN)
+            answer = await (await self.reader()).handed_over(session_id)
+        return answer is True
 
     def release(self, session_id: str, lease: Lease) -> None:
         """Put a session's lease back, without waiting; what the store cannot do now is tried again."""

@@ -15,8 +15,9 @@ from warren.actors.creating import Creations
 from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.idle import Idle
 from warren.actors.kept import Kept
+from warren.actors.neighbours import Neighbours
 from warren.actors.patience import Patience
-from warren.actors.protocol import BeginNext, Passivate, Retire, Wake
+from warren.actors.protocol import BeginNext, Passivate, Retire, Wake, Write
 from warren.actors.room import Room, shutting_down
 from warren.actors.session import SessionActor
 from warren.actors.shared import Shared
@@ -26,6 +27,7 @@ from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenEr
 from warren.journal import envelopes
 from warren.mailbox import Message, Reply
 from warren.records import SessionRecord
+from warren.storage import Decline
 from warren.tools import Tool
 
 R = TypeVar("R")
@@ -75,6 +77,7 @@ class Supervisor:
         idle: stored sessions that are live and have nothing to do.
         comms: the way into sessions' inboxes.
         creations: the idempotency keys of sessions that no store holds.
+        neighbours: the look at what other processes do to the store.
     """
 
     shared: Shared
@@ -85,8 +88,10 @@ class Supervisor:
     idle: Idle = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
     creations: Creations = attrs.field(factory=Creations)
+    neighbours: Neighbours = attrs.field(init=False)
     _entries: dict[str, Entry] = attrs.field(factory=dict)
     _leaving: set[str] = attrs.field(factory=set)
+    _wanted: set[str] = attrs.field(factory=set)
     _lost: dict[str, None] = attrs.field(factory=dict)
     _patience: Patience = attrs.field(factory=Patience)
     _one_ended: trio.Event = attrs.field(factory=trio.Event)
@@ -97,6 +102,7 @@ class Supervisor:
         limits = self.shared.config.limits
         self.room, self.idle = Room(limits), Idle(limits.idle_after)
         self.comms = Comms(self)
+        self.neighbours = Neighbours(self, self.comms)
 
     def check_loop(self) -> None:
         """Raise RuntimeError if the caller runs on another event loop than the sessions: a reply could not reach it."""
@@ -309,8 +315,30 @@ class Supervisor:
                 actor.mailbox.tell(Passivate())
                 self._leaving.add(session_id)
 
+    def watched_elsewhere(self) -> dict[str, int]:
+        """Return the sessions that are watched here and written elsewhere, if at all, with the last event shown."""
+        logs = [entry.log for entry in self._entries.values() if entry.actor is None or not entry.actor.current]
+        return {log.session_id: log.last_seq for log in logs if log.watched}
+
+    def hand_over(self, session_id: str) -> None:
+        """Let another process have a session that has nothing to do; decline at once if it is at work."""
+        actor = self.find(session_id)
+        if actor is None or actor.turn_runs:
+            self._decline(session_id)
+        else:
+            self._wanted.add(session_id)
+            self._passivate(session_id)
+
+    def _decline(self, session_id: str) -> None:
+        self._wanted.discard(session_id)
+        if self.shared.storage is not None:
+            with contextlib.suppress(WarrenError):
+                self.shared.storage.mailbox.tell(Write(Decline(session_id)))
+
     def _stays(self, entry: Entry) -> None:
         self._leaving.discard(entry.log.session_id)
+        if entry.log.session_id in self._wanted:
+            self._decline(entry.log.session_id)
         if entry.actor is not None and not entry.actor.turn_runs:
             self.idle.touch(entry.log.session_id)  # no room is made: two that stay would send each other away
 
@@ -372,6 +400,7 @@ class Supervisor:
         self.live -= 1
         self.idle.drop(entry.log.session_id)
         self._leaving.discard(entry.log.session_id)
+        self._wanted.discard(entry.log.session_id)
         self._one_ended.set()
         self._one_ended = trio.Event()
         if self.shared.storage is None or entry.log.closed:

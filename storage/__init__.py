@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from warren.storage.enqueue import Enqueue, Enqueued, Settle
 from warren.storage.forking import Fork
+from warren.storage.handover import Decline, Request
 from warren.storage.inbox import NOTHING, Settled
 from warren.storage.lease import FIRST, Holder, Lease
 from warren.storage.operations import (
@@ -36,6 +37,7 @@ __all__ = [
     "Claim",
     "Claimed",
     "Commit",
+    "Decline",
     "Delete",
     "Enqueue",
     "Enqueued",
@@ -48,6 +50,7 @@ __all__ = [
     "Lease",
     "Operation",
     "Release",
+    "Request",
     "Runner",
     "Settle",
     "Settled",

@@ -9,7 +9,7 @@ from warren.errors import CapacityExceededError
 from warren.inputs import Input, Numbered
 from warren.storage.inbox import Settled, decoded, settle
 from warren.storage.lease import Holder
-from warren.storage.operations import Operation, not_found, own, retired
+from warren.storage.operations import Operation, held, leased, not_found, own, retired
 from warren.storage.rows import DELETED, OPEN
 
 if TYPE_CHECKING:
@@ -28,42 +28,48 @@ class Enqueued:
         numbered: the input; an earlier one where its key was known.
         fresh: whether it was not known.
         outcome: what came of an earlier one, as it was settled with; None while it waits.
+        elsewhere: whether another process has the session: that one finds the input in the store.
     """
 
     numbered: Numbered
     fresh: bool = True
     outcome: bytes | None = None
+    elsewhere: bool = False
 
 
 @attrs.frozen
 class Enqueue(Operation[Enqueued]):
     """Put an input into a session's inbox, once for each key.
 
-    Fails with SessionNotFoundError, with StoreError(cause="leased") where another process has the session, with
-    CapacityExceededError where `limit` inputs wait.
+    Fails with SessionNotFoundError, with CapacityExceededError if `limit` inputs wait, and with
+    StoreError(cause="leased") if another process has the session, unless `anywhere` is true.
     """
 
     session_id: str
     input: Input
     limit: int
+    anywhere: bool = False
 
     def apply(self, db: "apsw.Connection", holder: Holder) -> Enqueued:
         """Add the row."""
-        key, state = own(db, holder, self.session_id)
+        key, state, rival = held(db, holder, self.session_id)
         if state != OPEN:
             raise not_found(self.session_id) if state == DELETED else retired(self.session_id)
+        if rival is not None and not self.anywhere:
+            raise leased(self.session_id, rival)
+        elsewhere = rival is not None
         said = self.input
         known = db.execute(_KNOWN, (key, said.key)).get if said.key is not None else None
         if known is not None:
             number, body, outcome = known
             earlier = Numbered(number, decoded(body, self.session_id))
-            return Enqueued(earlier, fresh=False, outcome=None if outcome is None else outcome.encode())
+            return Enqueued(earlier, False, None if outcome is None else outcome.encode(), elsewhere)
         if db.execute(_COUNT, (key,)).get >= self.limit:
             problem = f"{self.limit} inputs wait for the session already"
             raise CapacityExceededError(problem, session_id=self.session_id, cause="inbox_full")
         body = codec.encode(said).decode()
         number = db.execute(_ADD, (key, said.input_id, said.key, said.starts, body)).get
-        return Enqueued(Numbered(number, said))
+        return Enqueued(Numbered(number, said), elsewhere=elsewhere)
 
 
 @attrs.frozen

@@ -16,7 +16,7 @@ FILE_NAME: Final = "sessions.sqlite3"
 _APPLICATION_ID: Final = 0x57415252
 """Marks the file as ours: the letters WARR."""
 _MIGRATIONS: Final = tuple(
-    files(__package__).joinpath(f"schema_{version}.sql").read_text(encoding="utf-8") for version in (1, 2, 3, 4)
+    files(__package__).joinpath(f"schema_{version}.sql").read_text(encoding="utf-8") for version in (1, 2, 3, 4, 5)
 )
 """Scripts in order; the file's `user_version` counts those it has had."""
 VERSION: Final = len(_MIGRATIONS)

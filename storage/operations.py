@@ -57,6 +57,7 @@ _TAKE: Final = f"""
     UPDATE sessions SET holder = ?2, epoch = epoch + 1, last_seq = last_seq + iif(holder IS NULL, 0, {SEQ_STRIDE})
     WHERE key = ?1 RETURNING last_seq
 """
+ANSWERED: Final = "DELETE FROM requests WHERE session = (SELECT key FROM sessions WHERE session_id = ?)"
 _PUT_BACK: Final = "UPDATE sessions SET holder = NULL WHERE session_id = ? AND holder = ? AND epoch = ?"
 _END_LEASE: Final = f"""
     UPDATE sessions SET holder = NULL, epoch = epoch + 1, last_seq = last_seq + {SEQ_STRIDE}
@@ -205,6 +206,7 @@ class Claim(Operation[Claimed | Held | None]):
         inbox = tuple(waiting(db, self.session_id)), last_number(db), tuple(each.problem for each in lost)
         if owner == holder.key:
             return Claimed(record, Lease(epoch), *inbox)
+        db.execute(ANSWERED, (self.session_id,))
         last_seq: int = db.execute(_TAKE, (key, holder.key)).get
         return Claimed(record.changed(last_seq=last_seq), Lease(epoch + 1), *inbox)
 
@@ -219,6 +221,7 @@ class Release(Operation[None]):
     def apply(self, db: "apsw.Connection", holder: Holder) -> None:
         """Take the holder out of the row."""
         db.execute(_PUT_BACK, (self.session_id, holder.key, self.lease.epoch))
+        db.execute(ANSWERED, (self.session_id,))
 
 
 @attrs.frozen
@@ -310,14 +313,19 @@ class Erased(Operation[None]):
 
 def own(db: "apsw.Connection", holder: Holder, session_id: str) -> tuple[int, int]:
     """Return the key and the state of a session that no other process has."""
+    key, state, rival = held(db, holder, session_id)
+    if rival is not None:
+        raise leased(session_id, rival)
+    return key, state
+
+
+def held(db: "apsw.Connection", holder: Holder, session_id: str) -> tuple[int, int, str | None]:
+    """Return the key and the state of a session, and the name of another living process that has it."""
     found = db.execute(_HOLDING, (session_id,)).get
     if found is None:
         raise not_found(session_id)
     key, state, owner = found
-    rival = holder.rival(db, owner) if owner not in (None, holder.key) else None
-    if rival is not None:
-        raise leased(session_id, rival)
-    return key, state
+    return key, state, holder.rival(db, owner) if owner not in (None, holder.key) else None
 
 
 def _message_values(key: int, rows: Sequence[MessageRow]) -> list[tuple[int, int, int, str]]:

@@ -16,6 +16,7 @@ from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage import queries
 from warren.storage.faults import translate
 from warren.storage.file import FILE_NAME, open_reader, open_writer
+from warren.storage.handover import News, handed_over, news
 from warren.storage.inbox import named, sessions_that_wait, waiting
 from warren.storage.lease import Holder
 from warren.storage.operations import Operation
@@ -112,6 +113,26 @@ class Store:
     async def sessions_that_wait(self) -> builtins.list[str]:
         """Return the sessions for which something waits that begins a turn, and that no other living process has."""
         return await self._read(partial(sessions_that_wait, holder=self.holder))
+
+    async def version_of_others(self) -> int:
+        """Return a number that is another one after every commit of another process, and after no commit of this one.
+
+        It means something only beside other numbers of this same opening.
+        """
+        try:
+            with trio.CancelScope(shield=True):
+                version = await self._writing.run(Writer.version_of_others)
+        except apsw.Error as exc:
+            raise translate(exc) from exc
+        return version
+
+    async def news(self, watched: Sequence[str], inbox_after: int) -> News:
+        """Return what other processes may have changed that concerns this one; see `News`."""
+        return await self._read(partial(news, me=self.holder.key, watched=watched, inbox_after=inbox_after))
+
+    async def handed_over(self, session_id: str) -> bool | None:
+        """Return whether a session that was asked for is free now; None as long as there is no answer."""
+        return await self._read(partial(handed_over, session_id=session_id, me=self.holder.key))
 
     async def named(self, peer: str) -> str | None:
         """Return the session that has a name among its peers."""

@@ -42,6 +42,11 @@ class Writer:
         except apsw.Error as exc:
             raise self._translated(exc) from exc
 
+    def version_of_others(self) -> int:
+        """Return a number that changes with each commit of another connection. Raises apsw.Error."""
+        version: int = self._db.pragma("data_version")
+        return version
+
     def close(self, *, leave: bool = True) -> None:
         """Let the holder leave, if it is to; move the log into the file; close.
 

@@ -365,12 +365,16 @@ async def test_many_at_once_change_labels(store: Path | None) -> None:
 
 
 async def test_labels_of_sessions_that_are_not_live(tmp_path: Path) -> None:
-    """A stored session takes them without coming to life; one that another process has is refused, by its name."""
-    async with open_runtime(says(["one"]), store=tmp_path) as first:
-        session_id = (await first.create_session("hello")).session_id
+    """A stored session takes them without coming to life; one that runs a turn in another process does not."""
+    async with open_runtime(model := GatedModel(), store=tmp_path) as first, trio.open_nursery() as nursery:
+        session_id = await new_session(first)
+        turn = ask(nursery, first.start_turn, session_id, "hello")
+        await trio.testing.wait_all_tasks_blocked()
         async with open_runtime(says(), store=tmp_path) as second:
             with pytest.raises(LeasedError):
                 await second.label(session_id, {"a": "1"})
+            model.gate.set()
+            await turn.value()
             assert (await second.fork(session_id)).state.message_count == 2
     async with open_runtime(says(), store=tmp_path) as service:
         assert (await service.label(session_id, {"a": "1"})).state.labels == {"a": "1"}

@@ -1,7 +1,9 @@
 """Two runtimes on one store: reads everywhere, turns where the lease is."""
 
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,21 @@ async def hang(service: Service) -> None:
     await store.renew()
 
 
+@asynccontextmanager
+async def busy(service: Service, model: GatedModel) -> AsyncIterator[str]:
+    """Run a turn of a new session that ends with the body; gives the session's id."""
+    async with trio.open_nursery() as nursery:
+        session_id, before = await new_session(service), model.entered
+        turn = ask(nursery, service.start_turn, session_id, "hello")
+        while model.entered == before:
+            await trio.testing.wait_all_tasks_blocked()
+        try:
+            yield session_id
+        finally:
+            model.gate.set()
+        assert (await turn.value()).text == model.text
+
+
 async def texts(service: Service, session_id: str) -> list[str]:
     """Return what the model said so far."""
     return [each.text for each in await transcript(service, session_id) if isinstance(each, AssistantMessage)]
@@ -47,17 +64,17 @@ async def texts(service: Service, session_id: str) -> list[str]:
 async def test_turns_where_the_lease_is_reads_everywhere(tmp_path: Path) -> None:
     """The second runtime reads, lists and replays what the first one writes; its turn is refused, and says by whom."""
     async with (
-        open_runtime(says(["one"], ["two"]), store=tmp_path) as gateway,
+        open_runtime(model := GatedModel(), store=tmp_path) as gateway,
         open_runtime(says(), store=tmp_path) as command,
     ):
-        session_id = (await gateway.create_session("hello")).session_id
-        with pytest.raises(LeasedError) as caught:
-            await command.start_turn(session_id, "me too")
+        async with busy(gateway, model) as session_id:
+            with pytest.raises(LeasedError) as caught:
+                await command.start_turn(session_id, "me too")
         error = caught.value
         assert (error.cause, error.retryable, error.session_id) == ("leased", True, session_id)
         assert error.details["holder"] in error.message
         await gateway.start_turn(session_id, "go on")
-        assert await texts(command, session_id) == ["one", "two"]
+        assert await texts(command, session_id) == ["done", "done"]
         assert (await command.read(session_id)).state.message_count == 4
         assert (await command.list()).sessions[0].message_count == 4
         assert await replay(command, session_id) == await replay(gateway, session_id)
@@ -80,17 +97,13 @@ async def test_a_reader_never_shows_what_is_out_of_date(tmp_path: Path) -> None:
 
 
 async def test_the_lease_goes_with_the_idle_session(tmp_path: Path) -> None:
-    """When the first runtime lets the session go, the second one goes on with it, and the first one after that."""
+    """The second runtime goes on with a session that is idle in the first, and the first one goes on after that."""
     async with (
         open_runtime(says(["one"], ["three"]), store=tmp_path, config=SOON) as gateway,
         open_runtime(says(["two"]), store=tmp_path, config=SOON) as command,
     ):
         session_id = (await gateway.create_session("hello")).session_id
-        await trio.sleep(11)
         assert (await command.start_turn(session_id, "go on")).text == "two"
-        with pytest.raises(LeasedError):
-            await gateway.start_turn(session_id, "mine!")
-        await trio.sleep(11)
         assert (await gateway.start_turn(session_id, "go on")).text == "three"
         assert await texts(command, session_id) == ["one", "two", "three"]
         seqs = numbers(await replay(gateway, session_id))
@@ -149,22 +162,22 @@ async def test_a_stale_owner_cannot_write(tmp_path: Path) -> None:
         stored = await replay(command, session_id)
         assert [type(each.event) for each in stored][-1] is RunCompleted
         assert not [each for each in stored if isinstance(each.event, RunFailed)]
-        with pytest.raises(LeasedError):
-            await gateway.start_turn(session_id, "once more")
 
 
 @pytest.mark.parametrize("how", ["archive", "delete"])
 async def test_nobody_retires_what_runs_elsewhere(tmp_path: Path, how: str) -> None:
-    """A session that another process has is not archived or deleted under its hands; when it is free, it is."""
-    async with open_runtime(says(["one"]), store=tmp_path) as command:
-        async with open_runtime(says(["one"], ["two"]), store=tmp_path) as gateway:
-            session_id = (await gateway.create_session("hello")).session_id
+    """A session that runs a turn in another process is not archived or deleted under its hands; afterwards it is."""
+    async with (
+        open_runtime(model := GatedModel(), store=tmp_path) as gateway,
+        open_runtime(says(["one"]), store=tmp_path) as command,
+    ):
+        async with busy(gateway, model) as session_id:
             with pytest.raises(LeasedError):
                 await getattr(command, how)(session_id)
-            assert (await gateway.start_turn(session_id, "go on")).text == "two"
         await getattr(command, how)(session_id)
-        with pytest.raises(SessionNotFoundError):
-            await command.start_turn(session_id, "go on")
+        for service in (command, gateway):
+            with pytest.raises(SessionNotFoundError):
+                await service.start_turn(session_id, "go on")
 
 
 async def test_what_was_retired_elsewhere_is_not_started_here(tmp_path: Path) -> None:
@@ -184,25 +197,25 @@ async def test_what_was_retired_elsewhere_is_not_started_here(tmp_path: Path) ->
 async def test_leases_are_renewed(tmp_path: Path) -> None:
     """A runtime keeps what it has for longer than a lease, as long as it runs."""
     async with (
-        open_runtime(says(["one"]), store=tmp_path) as gateway,
+        open_runtime(model := GatedModel(), store=tmp_path) as gateway,
         open_runtime(says(), store=tmp_path) as command,
     ):
         for service in (gateway, command):
             (await storage_of(service).reader()).holder.clock = trio.current_time
-        session_id = (await gateway.create_session("hello")).session_id
-        await trio.sleep(50)
-        with pytest.raises(LeasedError):
-            await command.start_turn(session_id, "go on")
+        async with busy(gateway, model) as session_id:
+            await trio.sleep(50)
+            with pytest.raises(LeasedError):
+                await command.start_turn(session_id, "go on")
 
 
 async def test_an_interrupt_during_the_claim_frees_the_session(tmp_path: Path) -> None:
     """A turn that is refused for the lease leaves nobody waiting, also who interrupts it meanwhile."""
     async with (
-        open_runtime(says(["one"]), store=tmp_path) as gateway,
+        open_runtime(model := GatedModel(), store=tmp_path) as gateway,
         open_runtime(says(), store=tmp_path) as command,
+        busy(gateway, model) as session_id,
         trio.open_nursery() as nursery,
     ):
-        session_id = (await gateway.create_session("hello")).session_id
         turn = ask(nursery, command.start_turn, session_id, "go on")
         await trio.lowlevel.checkpoint()
         interrupt = ask(nursery, command.interrupt, session_id)
@@ -242,8 +255,7 @@ async def test_who_lapsed_once_is_alive_again(tmp_path: Path) -> None:
 
 async def test_a_lock_that_was_tidied_away_is_made_anew(tmp_path: Path) -> None:
     """A runtime that lives keeps its sessions, whatever becomes of the files that say so."""
-    async with open_runtime(says(["one"]), store=tmp_path) as gateway:
-        session_id = (await gateway.create_session("hello")).session_id
+    async with open_runtime(model := GatedModel(), store=tmp_path) as gateway, busy(gateway, model) as session_id:
         for lock in (tmp_path / "holders").iterdir():
             lock.unlink()
         await trio.sleep(30)
@@ -266,9 +278,9 @@ async def test_who_wakes_up_does_not_act_on_the_past(tmp_path: Path) -> None:
         await wake(gateway)
         assert (await gateway.read(session_id)).state.message_count == 4
         assert [row.message_count for row in (await gateway.list()).sessions] == [4]
-        with pytest.raises(LeasedError):
-            await gateway.start_turn(session_id, "stale")
         assert model.entered == 1
+        assert (await gateway.start_turn(session_id, "go on")).text == "done"
+        assert await texts(command, session_id) == ["done", "theirs", "done"]
 
 
 @pytest.mark.parametrize("after_seq", [0, None])
@@ -309,16 +321,72 @@ async def test_what_was_archived_while_its_owner_slept_stays_so(tmp_path: Path) 
 async def test_looking_is_not_refused_with_a_turn(tmp_path: Path) -> None:
     """Who resumes or watches at the moment when another's turn is refused is served."""
     async with (
-        open_runtime(says(["one"]), store=tmp_path) as gateway,
+        open_runtime(model := GatedModel(), store=tmp_path) as gateway,
         open_runtime(says(), store=tmp_path) as command,
+        busy(gateway, model) as session_id,
         trio.open_nursery() as nursery,
     ):
-        session_id = (await gateway.create_session("hello")).session_id
         turn = ask(nursery, command.start_turn, session_id, "go on")
         await trio.lowlevel.checkpoint()
         look = ask(nursery, command.resume, session_id)
         await turn.failure(LeasedError)
-        assert (await look.value()).state.message_count == 2
+        assert (await look.value()).state.message_count == 0
+
+
+# -- what processes do for one another
+
+
+@pytest.mark.parametrize("how", ["archive", "delete"])
+async def test_a_stream_follows_a_session_to_its_end_elsewhere(tmp_path: Path, how: str) -> None:
+    """A subscription here shows each turn there within a second, and ends with the session."""
+    async with (
+        open_runtime(says(["one"], ["two"], ["three"]), store=tmp_path) as gateway,
+        open_runtime(says(), store=tmp_path) as command,
+    ):
+        session_id = (await gateway.create_session("hello")).session_id
+        seen = await replay(command, session_id)
+        async with command.subscribe(session_id) as events:
+            for _ in range(2):
+                await gateway.start_turn(session_id, "go on")
+                stored = await replay(gateway, session_id)
+                with trio.fail_after(1):
+                    seen += [await anext(events) for _ in stored[len(seen) :]]
+                assert seen == stored
+            await getattr(gateway, how)(session_id)
+            with trio.fail_after(1):
+                assert [each async for each in events] == []
+
+
+async def test_whoever_hangs_hands_nothing_over(tmp_path: Path) -> None:
+    """A process that does not answer keeps an idle session until its lease ends, and nobody waits for long."""
+    faults = Faults()
+    async with (
+        open_runtime(says(["one"]), store=tmp_path, faults=faults) as gateway,
+        open_runtime(says(["two"]), store=tmp_path) as command,
+    ):
+        session_id = (await gateway.create_session("hello")).session_id
+        faults.gate = trio.Event()  # nothing that it would write reaches the store
+        with trio.fail_after(3), pytest.raises(LeasedError):
+            await command.start_turn(session_id, "go on")
+        faults.gate.set()
+        assert (await command.start_turn(session_id, "go on")).text == "two"
+
+
+async def test_a_session_with_waiting_input_is_not_taken_away(tmp_path: Path) -> None:
+    """What waits here for its turn keeps the session here; the other process is told who has it."""
+    async with (
+        open_runtime(model := GatedModel(), store=tmp_path) as gateway,
+        open_runtime(says(), store=tmp_path) as command,
+        busy(gateway, model) as session_id,
+        trio.open_nursery() as nursery,
+    ):
+        queued = ask(nursery, partial(gateway.start_turn, session_id, "next", mode="queue"))
+        await trio.testing.wait_all_tasks_blocked()
+        for mode in ("busy", "queue", "steer"):
+            with pytest.raises(LeasedError):
+                await command.start_turn(session_id, "mine", mode=mode)
+        model.gate.set()
+        assert (await queued.value()).text == "done"
 
 
 async def test_a_stream_ends_where_the_session_was_deleted_elsewhere(tmp_path: Path) -> None:

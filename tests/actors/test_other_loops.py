@@ -35,7 +35,7 @@ async def test_every_method_refuses_another_loop(run: Foreign) -> None:
     """The error says what to do; the session stays free, and nothing was made or ended."""
     async with open_runtime(config=Config(compaction=CompactionConfig())) as service:
         session_id = await new_session(service)
-        for method in (*METHODS, "drain"):
+        for method in (*METHODS, "drain", "stop"):
             with pytest.raises(RuntimeError, match=r"another event loop.*trio_token"):
                 await trio.to_thread.run_sync(run, partial(call, service, method, session_id))
         assert (await service.start_turn(session_id, "hi")).text == "hi"

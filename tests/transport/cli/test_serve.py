@@ -302,3 +302,19 @@ def test_without_the_extra_of_the_gateway(cli: Cli, missing: str) -> None:
     """The command says how to install what it needs."""
     line = one_line(cli.run("serve", python=("-c", WITHOUT, missing)), 1)
     assert "from a clone: pip install '.[gateway]'" in line
+
+
+async def test_the_command_line_beside_a_gateway(cli: Cli) -> None:
+    """A session that is idle in the gateway goes on in the shell at once, and then in the gateway again."""
+    running, url = serve(cli, "-m", "echo")
+    async with connected(url) as client:
+        session_id = (await client.call("session/create", prompt="one"))["session_id"]
+        await client.call("session/subscribe", session_id=session_id)
+        resumed = await trio.to_thread.run_sync(cli.run, "resume", "last", "two")
+        assert resumed.out == "two\n"
+        await client.event("run_completed")
+        assert (await client.call("turn/start", session_id=session_id, prompt="three"))["text"] == "three"
+        page = await client.call("session/history", session_id=session_id)
+        assert len(page["messages"]) == 6
+    running.signal(signal.SIGTERM)
+    assert (await trio.to_thread.run_sync(running.end)).code == 0

@@ -1,0 +1,116 @@
+"""What processes that share a store do for one another: hand sessions over, and notice each other's changes."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from warren.errors import StoreError
+from warren.inputs import Numbered
+from warren.storage.inbox import decoded, last_number
+from warren.storage.lease import Holder
+from warren.storage.operations import ANSWERED, Operation, not_found
+from warren.storage.rows import DELETED, OPEN
+
+if TYPE_CHECKING:
+    import apsw
+
+_HOLDING: Final = f"SELECT key, holder FROM sessions WHERE session_id = ? AND state <> {DELETED}"  # noqa: S608 - a constant
+_REQUEST: Final = "INSERT OR REPLACE INTO requests (session, holder) VALUES (?, ?)"
+_ANSWER: Final = """
+    SELECT sessions.holder, requests.holder FROM sessions LEFT JOIN requests ON requests.session = sessions.key
+    WHERE session_id = ?
+"""
+_WANTED: Final = """
+    SELECT session_id FROM requests JOIN sessions ON sessions.key = requests.session
+    WHERE requests.holder = ?1 AND sessions.holder = ?1
+"""
+_ARRIVED: Final = """
+    SELECT inbox.number, inbox.body, session_id FROM inbox JOIN sessions ON sessions.key = inbox.session
+    WHERE inbox.number > ? AND outcome IS NULL AND sessions.holder = ? ORDER BY inbox.number
+"""
+_WATCHED: Final = (
+    "SELECT session_id, last_seq, state FROM sessions WHERE session_id IN (SELECT value FROM json_each(?))"
+)
+
+
+@attrs.frozen
+class Request(Operation[bool]):
+    """Ask the process that has a session to hand it over; return whether there is one, alive, to be asked.
+
+    Fails with SessionNotFoundError if there is no such session.
+    """
+
+    session_id: str
+
+    def apply(self, db: "apsw.Connection", holder: Holder) -> bool:
+        """Add the row."""
+        found = db.execute(_HOLDING, (self.session_id,)).get
+        if found is None:
+            raise not_found(self.session_id)
+        key, owner = found
+        if owner in (None, holder.key) or holder.rival(db, owner) is None:
+            return False
+        db.execute(_REQUEST, (key, owner))
+        return True
+
+
+@attrs.frozen
+class Decline(Operation[None]):
+    """Refuse to hand a session over: it is at work."""
+
+    session_id: str
+
+    def apply(self, db: "apsw.Connection", holder: Holder) -> None:  # noqa: ARG002 - an operation has both
+        """Remove the row."""
+        db.execute(ANSWERED, (self.session_id,))
+
+
+def handed_over(db: "apsw.Connection", session_id: str, me: int | None) -> bool | None:
+    """Return whether a session that was asked for is free now; None as long as there is no answer."""
+    owner, asked = db.execute(_ANSWER, (session_id,)).get or (None, None)
+    if owner in (None, me):
+        return True
+    return None if asked == owner else False
+
+
+@attrs.frozen
+class News:
+    """What other processes may have changed that concerns this one.
+
+    Attributes:
+        wanted: sessions of this process that it is asked to hand over.
+        arrived: inputs that wait for sessions of this process, with the session of each.
+        inbox_to: the highest number that any input of the store was given.
+        last_seqs: of the sessions that were asked about, the number of the last event that is stored; None for one that
+            is archived. A session that is not here is left out.
+    """
+
+    wanted: Sequence[str]
+    arrived: Sequence[tuple[str, Numbered]]
+    inbox_to: int
+    last_seqs: dict[str, int | None]
+
+
+def news(db: "apsw.Connection", me: int | None, watched: Sequence[str], inbox_after: int) -> News:
+    """Return what concerns the process of that key: inputs above a number, and the state of `watched` sessions."""
+    inbox_to = last_number(db)  # before the inputs: what comes in between is found again by the next call
+    rows: list[Any] = db.execute(_WATCHED, (json.dumps(list(watched)),)).fetchall() if watched else []
+    return News(
+        [row[0] for row in db.execute(_WANTED, (me,))],
+        _readable(db.execute(_ARRIVED, (inbox_after, me)).fetchall()),
+        inbox_to,
+        {session_id: last_seq if state == OPEN else None for session_id, last_seq, state in rows if state != DELETED},
+    )
+
+
+def _readable(rows: list[Any]) -> list[tuple[str, Numbered]]:
+    """Return the inputs that are not damaged; the next claim of their session reports and passes over the others."""
+    found = []
+    for number, body, session_id in rows:
+        try:
+            found.append((session_id, Numbered(number, decoded(body, session_id))))
+        except StoreError:
+            continue
+    return found
