@@ -78,12 +78,12 @@ def cli() -> None:
 def run(prompt: str | None, **given: Any) -> int:
     """Run PROMPT in a new session and print the answer.
 
-    Without PROMPT, or with -, the prompt is read from stdin. Ctrl-C ends the turn and keeps what came of it; a second
-    one exits at once.
+    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, what a pipe brings follows it. Ctrl-C ends
+    the turn and keeps what came of it; a second one exits at once.
     """
     from warren.transport.cli import turns  # noqa: PLC0415 - help does without it
 
-    return turns.run(gather(given), read_prompt(prompt))
+    return turns.run(gather(given), read_prompt(prompt, with_pipe=True))
 
 
 @cli.command(
@@ -100,11 +100,11 @@ def run(prompt: str | None, **given: Any) -> int:
 def resume(session: str, prompt: str | None, **given: Any) -> int:
     """Continue a stored session with PROMPT and print the answer.
 
-    Without PROMPT, or with -, the prompt is read from stdin.
+    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, what a pipe brings follows it.
     """
     from warren.transport.cli import turns  # noqa: PLC0415 - help does without it
 
-    return turns.resume(gather(given), session, lambda: read_prompt(prompt))
+    return turns.resume(gather(given), session, lambda: read_prompt(prompt, with_pipe=True))
 
 
 @cli.command(
@@ -120,9 +120,9 @@ def resume(session: str, prompt: str | None, **given: Any) -> int:
 def chat(session: str | None, **given: Any) -> int:
     """Talk: each line is a turn of one session.
 
-    /help lists the commands. Ctrl-C ends the turn, at the prompt it leaves, as Ctrl-D does.
+    /help lists the commands. Ctrl-C ends the turn; at the prompt it leaves, with exit code 130, Ctrl-D with 0.
 
-    With a pipe for stdin each line of it is a turn; the exit code is that of the first one that failed.
+    With a pipe for stdin each line of it is a turn. The exit code is that of the first turn or command that failed.
     """
     from warren.transport.cli import chat as chatting  # noqa: PLC0415 - help does without it
 

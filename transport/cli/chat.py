@@ -29,6 +29,8 @@ from warren.transport.cli.turns import (
 
 COMPACT: Final = re.compile(r"/compact(?:\s+(.*))?", re.DOTALL)
 COMMAND: Final = re.compile(r"/[a-z]*")
+SIGNALLED: Final = 128
+"""What a shell adds to the number of the signal that ended a command."""
 NO_SESSION: Final = "no session yet: it begins with the first line"
 HELP: Final = """\
 /help     this list
@@ -39,7 +41,7 @@ Ctrl-C during an answer interrupts it. Everything else is said to the model."""
 
 
 def chat(options: Options, name: str | None) -> int:
-    """Talk until the lines end; return the exit code of the first turn that failed, 0 on a terminal."""
+    """Talk until the lines end; return the exit code of the first turn or command that failed, or of a signal."""
     if name is not None:
         existing_store_of(options)
 
@@ -68,7 +70,7 @@ class Chat:
     Attributes:
         session_id: the session; None until the first turn.
         asker: decides on calls that wait for the user's word; None refuses them.
-        exit_code: that of the first turn that failed.
+        exit_code: that of the first turn or command that failed; of a signal at the prompt if none has.
     """
 
     service: SessionService
@@ -80,7 +82,7 @@ class Chat:
 
     async def follow(self, lines: Lines) -> None:
         """Take every line for a turn or a command, until they end, `/quit`, or a signal between two turns."""
-        while (line := await _next(lines)) is not None:
+        while (line := await self._next(lines)) is not None:
             if not line.strip():
                 continue
             try:
@@ -94,6 +96,22 @@ class Chat:
             except WarrenError as exc:
                 self._failed(exc)
 
+    async def _next(self, lines: Lines) -> bytes | None:
+        """Return the next line; None when there are no more or a signal says to leave."""
+        line = None
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._leave_on_signal, nursery.cancel_scope)
+            line = await lines.next()
+            nursery.cancel_scope.cancel()
+        return line
+
+    async def _leave_on_signal(self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+        with trio.open_signal_receiver(*SIGNALS) as signals:
+            task_status.started()
+            async for number in signals:
+                self.exit_code = self.exit_code or SIGNALLED + number
+                scope.cancel()
+
     async def _say(self, prompt: str) -> None:
         result = await take_turn(self.service, self._begin(prompt), self.screen, self.asker)
         self.session_id = result.session_id
@@ -105,9 +123,8 @@ class Chat:
 
     async def _compact(self, instructions: str | None) -> None:
         if self.session_id is None:
-            self.screen.streams.note(NO_SESSION)
-        else:
-            await take_compaction(self.service, self.session_id, instructions, self.screen, aside=True)
+            raise InvalidParamsError(f"$.prompt: there is nothing to compact: {NO_SESSION}", path="$.prompt")
+        await take_compaction(self.service, self.session_id, instructions, self.screen, aside=True)
 
     def _obey(self, command: str) -> bool:
         """Do a command; return False where it was to leave."""
@@ -127,20 +144,3 @@ class Chat:
         self.session_id = self.session_id or error.session_id
         self.exit_code = self.exit_code or error.numbers.exit
         self.screen.fail(error)
-
-
-async def _next(lines: Lines) -> bytes | None:
-    """Return the next line; None when there are no more or a signal says to leave."""
-    line = None
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_leave_on_signal, nursery.cancel_scope)
-        line = await lines.next()
-        nursery.cancel_scope.cancel()
-    return line
-
-
-async def _leave_on_signal(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
-    with trio.open_signal_receiver(*SIGNALS) as signals:
-        task_status.started()
-        async for _ in signals:
-            scope.cancel()

@@ -87,6 +87,9 @@ def tools_of(given: Mapping[str, Any], file: "ConfigFile | None", environ: Mappi
     found = {name: _server(name, each, "$.config.mcp_servers", environ) for name, each in servers.items()}
     if given["mcp_config"] is not None:
         found |= read_servers(given["mcp_config"], environ)
+    if given["shell"] and given["root"] is None:
+        problem = "is needed for --shell: --root DIR is the folder in which commands start"
+        raise InvalidParamsError(f"$.root: {problem}", path="$.root")
     skills = given["skills"] or (None if table.skills is None else ())
     if not any((given["root"], given["builtins"], given["shell"], found)) and skills is None:
         return None

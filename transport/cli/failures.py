@@ -85,7 +85,7 @@ def _canonical(error: WarrenError) -> str | None:
             return PERSISTENCE_DISABLED
         case CompactionDisabledError():
             return COMPACTION_DISABLED
-        case MemoryDisabledError():
+        case MemoryDisabledError() if "hint" not in error.details:  # with one it is there, and has nothing in it
             return MEMORY_DISABLED
     return None
 

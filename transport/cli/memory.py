@@ -11,7 +11,6 @@ import attrs
 from warren import codec
 from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
 from warren.memory import MemoryConfig, MemoryHit, MemoryStats
-from warren.transport.cli.failures import MEMORY_DISABLED
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.lines import PipedLines
 from warren.transport.cli.memory_lines import Defaults, Line, Told, Wanted, read_lines
@@ -25,6 +24,10 @@ from warren.transport.embedders import open_embedder
 if TYPE_CHECKING:
     from warren.storage.memory import MemoryStore
 
+BEGIN: Final = """\
+`warren run --memory PROMPT` begins one, and so does memory = true in the configuration file: what compaction takes out
+of the model's sight goes there. `warren memory add` takes texts from stdin:
+echo '{"content": "the key hangs by the door"}' | warren memory add"""
 AT_ONCE: Final = 256
 """Texts that are stored in one transaction."""
 
@@ -173,8 +176,7 @@ def _config(options: Options, *, needed: bool = True) -> MemoryConfig:
     store = store_of(options, needed=True)
     config = memory_of(options, store)
     if needed and store is not None and not holds_memory(store.path):
-        hint = f"there is no memory at {config.path}: --memory, or memory = true in the configuration file, begins one"
-        raise MemoryDisabledError(MEMORY_DISABLED, details={"hint": hint})
+        raise MemoryDisabledError(f"there is no memory at {config.path} yet", details={"hint": BEGIN})
     return config
 
 

@@ -16,11 +16,14 @@ from warren.transport.cli.ending import until_told
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, open_runtime, served_config_of
 from warren.transport.cli.streams import Streams
+from warren.transport.cli.turns import NO_MODEL
 from warren.transport.process import allow_files, tune
+from warren.transport.providers.registry import ECHO
 
 if TYPE_CHECKING:
     from warren.transport.gateway import GatewayConfig
 
+ANSWERS: Final = "answers sessions that name no model; --model names another one"
 NEEDED: Final = ("wsproto", "hypercorn", "starlette")
 MISSING: Final = "warren serve needs the extra `gateway`; from a clone: pip install '.[gateway]'"
 
@@ -62,7 +65,8 @@ def serve(options: Options, address: Address) -> None:
     gateway = _gateway_config(options, address, config)
     tune()
     allow_files(address.max_connections)
-    execute(lambda: _serve(config, gateway, address), options, log_level=logging.WARNING)
+    unnamed = options.model is None and options.provider is None
+    execute(lambda: _serve(config, gateway, address, unnamed=unnamed), options, log_level=logging.WARNING)
 
 
 def _gateway_config(options: Options, address: Address, runtime: Config) -> "GatewayConfig":
@@ -85,7 +89,7 @@ def _gateway_config(options: Options, address: Address, runtime: Config) -> "Gat
     return config
 
 
-async def _serve(config: Config, gateway: "GatewayConfig", address: Address) -> None:
+async def _serve(config: Config, gateway: "GatewayConfig", address: Address, *, unnamed: bool) -> None:
     from warren.transport.gateway import serve_gateway  # noqa: PLC0415 - it has an extra of its own
 
     async with until_told(config.limits.drain) as stop, open_runtime(config) as service:
@@ -97,4 +101,7 @@ async def _serve(config: Config, gateway: "GatewayConfig", address: Address) -> 
                 except OSError as exc:
                     problem = f"cannot listen on {address.url(address.port)}: {exc.strerror or exc}"
                     raise OSError(exc.errno, problem) from exc
-                Streams().write(f"listening on {address.url(port)}\n")
+                streams = Streams()
+                streams.write(f"listening on {address.url(port)}\n")
+                if unnamed:
+                    streams.note(NO_MODEL if config.model == ECHO else f"{config.model} {ANSWERS}")

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import re
+import select
 import sys
 from functools import cached_property
 from textwrap import wrap
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 STANDARD: Final = 3
+PIPE_PATIENCE: Final = 2.0
+"""Seconds without anything from a pipe after which the user is told that the command waits for it."""
 CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -168,13 +171,26 @@ def decode_prompt(raw: bytes) -> str:
     return prompt
 
 
-def read_prompt(argument: str | None) -> str:
-    """Return the prompt: the argument, or all of stdin where it is `-` or left out.
+def _piped() -> bytes:
+    """Return what stdin brings, unless it is a terminal; if nothing comes for a while, stderr says what is awaited."""
+    if sys.stdin.isatty():
+        return b""
+    if not select.select([sys.stdin], [], [], PIPE_PATIENCE)[0]:
+        Streams().note("waiting for the end of stdin, which is part of the prompt; `< /dev/null` brings nothing")
+    return sys.stdin.buffer.read()
+
+
+def read_prompt(argument: str | None, *, with_pipe: bool = False) -> str:
+    """Return the prompt: the argument, or all of stdin if it is `-` or left out.
+
+    `with_pipe` adds what a pipe brings to an argument, below a blank line; it waits for the end of the pipe.
 
     Raises InvalidParamsError (path `prompt`) for an empty one, and where stdin is a terminal that nobody asked to read.
     """
     if argument is not None and argument != "-":
-        return decode_prompt(argument.encode())
+        prompt = decode_prompt(argument.encode())
+        piped = _piped() if with_pipe else b""
+        return f"{prompt}\n\n{decode_prompt(piped)}" if piped.strip() else prompt
     if argument is None and sys.stdin.isatty():
         raise InvalidParamsError("$.prompt: is missing; give it as an argument, or - to type it", path="$.prompt")
     return decode_prompt(sys.stdin.buffer.read())

@@ -25,7 +25,7 @@ tool_options: Final = group(
     option(
         "--shell/--no-shell",
         default=False,
-        help="It may run commands, which start in --root and can do whatever you can; off by default.",
+        help="It may run commands, which start in --root DIR (needed) and can do whatever you can; off by default.",
     ),
     option(
         "--skills",

@@ -11,16 +11,18 @@ import trio
 
 from warren.errors import CompactionDisabledError, SessionNotRunningError, WarrenError
 from warren.events import Envelope
+from warren.messages import UserMessage
 from warren.records import CompactionEntry
 from warren.service import OnEvent, SessionService
 from warren.transport.cli.asking import Asker, Waiting
-from warren.transport.cli.ids import resolve
+from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, existing_store_of, open_service
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import Streams
 from warren.transport.providers import default_model
 from warren.transport.providers.registry import ECHO
+from warren.transport.remarks import shorten
 from warren.views import TurnResult
 
 T = TypeVar("T")
@@ -29,6 +31,9 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 NO_MODEL: Final = "no API key is set: the built-in echo model answers; `warren models` lists the others"
 COMPACTING: Final = "compacting what the model sees"
 FIRST_WORDS: Final = "interrupting the turn; again exits at once"
+TOO_LATE: Final = "the interrupt came too late: the turn had completed, nothing of it was cut"
+LOOKED_AT: Final = 6
+"""Sessions among which one is looked for that can be offered in place of a failed one."""
 
 
 def run(options: Options, prompt: str) -> int:
@@ -51,10 +56,32 @@ def resume(options: Options, name: str, prompt: Callable[[], str]) -> int:
     async def work() -> int:
         async with open_service(options, stored=True) as service:
             session_id = await resolve(service, name)
+            if name.strip().lower() == LAST and not options.mode.json:
+                await warn_of_failed(service, session_id)
             begin = next_turn(service, options, session_id, text)
             return await _only_turn(service, begin, screen_of(options, service), options)
 
     return execute(work, options)
+
+
+async def warn_of_failed(service: SessionService, session_id: str) -> None:
+    """Tell the user of a session whose newest turn failed, and offer the newest one before it that did not."""
+    if await _answered(service, session_id):
+        return
+    note = f"the last session, {session_id}, ended with a turn that failed"
+    for other in (await service.list(limit=LOOKED_AT)).sessions[1:]:
+        if await _answered(service, other.session_id):
+            about = f" ({shorten(other.title)})" if other.title else ""
+            note += f"; to go on with the one before it{about}: warren resume {other.session_id}"
+            break
+    Streams().note(note, "yellow")
+
+
+async def _answered(service: SessionService, session_id: str) -> bool:
+    """Tell whether the newest message of a session is no prompt that waits for its answer."""
+    count = (await service.read(session_id)).state.message_count
+    page = await service.history(session_id, offset=max(0, count - 1), limit=1)
+    return not any(isinstance(entry.message, UserMessage) for entry in page.messages)
 
 
 async def _only_turn(service: SessionService, begin: Begin, screen: Screen, options: Options) -> int:
@@ -146,6 +173,7 @@ class _Running:
     session_id: str = ""
     begun: trio.Event = attrs.field(factory=trio.Event)
     stoppable: bool = True
+    interrupted: bool = False
     _waiting: Waiting = attrs.field(init=False)
     _send: trio.MemorySendChannel[Envelope | str] = attrs.field(init=False)
     _receive: trio.MemoryReceiveChannel[Envelope | str] = attrs.field(init=False)
@@ -175,6 +203,8 @@ class _Running:
                 self._waiting.asking.cancel()
         if not isinstance(outcome, WarrenError):
             await trio.to_thread.run_sync(finish, outcome)
+            if self.interrupted:
+                await trio.to_thread.run_sync(self.screen.show, [TOO_LATE])
         return outcome
 
     async def _show(self) -> None:
@@ -188,7 +218,7 @@ class _Running:
 
     async def interrupt(self) -> None:
         """Ask the service to end the turn, once it has begun: before that there is nothing to interrupt."""
-        self.stoppable = False
+        self.stoppable, self.interrupted = False, True
         self._waiting.asking.cancel()
         self.say(FIRST_WORDS)
         await self.begun.wait()

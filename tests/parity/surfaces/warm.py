@@ -72,5 +72,6 @@ def _run(job: dict[str, Any]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     for number, path in ((0, os.devnull), (1, job["out"]), (2, job["err"])):
         os.dup2(os.open(path, flags if number else os.O_RDONLY), number)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - not the jobs that the parent has read ahead
     sys.argv = ["warren", *job["argv"]]
     os._exit(main())

@@ -69,12 +69,17 @@ class Cli:
         *args: str | bytes,
         python: Sequence[str] = MODULE,
         env: Mapping[str, str] | None = None,
-        stdin: Stream = subprocess.PIPE,
+        stdin: Stream | None = None,
         stdout: Stream = subprocess.PIPE,
         stderr: Stream = subprocess.PIPE,
         new_session: bool = False,
     ) -> "Running":
-        """Start `python -m warren` with arguments; its streams are pipes unless given."""
+        """Start `python -m warren` with arguments; its streams are pipes unless given.
+
+        Commands that take a pipe for a part of their prompt get nothing to read.
+        """
+        if stdin is None:
+            stdin = subprocess.DEVNULL if args[0] in ("run", "resume") else subprocess.PIPE
         process = subprocess.Popen(
             [sys.executable, *python, *args],
             cwd=self.folder,

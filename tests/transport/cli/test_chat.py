@@ -118,11 +118,11 @@ async def test_what_only_looks_like_compact(line: bytes) -> None:
 
 
 async def test_compact_before_the_first_turn() -> None:
-    """There is nothing to compact yet, and that is no failure."""
+    """There is nothing to compact yet: the command failed, and the exit code says so."""
     service = FakeService()
     chat, _, err = a_chat(service)
     await chat.follow(GivenLines([b"/compact"]))
-    assert (service.calls, chat.exit_code) == ([], 0)
+    assert (service.calls, chat.exit_code) == ([], 2)
     assert "no session yet" in err.getvalue()
 
 
@@ -193,7 +193,7 @@ async def test_ctrl_c_between_turns_leaves() -> None:
         nursery.start_soon(chat.follow, GivenLines([], endless=True))
         await wait_all_tasks_blocked()
         signal.raise_signal(signal.SIGINT)
-    assert chat.exit_code == 0
+    assert chat.exit_code == 130
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import subprocess
 from typing import Any
 
 import pytest
@@ -256,6 +257,47 @@ def test_without_its_extra(cli: Cli, package: str) -> None:
     """The command says how to install what it needs."""
     line = one_line(cli.run("run", "x", python=("-c", WITHOUT, package)), 1)
     assert "from a clone: pip install '.[cli]'" in line
+
+
+@pytest.mark.parametrize("args", [["run"], ["resume", "last"]])
+def test_a_pipe_beside_a_prompt_is_part_of_it(cli: Cli, args: list[str]) -> None:
+    """What a pipe brings follows the prompt, below a blank line; an empty pipe adds nothing."""
+    cli.run("run", "first")
+    assert cli.run(*args, "Review this:", stdin=b"one\ntwo\n").out == "Review this:\n\none\ntwo\n"
+    assert cli.run(*args, "Review this:", stdin=b"\n").out == "Review this:\n"
+    assert "not valid UTF-8" in one_line(cli.run(*args, "Review this:", stdin=b"\xff"), 2)
+
+
+def test_a_pipe_that_stays_open_is_told_of(cli: Cli) -> None:
+    """A command that waits for the rest of its prompt says so."""
+    running = cli.start("run", "Review this:", stdin=subprocess.PIPE)
+    assert "waiting for the end of stdin" in running.read_until("\n", error=True)
+    assert running.end(b"late").out == "Review this:\n\nlate\n"
+
+
+def test_last_after_a_failed_run(cli: Cli) -> None:
+    """`resume last` says that the last session failed and names the one before it, which goes on."""
+    whole = cli.run("run", "The key hangs by the door.", "--output", "json").data["session_id"]
+    down = cli.script({"error": {"message": "down"}})
+    failed = cli.run("run", "x", "-m", down, "--output", "json").error["session_id"]
+    ended = cli.run("resume", "last", "again")
+    assert ended.code == 1
+    told, error = ended.err.splitlines()
+    assert told.startswith(
+        f"the last session, {failed}, ended with a turn that failed; to go on with the one before it "
+    )
+    assert "The key hangs" in told
+    assert told.endswith(f": warren resume {whole}")
+    assert error.startswith("Error: down")
+    assert cli.run("resume", whole, "again").out == "again\n"
+    assert cli.run("resume", "last", "and again").err.count("\n") == 1
+
+
+def test_a_shell_alone_names_what_it_needs(cli: Cli) -> None:
+    """In the error and in the help."""
+    line = one_line(cli.run("run", "x", "--shell"), 2)
+    assert "--root DIR" in line
+    assert "--root DIR (needed)" in " ".join(cli.run("run", "--help").out.split())
 
 
 def test_without_the_extra_of_the_store(cli: Cli) -> None:

@@ -254,14 +254,20 @@ def test_a_rebuild_shows_how_far_it_is(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("args", [["search", "x"], ["search", "--batch"], ["stats"], ["rebuild"]])
 def test_where_nothing_is_remembered(cli: Cli, args: list[str]) -> None:
-    """Looking makes no memory: the capability is off for this store, and below its line it says what turns it on."""
+    """Looking makes no memory: it says that there is none and what begins one, and both ways do."""
     text, json_ = cli.run("memory", *args), cli.run("memory", *args, "--output", "json")
     assert (text.code, json_.code, text.out, json_.out) == (1, 1, "", "")
-    line, hint = text.err.splitlines(keepends=True)
-    assert line == DISABLED
-    assert hint.startswith("there is no memory at .rkat/memory: --memory, or memory = true ")
-    assert (json_.error["code"], json_.error["message"]) == ("SESSION_MEMORY_DISABLED", DISABLED.strip())
+    line, *hint = text.err.splitlines()
+    assert line == "Error: there is no memory at .rkat/memory yet [SESSION_MEMORY_DISABLED]"
+    assert json_.error["code"] == "SESSION_MEMORY_DISABLED"
     assert list(cli.folder.iterdir()) == []
+    assert hint[0].startswith("`warren run --memory PROMPT` begins one")
+    begun = cli.folder / "begun"
+    assert cli.run("run", "--memory", "x", "--store", "begun").code == 0
+    piped = json.loads(hint[-1].removeprefix("echo '").removesuffix("' | warren memory add"))
+    assert cli.run("memory", "add", stdin=json.dumps(piped).encode()).code == 0
+    for store in (begun, cli.folder / ".rkat"):
+        assert cli.run("memory", "search", "door", "--store", str(store)).code == 0
 
 
 @pytest.mark.parametrize(

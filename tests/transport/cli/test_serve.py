@@ -101,7 +101,7 @@ def last_said(cli: Cli) -> str:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_server_serves_until_a_signal(cli: Cli, number: signal.Signals) -> None:
     """It says where it listens, answers clients, shares its store with other commands, and ends with 0."""
-    running, url = serve(cli)
+    running, url = serve(cli, "-m", "echo")
     async with connected(url) as client:
         result = await client.call("session/create", prompt="hello")
         assert result["text"] == "hello"
@@ -287,6 +287,24 @@ def test_what_may_not_be_served(cli: Cli, args: list[str], code: int, text: str)
     line = one_line(cli.run("serve", "--port", "0", *args), code)
     assert text in line
     assert not (cli.folder / ".rkat").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "told"),
+    [
+        ([], {}, "no API key is set: the built-in echo model answers"),
+        ([], {"ANTHROPIC_API_KEY": "k"}, "answers sessions that name no model"),
+        (["-m", "echo"], {}, ""),
+    ],
+)
+def test_it_says_who_answers(cli: Cli, args: list[str], env: dict[str, str], told: str) -> None:
+    """Where no model is named, stderr has the one that answers, below the address on stdout."""
+    running = cli.start("serve", "--port", "0", *args, env=env)
+    running.read_until("listening on ")
+    if told:
+        assert told in running.read_until("\n", error=True)
+    running.signal(signal.SIGTERM)
+    assert running.end().err == ""
 
 
 def test_a_port_in_use(cli: Cli) -> None:

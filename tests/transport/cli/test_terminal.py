@@ -241,12 +241,12 @@ def test_ctrl_c_in_a_chat(terminal: Terminal) -> None:
     assert "not sent" not in said
 
 
-@pytest.mark.parametrize("key", [CTRL_D, CTRL_C])
-def test_leaving_a_chat(terminal: Terminal, key: str) -> None:
-    """Ctrl-D and Ctrl-C at the prompt leave without an error, on a line of their own."""
+@pytest.mark.parametrize(("key", "exit_code"), [(CTRL_D, 0), (CTRL_C, 130)])
+def test_leaving_a_chat(terminal: Terminal, key: str, exit_code: int) -> None:
+    """Ctrl-D and Ctrl-C at the prompt leave on a line of their own; the exit code tells which it was."""
     terminal.start("chat")
     terminal.read_until("> ")
     terminal.type(key)
     code, screen = terminal.end()
-    assert code == 0
+    assert code == exit_code
     assert screen.endswith("\n")

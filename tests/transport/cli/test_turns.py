@@ -1,5 +1,6 @@
 """A turn in front of a user, with a service that does what the test says."""
 
+import contextlib
 import io
 import signal
 from typing import Any
@@ -11,12 +12,12 @@ from trio.testing import wait_all_tasks_blocked
 from tests.transport.cli.fakes import ID, FakeService, FakeTerminal
 from warren.budget import Budget
 from warren.categories import Gates, Switches
-from warren.errors import AgentError, ProviderError
+from warren.errors import AgentError, ProviderError, SessionNotRunningError
 from warren.events import TextDelta
 from warren.transport.cli.options import Options
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import Streams
-from warren.transport.cli.turns import FIRST_WORDS, Begin, first_turn, next_turn, take_turn
+from warren.transport.cli.turns import FIRST_WORDS, TOO_LATE, Begin, first_turn, next_turn, take_turn
 from warren.views import TurnResult
 
 
@@ -72,6 +73,27 @@ async def test_a_signal_interrupts_through_the_service(number: signal.Signals) -
     assert service.called("interrupt") == [ID]
     assert out.getvalue() == "half\n"
     assert FIRST_WORDS in err.getvalue()
+
+
+async def test_an_interrupt_that_came_too_late_says_so() -> None:
+    """The turn had completed when the interrupt arrived: its answer is whole, and the user is told."""
+
+    class Completing(FakeService):
+        async def interrupt(self, session_id: str) -> None:
+            with contextlib.suppress(SessionNotRunningError):
+                await super().interrupt(session_id)
+
+        async def _turn(self, prompt: str, options: dict[str, Any]) -> TurnResult:
+            result = await super()._turn(prompt, options)
+            signal.raise_signal(signal.SIGINT)
+            await wait_all_tasks_blocked()
+            return result
+
+    screen, out, err = a_screen()
+    await take(Completing(), screen)
+    assert out.getvalue() == "answer\n"
+    assert err.getvalue().splitlines()[0] == FIRST_WORDS
+    assert err.getvalue().splitlines()[-1] == TOO_LATE
 
 
 async def test_a_signal_before_the_turn_has_begun_is_kept() -> None:
