@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warren.service import SessionService
 from warren.transport import auth
+from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
 
 THIS_MACHINE: Final = TransportSecuritySettings(
@@ -47,14 +48,17 @@ async def open_mcp(
     (from 2026-07-28 on) has no other way to cancel a call; nor does leaving this. Ending the MCP session (DELETE) does.
     """
     tools = Tools(service, max_calls)
-    manager = StreamableHTTPSessionManager(server_of(tools), security_settings=security, max_request_body_size=max_body)
-    door = _Door(StreamableHTTPASGIApp(manager))
-    async with manager.run():
-        try:
-            yield door
-        finally:
-            tools.close()
-            await door.close()
+    async with trio.open_nursery() as following:
+        server = server_of(tools, Resources(service, following))
+        manager = StreamableHTTPSessionManager(server, security_settings=security, max_request_body_size=max_body)
+        door = _Door(StreamableHTTPASGIApp(manager))
+        async with manager.run():
+            try:
+                yield door
+            finally:
+                tools.close()
+                await door.close()
+        following.cancel_scope.cancel()
 
 
 @attrs.define(eq=False)

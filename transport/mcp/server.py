@@ -1,4 +1,4 @@
-"""The MCP server as the official library wants it: lists the tools, calls them, says what is wrong with a request."""
+"""The MCP server as the official library wants it: tools, resources, completion and logging of one runtime."""
 
 import itertools
 import logging
@@ -9,19 +9,23 @@ from importlib import metadata
 from typing import Any, Final
 
 import mcp_types as types
+from mcp.server.connection import allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
-from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from warren import codec
-from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError
+from warren.errors import AgentError, CapacityExceededError, WarrenError
 from warren.events import Envelope
 from warren.service import Capabilities, SessionService
 from warren.transport.jsonrpc import shorten
+from warren.transport.mcp import logs
 from warren.transport.mcp.calls import Call, key_of, keyed
 from warren.transport.mcp.progress import Send, message_of
+from warren.transport.mcp.refusal import refusal
+from warren.transport.mcp.resources import Resources, Watched, template
 from warren.transport.mcp.schemas import input_schema, output_schema
 from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.methods import Host
@@ -31,6 +35,10 @@ MAX_CALLS: Final = 256
 """Calls of one connection that may be unanswered; past it only those that end others are let through."""
 EVENT: Final = "warren/event"
 """Under this name a progress notification has the whole event in its `_meta`."""
+LEVEL: Final = "warren.level"
+"""Under this name the state of a connection has the level of the log messages that it wants."""
+WATCHED: Final = "warren.watched"
+"""Under this name it has the subscriptions."""
 INSTRUCTIONS: Final = (
     "Warren hosts conversations with language models. warren_run starts one and warren_resume goes on with it; both "
     "return when the model has answered. warren_sessions, warren_read and warren_history show what there is. A call "
@@ -74,7 +82,7 @@ class Tools:
         """
         tool = TOOLS.get(name)
         if tool is None:
-            raise _refusal("$.params.name", f"unknown tool {shorten(name)}")
+            raise refusal("$.params.name", f"unknown tool {shorten(name)}")
         try:
             params = keyed(tool.method.decode(arguments))
             self._check_room(tool, client)
@@ -108,8 +116,8 @@ class Tools:
                 del self._running[client]
 
 
-def server_of(tools: Tools) -> Server[dict[str, Any]]:
-    """Return a server with these tools, for any number of clients over any transport of the library."""
+def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
+    """Return a server with these tools and resources, for any number of clients over any transport of the library."""
 
     async def list_tools(_context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=tools.listed())
@@ -117,15 +125,74 @@ def server_of(tools: Tools) -> Server[dict[str, Any]]:
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         return await tools.call(params.name, params.arguments or {}, _sender(context), _client_of(context))
 
+    async def complete(_context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        found = await resources.complete(params.ref, params.argument.name, params.argument.value)
+        return types.CompleteResult(completion=found)
+
+    async def set_level(context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        _state_of(context)[LEVEL] = params.level
+        return types.EmptyResult()
+
     server = Server(
         "warren",
         version=metadata.version("warren"),
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_completion=complete,
+        **_resource_handlers(resources),
     )
+    # by this way the library does not warn that newer revisions have no such request
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     server.middleware.append(_name_bad_field)
     return server
+
+
+def _resource_handlers(resources: Resources) -> dict[str, Any]:
+    """Return what answers the requests about resources, by the names that the library has for it."""
+
+    async def list_resources(
+        _context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return await resources.listed(None if params is None else params.cursor)
+
+    async def list_templates(
+        _context: Context, _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[template()])
+
+    async def read(_context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await resources.read(params.uri)
+
+    async def subscribe(context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        await resources.watch(_watched_of(context), params.uri, context.session.send_resource_updated)
+        return types.EmptyResult()
+
+    async def unsubscribe(context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        _watched_of(context).drop(params.uri)
+        return types.EmptyResult()
+
+    return {
+        "on_list_resources": list_resources,
+        "on_list_resource_templates": list_templates,
+        "on_read_resource": read,
+        "on_subscribe_resource": subscribe,
+        "on_unsubscribe_resource": unsubscribe,
+    }
+
+
+def _state_of(context: Context) -> dict[str, Any]:
+    """Return what is kept for a connection."""
+    return context.session._connection.state  # noqa: SLF001 - the library has no public way to it from a request
+
+
+def _watched_of(context: Context) -> Watched:
+    """Return what a connection has subscribed to; it ends with the connection."""
+    watched: Watched | None = _state_of(context).get(WATCHED)
+    if watched is None:
+        watched = _state_of(context)[WATCHED] = Watched()
+        context.session._connection.exit_stack.callback(watched.close)  # noqa: SLF001 - as above
+    return watched
 
 
 async def _name_bad_field(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -134,27 +201,30 @@ async def _name_bad_field(ctx: Context, call_next: CallNext) -> HandlerResult:
         return await call_next(ctx)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise _refusal(_path_of(first["loc"]), _PROBLEMS.get(first["type"], first["msg"])) from None
+        raise refusal(_path_of(first["loc"]), _PROBLEMS.get(first["type"], first["msg"])) from None
 
 
 def _path_of(steps: tuple[int | str, ...]) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
-def _refusal(path: str, problem: str) -> MCPError:
-    """Return the protocol's own error, for requests that are wrong before any tool has seen them."""
-    exc = InvalidParamsError(f"{path}: {problem}", path=path)
-    return MCPError(code=exc.numbers.jsonrpc, message=exc.message, data=exc.body())
-
-
 def _sender(context: Context) -> Send | None:
-    """Return what sends progress for a request, None where the client did not ask for it."""
+    """Return what sends the events of a request's turn: as progress, if the client asked for it, and as log messages.
+
+    None if the client wants neither.
+    """
     token = (context.meta or {}).get("progress_token")
-    if token is None:
+    wanted = _levels_of(context)
+    if token is None and not wanted:
         return None
     numbers = itertools.count(1)
 
     async def send(envelope: Envelope) -> None:
+        level = logs.level_of(envelope.event)
+        if level in wanted:
+            await context.session.send_notification(logs.message_of(envelope, level), context.request_id)
+        if token is None:
+            return
         params = types.ProgressNotificationParams(
             progress_token=token,
             progress=next(numbers),
@@ -164,6 +234,15 @@ def _sender(context: Context) -> Send | None:
         await context.session.send_notification(types.ProgressNotification(params=params), context.request_id)
 
     return send
+
+
+def _levels_of(context: Context) -> frozenset[types.LoggingLevel]:
+    """Return the levels whose messages a client gets: from the one that it has set, or that its request names."""
+    allowed = allowed_log_levels(context.protocol_version, context.meta)
+    if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return allowed
+    own = logs.LEVELS.index(_state_of(context).get(LEVEL, logs.USUAL))
+    return allowed & frozenset(logs.LEVELS[own:])
 
 
 def _client_of(context: Context) -> Hashable:

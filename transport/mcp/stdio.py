@@ -14,6 +14,7 @@ from mcp.shared.message import SessionMessage
 from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.service import SessionService
 from warren.transport import jsonrpc
+from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import Tools, server_of
 from warren.transport.stdio import LineReader, LineTooLongError
 
@@ -49,13 +50,13 @@ async def serve_mcp(
     after it are answered.
     """
     tools = Tools(service)
-    server = server_of(tools)
     to_server, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_client, answers = anyio.create_memory_object_stream[SessionMessage](0)
     client = _Client(LineReader(streams[0], MAX_LINE), streams[1], tools, stop or trio.CancelScope(), end_turns)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.write, answers)
         nursery.start_soon(client.read, to_server, to_client.clone())
+        server = server_of(tools, Resources(service, nursery))
         await server.run(requests, to_client, server.create_initialization_options())
         nursery.cancel_scope.deadline = trio.current_time() + CLOSE_TIMEOUT
 

@@ -1,7 +1,7 @@
 """The official client of MCP in the tests' hands: what it is told, and what its calls bring."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -35,11 +35,13 @@ class Program:
         client: the official client.
         events: what the progress of its calls has brought, as plain data, in order.
         told: the messages of that progress.
+        said: notifications of other kinds.
     """
 
     client: Client
     events: list[dict[str, Any]] = attrs.field(factory=list)
     told: list[str] = attrs.field(factory=list)
+    said: list[IncomingMessage] = attrs.field(factory=list)
     _progress: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     async def call(self, name: str, /, *, watch: bool = False, **arguments: Any) -> types.CallToolResult:
@@ -72,6 +74,22 @@ class Program:
         if isinstance(message, types.ProgressNotification):
             meta = message.params.meta or {}
             self.events.append(meta[EVENT]["event"])
+        else:
+            self.said.append(message)
+        self._progress.unpark_all()
+
+    def updated(self) -> list[str]:
+        """Return the resources that have changed, as often as the server said so."""
+        return [each.params.uri for each in self.said if isinstance(each, types.ResourceUpdatedNotification)]
+
+    def logged(self) -> list[types.LoggingMessageNotificationParams]:
+        """Return the log messages."""
+        return [each.params for each in self.said if isinstance(each, types.LoggingMessageNotification)]
+
+    async def until(self, there: Callable[[], object]) -> None:
+        """Return once something has been said."""
+        while not there():
+            await self._progress.park()
 
     async def _on_progress(self, progress: float, total: float | None, message: str | None) -> None:
         assert total is None

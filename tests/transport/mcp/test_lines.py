@@ -211,7 +211,7 @@ async def test_a_client_that_does_not_read_is_not_read_either() -> None:
         assert numbers == set(range(3 * MAX_ANSWERS))
 
 
-@pytest.mark.parametrize("method", ["session/list", "resources/list", "prompts/list", "", "tools/list/"])
+@pytest.mark.parametrize("method", ["session/list", "prompts/list", "", "tools/list/"])
 async def test_an_unknown_method_is_an_error_of_the_protocol(method: str) -> None:
     """The official library answers it, with JSON-RPC's own number, under the request's id."""
     async with wired(FakeService()) as wire:

@@ -1,0 +1,49 @@
+"""Log messages for a client: what happens in the turns that its own calls run, from the level that it has set."""
+
+from typing import Final, get_args
+
+import mcp_types as types
+
+from warren.events import (
+    BudgetWarning,
+    CompactionFailed,
+    Envelope,
+    Event,
+    ExtractionFailed,
+    Retrying,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    ToolCallRequested,
+    ToolExecutionTimedOut,
+)
+from warren.transport.remarks import remark_of
+
+LEVELS: Final[tuple[types.LoggingLevel, ...]] = get_args(types.LoggingLevel)
+"""From the least important on."""
+USUAL: Final[types.LoggingLevel] = "warning"
+"""The level of a client that has set none."""
+NAME: Final = "warren.turn"
+
+
+def level_of(event: Event) -> types.LoggingLevel | None:
+    """Return how important an event is; None for one that is no log message, as a piece of text."""
+    match event:
+        case RunFailed():
+            return "error"
+        case Retrying() | BudgetWarning() | CompactionFailed() | ExtractionFailed() | ToolExecutionTimedOut():
+            return "warning"
+        case RunStarted() | RunCompleted() | ToolCallRequested():
+            return "info"
+    return "debug" if remark_of(event) else None
+
+
+def message_of(envelope: Envelope, level: types.LoggingLevel) -> types.LoggingMessageNotification:
+    """Return an event as a log message."""
+    event = envelope.event
+    kind = type(event).__name__
+    said = event.error if isinstance(event, RunFailed) else remark_of(event)
+    data = {"session_id": envelope.session_id, "seq": envelope.seq, "event": kind, "message": said or kind}
+    return types.LoggingMessageNotification(
+        params=types.LoggingMessageNotificationParams(level=level, logger=NAME, data=data)
+    )

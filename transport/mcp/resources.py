@@ -1,0 +1,210 @@
+"""Sessions as resources: a host lists them, reads one as JSON, is told when it changes, and completes its id."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import attrs
+import mcp_types as types
+import trio
+from mcp.shared.exceptions import MCPError
+
+from warren import codec
+from warren.errors import CapacityExceededError, SessionNotFoundError, WarrenError
+from warren.events import TERMINAL, StreamTruncated
+from warren.service import SessionService
+from warren.transport.jsonrpc import shorten
+from warren.transport.mcp.refusal import refusal
+from warren.views import HistoryEntry, SessionSummary, SessionView
+
+SCHEME: Final = "warren://sessions/"
+TEMPLATE: Final = f"{SCHEME}{{session_id}}"
+MIME: Final = "application/json"
+PAGE: Final = 100
+"""Sessions of a page, and completions of an answer: the protocol allows no more of those."""
+LONGEST_CURSOR: Final = 15
+"""Digits of a cursor, which is the number of sessions before the page."""
+NEWEST: Final = 100
+"""Messages of a conversation that a resource shows, the last ones."""
+LOOKED_THROUGH: Final = 1_000
+"""Sessions whose ids are compared with what is to be completed, those changed last."""
+MAX_WATCHED: Final = 100
+"""Resources that one connection may subscribe to."""
+NOT_FOUND: Final = -32002
+"""The protocol's own number for a resource that is not there."""
+
+Changed = Callable[[str], Awaitable[None]]
+"""Tells a client that a resource has changed, by its URI."""
+
+logger: Final = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class SessionResource:
+    """The content of a resource.
+
+    Attributes:
+        state: as `warren_read` shows it.
+        billing: the same.
+        messages: the newest of the conversation, oldest first.
+    """
+
+    view: SessionView
+    messages: tuple[HistoryEntry, ...]
+
+    def text(self) -> str:
+        """Return the content as JSON."""
+        data = {"state": self.view.state, "billing": self.view.billing, "messages": self.messages}
+        return codec.encode({name: codec.to_data(value) for name, value in data.items()}).decode()
+
+
+@attrs.define(eq=False)
+class Watched:
+    """What one connection has subscribed to, by URI; close it with the connection."""
+
+    scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
+
+    def drop(self, uri: str) -> None:
+        """Tell no more of a resource; one that nobody asked for is no error."""
+        scope = self.scopes.pop(uri, None)
+        if scope is not None:
+            scope.cancel()
+
+    def close(self) -> None:
+        """Tell no more of any."""
+        for uri in tuple(self.scopes):
+            self.drop(uri)
+
+
+@attrs.frozen
+class Resources:
+    """The sessions of one runtime as resources, for every client of a server.
+
+    Attributes:
+        service: the runtime.
+        nursery: where subscriptions are followed; they end with it.
+    """
+
+    service: SessionService
+    nursery: trio.Nursery
+
+    async def listed(self, cursor: str | None) -> types.ListResourcesResult:
+        """Return a page of the sessions that are not archived, the one changed last first."""
+        offset = _offset(cursor)
+        sessions = (await self.service.list(offset=offset, limit=PAGE)).sessions
+        following = str(offset + PAGE) if len(sessions) == PAGE else None
+        return types.ListResourcesResult(resources=[_shown(each) for each in sessions], next_cursor=following)
+
+    async def read(self, uri: str) -> types.ReadResourceResult:
+        """Return a session. Raises MCPError where there is none."""
+        session_id = session_of(uri)
+        try:
+            view = await self.service.read(session_id)
+            offset = max(0, view.state.message_count - NEWEST)
+            page = await self.service.history(session_id, offset=offset, limit=NEWEST)
+        except WarrenError as exc:
+            raise _failure(exc) from None
+        text = SessionResource(view, page.messages).text()
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=MIME, text=text)])
+
+    async def complete(self, ref: object, name: str, value: str) -> types.Completion:
+        """Return the ids of sessions that begin with a text; nothing for other arguments."""
+        of_session = isinstance(ref, types.ResourceTemplateReference) and ref.uri == TEMPLATE and name == "session_id"
+        if not of_session:
+            return types.Completion(values=[], total=0, has_more=False)
+        sessions = (await self.service.list(limit=LOOKED_THROUGH)).sessions
+        found = [each.session_id for each in sessions if each.session_id.startswith(value)]
+        return types.Completion(values=found[:PAGE], total=len(found), has_more=len(found) > PAGE)
+
+    async def watch(self, watched: Watched, uri: str, changed: Changed) -> None:
+        """Call `changed` after each turn of a session until it is dropped, or the session is gone.
+
+        Raises MCPError where there is no such session, or the connection watches too many.
+        """
+        session_id = session_of(uri)
+        try:
+            await self.service.read(session_id)
+        except WarrenError as exc:
+            raise _failure(exc) from None
+        if uri in watched.scopes:
+            return
+        if len(watched.scopes) >= MAX_WATCHED:
+            full = f"{MAX_WATCHED} resources are subscribed to: that is the limit of a connection"
+            raise _failure(CapacityExceededError(full, cause="max_subscriptions"))
+        watched.scopes[uri] = scope = trio.CancelScope()
+        try:
+            await self.nursery.start(self._follow, watched, uri, scope, changed)
+        except WarrenError as exc:  # it went between the look and the subscription
+            raise _failure(exc) from None
+
+    async def _follow(
+        self,
+        watched: Watched,
+        uri: str,
+        scope: trio.CancelScope,
+        changed: Changed,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        entered = False
+        try:
+            with scope:
+                async with self.service.subscribe(session_of(uri)) as events:
+                    task_status.started()
+                    entered = True
+                    async for envelope in events:
+                        if isinstance(envelope.event, (*TERMINAL, StreamTruncated)):
+                            await changed(uri)
+                await changed(uri)  # archived or deleted
+        except Exception as exc:
+            if not entered:
+                raise  # to the task that subscribes, not to the nursery
+            logger.warning("%s is not followed any more", uri, exc_info=exc)
+        finally:
+            if watched.scopes.get(uri) is scope:
+                del watched.scopes[uri]
+        if not entered:  # dropped before it began
+            task_status.started()
+
+
+def session_of(uri: str) -> str:
+    """Return the session that a URI names. Raises MCPError."""
+    session_id = uri.removeprefix(SCHEME)
+    if not uri.startswith(SCHEME) or not session_id or "/" in session_id:
+        raise MCPError(code=NOT_FOUND, message=f"there is no resource {shorten(uri)}; there are: {TEMPLATE}")
+    return session_id
+
+
+def _offset(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= LONGEST_CURSOR):
+        raise refusal("$.params.cursor", "is none that this server has given")
+    return int(cursor)
+
+
+def _shown(session: SessionSummary) -> types.Resource:
+    messages = f"{session.message_count} message{'' if session.message_count == 1 else 's'}"
+    return types.Resource(
+        uri=f"{SCHEME}{session.session_id}",
+        name=session.session_id,
+        title=session.title,
+        description=f"A conversation with {session.model}: {messages}, changed {session.updated_at:%Y-%m-%d %H:%M}.",
+        mime_type=MIME,
+    )
+
+
+def template() -> types.ResourceTemplate:
+    """Return the template of all resources."""
+    return types.ResourceTemplate(
+        uri_template=TEMPLATE,
+        name="session",
+        title="Session",
+        description="A session: its state, its cost and its newest messages, as JSON.",
+        mime_type=MIME,
+    )
+
+
+def _failure(exc: WarrenError) -> MCPError:
+    number = NOT_FOUND if isinstance(exc, SessionNotFoundError) else exc.numbers.jsonrpc
+    data: dict[str, Any] = exc.body()
+    return MCPError(code=number, message=exc.message, data=data)
