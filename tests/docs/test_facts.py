@@ -4,11 +4,13 @@ import re
 import tomllib
 from typing import Final
 
+import attrs
 import pytest
 
 from tests.conftest import REAL_LIMIT, ROOT
 from tests.docs.snippets import DOCS
 from warren.storage.file import VERSION
+from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedError, ScriptedStep
 
 PYPROJECT: Final = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 INSTALL: Final = re.compile(r"pip install '?((?:\.|warren)[^'`\s\"]*)")
@@ -45,3 +47,14 @@ def test_the_time_limit_of_tests_is_told() -> None:
     """Where contributors read of it."""
     assert f"fail after {REAL_LIMIT:g} seconds" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert f"({REAL_LIMIT:g} s real" in PYPROJECT
+
+
+@pytest.mark.parametrize(
+    ("heading", "cls"),
+    [("The file", Script), ("A step", ScriptedStep), ("A tool call", ScriptedCall), ("An error", ScriptedError)],
+)
+def test_the_page_on_scripts_has_every_member(heading: str, cls: type[attrs.AttrsInstance]) -> None:
+    """Each member of each object is in its table, and no other."""
+    chapter = (DOCS / "scripted.md").read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    public = [field.name for field in attrs.fields(cls) if field.init and not field.name.startswith("_")]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", chapter, re.MULTILINE)) == sorted(public)

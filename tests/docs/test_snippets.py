@@ -19,8 +19,8 @@ from warren.transport.cli.config_file import read_config
 README: Final = ROOT / "README.md"
 ALL: Final = sorted([*DOCS.glob("*.md"), README, ROOT / "CONTRIBUTING.md"])
 READ_HERE: Final = (
-    *("capability-matrix", "cli", "embedding", "errors", "inbox", "index", "load"),
-    *("mcp", "mcp-client", "peers", "stdio", "structured-output", "tools", "websocket", "workspace"),
+    *("capability-matrix", "cli", "embedding", "errors", "inbox", "index", "load", "models"),
+    *("mcp", "mcp-client", "peers", "scripted", "stdio", "structured-output", "tools", "websocket", "workspace"),
 )
 READ_ELSEWHERE: Final = {
     "acp": "tests/transport/acp/test_docs.py",

@@ -55,6 +55,23 @@ async def thinks_and_looks(request: ModelRequest, emit: Any) -> ModelReply:
     return ModelReply(AssistantMessage((TextBlock("It is blue."),)), Usage(20, 5))
 
 
+async def test_a_refused_exchange_leaves_the_context() -> None:
+    """After the stop reason `refusal` the model does not see the prompt again, as the protocol has it."""
+    seen: list[int] = []
+
+    async def declines_once(request: ModelRequest, _emit: Any) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        seen.append(len(request.messages))
+        answer = AssistantMessage((TextBlock("no"),), "end_turn" if len(seen) > 1 else "content_filter")
+        return ModelReply(answer, Usage(1, 1))
+
+    async with open_runtime(FunctionModel(declines_once)) as service, connect(service) as client:
+        session_id = await client.new()
+        reasons = [(await client.prompt(session_id, text)).stop_reason for text in ("rude", "polite")]
+    assert reasons == ["refusal", "end_turn"]
+    assert seen == [1, 1]
+
+
 async def test_the_client_learns_what_there_is(tmp_path: Path) -> None:
     """Loading and resuming are offered where there is a store, and only there."""
     async with open_runtime() as service, connect(service) as client:
