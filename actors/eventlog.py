@@ -161,6 +161,11 @@ class Subscription(AsyncIterator[Envelope]):
             self.cursor = envelope.seq
         self.wake()
 
+    def begin_with(self, seq: int, event: Event) -> None:
+        """Tell this reader alone of an event, and go on above its number."""
+        self._ready.append(Envelope(self.log.session_id, seq, utc_now(), event))
+        self.cursor = seq
+
     def fall_back(self) -> None:
         """Read from the store again: events were added to it that nobody pushed."""
         if not self._dropped:

@@ -32,7 +32,7 @@ from warren.errors import (
     SessionNotFoundError,
     StoreError,
 )
-from warren.events import Envelope
+from warren.events import Envelope, RunFailed
 from warren.health import Status, worst
 from warren.inputs import Input
 from warren.memory import MemoryHit
@@ -145,10 +145,22 @@ class Reads:
         try:
             await actor.mailbox.ask(Loaded())
             subscription.cursor = log.last_seq if after_seq is None else check_cursor(log, after_seq)
+            if after_seq:
+                await self._tell_of_lost_turn(subscription, after_seq)
             yield subscription
         finally:
             log.detach(subscription)
             self._supervisor.release(session_id)
+
+    async def _tell_of_lost_turn(self, subscription: Subscription, after_seq: int) -> None:
+        """Let a reader begin with the end of a turn that it saw begin, and whose process died before it was stored."""
+        log, store = subscription.log, await self._reader()
+        if store is None or log.floor < after_seq <= log.last_seq:  # what this process has shown is here
+            return
+        lost_to = await store.lost(log.session_id, after_seq)
+        if lost_to is not None:
+            problem = "the process ended during the turn: nothing of the turn was stored"
+            subscription.begin_with(lost_to, RunFailed(log.session_id, problem, "crash"))
 
     async def search_memory(
         self,

@@ -12,6 +12,7 @@ from warren import codec
 from warren.creation import FIRST_PROMPT, Created
 from warren.errors import StoreError
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
+from warren.storage.lease import Holder
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, SEQ_STRIDE, moment, row_to_record
 
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
@@ -40,6 +41,11 @@ _CREATION: Final = """
 """
 _LEFT_OUT: Final = f"SELECT details -> '$.left_out' FROM sessions WHERE key = {_KEY}"
 _EVENTS_AFTER: Final = f"SELECT events_after FROM sessions WHERE key = {_KEY}"
+_LOG_OF: Final = f"SELECT key, last_seq, events_after, holder FROM sessions WHERE key = {_KEY}"
+_NEXT_EVENT: Final = """
+    SELECT first_seq, iif(json_valid(body), body, '{}') ->> '$.type' FROM events
+    WHERE session = ? AND seq >= ? ORDER BY seq LIMIT 1
+"""
 _EVENTS: Final = f"""
     SELECT first_seq, seq, timestamp, CAST(body AS BLOB), CAST(cuts AS BLOB) FROM events
     WHERE session = {_KEY} AND seq > ? ORDER BY seq LIMIT ?
@@ -185,6 +191,31 @@ def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> 
     with _snapshot(db):
         rows = events(db, session_id, after_seq, limit)
         return Replay(rows, db.execute(_EVENTS_AFTER, (session_id,)).get or 0)
+
+
+def lost(db: apsw.Connection, session_id: str, seq: int, me: Holder) -> int | None:
+    """Return up to which number events are lost that follow an event of a reader's, None if none are.
+
+    An event that somebody has seen and that no row covers is one of a turn whose process died before it was stored. A
+    process that lives may still store it.
+    """
+    with _snapshot(db):
+        found: Any = db.execute(_LOG_OF, (session_id,)).fetchone()
+        if found is None:
+            return None
+        key, last_seq, gone, owner = found
+        following: Any = db.execute(_NEXT_EVENT, (key, seq)).fetchone()
+        if seq <= gone:  # retention has removed the row
+            return None
+        if following is not None:
+            first_seq, kind = following
+            # A turn that was stored in part ends with an event of its own.
+            return None if first_seq <= seq + 1 or kind == "run_failed" else first_seq - 1
+        if owner not in (None, me.key):
+            if me.rival(db, owner) is not None:
+                return None
+            last_seq += SEQ_STRIDE
+    return last_seq if last_seq > seq else None
 
 
 def events(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> list[EventRow]:

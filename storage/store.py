@@ -186,6 +186,13 @@ class Store:
         """Return what `events` does, together with how much of the log is no longer kept."""
         return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
 
+    async def lost(self, session_id: str, seq: int) -> int | None:
+        """Return up to which number events are lost that followed an event, None if none are.
+
+        Events are lost that a process has shown and did not live to store.
+        """
+        return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.holder))
+
     async def events(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> builtins.list[EventRow]:
         """Return the rows of the event log that end above `after_seq`, in order.
 

@@ -16,7 +16,7 @@ import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, wrap_client_stream
 
 from tests.transport.cli.process import SLOW, WITHOUT, Cli, Running, one_line
-from tests.transport.rest.clients import Events, client, create, events, problem, seqs
+from tests.transport.rest.clients import Event, Events, client, create, events, problem, seqs
 
 LISTENING = "listening on http://127.0.0.1:"
 
@@ -215,6 +215,50 @@ async def test_a_killed_server_goes_on_with_its_sessions(cli: Cli) -> None:
             told = await followed.until("run_completed") + await followed.until("run_completed")
         assert told[-1].data["event"]["result"] == "three"
         assert seqs(told) == sorted(set(seqs(told)))
+
+
+async def test_a_client_that_saw_a_turn_begin_hears_that_it_was_lost(cli: Cli) -> None:
+    """After SIGKILL in mid-turn, who comes back is told once, on both kinds of stream; who saw less is told nothing."""
+    running, url = serve(cli, "-m", cli.script({"text": "done"}, SLOW))
+    async with connected(url) as socket, client(port_of(url)) as http:
+        session = await create(http, prompt="one")
+        stored = (await http.get(f"/sessions/{session}/history")).json()["total"]
+        last = max(seqs(await _told(port_of(url), session, "run_completed")))
+        await socket.call("session/subscribe", session_id=session)
+        await socket.send("turn/start", session_id=session, prompt="two")
+        await socket.event("text_delta")
+        seen = socket.events[-1]["seq"]
+        running.process.kill()
+        running.end()
+    running, url = serve(cli, "-m", "echo")
+    for _ in range(2):  # before somebody goes on with the session, and after
+        async with connected(url) as socket, client(port_of(url)) as http:
+            told = await _told(port_of(url), session, "run_failed", after=seen)
+            assert [each.data["event"]["cause"] for each in told] == ["crash"]
+            await socket.call("session/subscribe", session_id=session, after_seq=seen)
+            await socket.event("run_failed")
+            (event,) = socket.events
+            assert (event["seq"], event["event"]) == (told[0].id, told[0].data["event"])
+            assert seen < event["seq"]
+            socket.events.clear()
+            await socket.call("session/subscribe", session_id=session, after_seq=event["seq"])
+            assert (await socket.call("turn/start", session_id=session, prompt="three", model="echo"))[
+                "text"
+            ] == "three"
+            kinds = [each["event"]["type"] for each in socket.events]
+            assert (kinds[0], kinds[-1], "run_failed" in kinds) == ("run_started", "run_completed", False)
+            # Who saw nothing of the lost turn misses nothing.
+            told = await _told(port_of(url), session, "run_completed", after=last)
+            assert told[0].data["event"]["type"] == "run_started"
+            total = (await http.get(f"/sessions/{session}/history")).json()["total"]
+        stored += 2
+        assert total == stored
+
+
+async def _told(port: int, session: str, kind: str, after: int = 0) -> list[Event]:
+    """Return a session's events above a number, up to one of a kind."""
+    async with events(port, session, f"?after_seq={after}") as followed:
+        return await followed.until(kind)
 
 
 async def test_a_signal_ends_streams_and_answers_callers(cli: Cli) -> None:
