@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import trio
@@ -30,16 +30,16 @@ from warren.errors import (
     MemoryDisabledError,
     PersistenceDisabledError,
     SessionNotFoundError,
-    StoreError,
 )
 from warren.events import Envelope, RunFailed
 from warren.health import Status, worst
 from warren.inputs import Input
 from warren.memory import MemoryHit
 from warren.peers import PeerInfo
-from warren.records import MessageRow, SessionRecord, within
+from warren.records import SessionRecord, within
 from warren.service import Capabilities, Health
 from warren.views import (
+    DamagedRow,
     HistoryEntry,
     HistoryPage,
     SessionPage,
@@ -51,6 +51,7 @@ from warren.views import (
 
 if TYPE_CHECKING:
     from warren.storage import Store
+    from warren.storage.rows import Rows
 
 
 @attrs.define(eq=False)
@@ -94,7 +95,7 @@ class Reads:
         store = await self._reader()
         if store is not None:
             records = await store.list(offset=offset, limit=limit, labels=wanted, include_archived=include_archived)
-            return SessionPage(tuple(map(self._summary, records)))
+            return SessionPage(tuple(map(self._summary, records)), _damaged(records))
         await trio.lowlevel.checkpoint()
         return SessionPage(tuple(_newest(self._supervisor.loaded(), wanted, offset, limit)))
 
@@ -112,8 +113,14 @@ class Reads:
         if not page.total and view.state.message_count:
             raise self._supervisor.not_found(session_id)  # deleted between the two reads
         gone = within(page.left_out, offset, page.total)
-        entries = tuple(_entry(row, left_out=row.position in gone) for row in page.rows)
-        return HistoryPage(session_id, entries, offset, page.total, tuple(page.compactions), page.kept_from)
+        entries = (
+            HistoryEntry(row.position, row.created_at, codec.decode_message(row.body), row.position in gone)
+            for row in page.rows
+        )
+        damaged = (*_damaged(page.rows), *_damaged(page.compactions))
+        return HistoryPage(
+            session_id, tuple(entries), offset, page.total, tuple(page.compactions), page.kept_from, damaged
+        )
 
     async def resume(self, session_id: str) -> SessionView:
         """See SessionService."""
@@ -242,11 +249,8 @@ def _newest_first(summary: SessionSummary) -> tuple[float, str]:
     return -summary.updated_at.timestamp(), summary.session_id
 
 
-def _entry(row: MessageRow, *, left_out: bool) -> HistoryEntry:
-    try:
-        return HistoryEntry(row.position, row.created_at, codec.decode_message(row.body), left_out)
-    except ValueError as exc:
-        raise StoreError(f"message {row.position}: {exc}", cause="corrupt", retryable=False) from exc
+def _damaged(rows: "Rows[Any]") -> tuple[DamagedRow, ...]:
+    return tuple(DamagedRow(each.row, each.problem) for each in rows.damaged)
 
 
 def no_store(problem: str) -> PersistenceDisabledError:

@@ -1,6 +1,7 @@
 """What the store can be asked to write into its inboxes."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -10,12 +11,12 @@ from warren.inputs import Input, Numbered
 from warren.storage.inbox import Settled, decoded, settle
 from warren.storage.lease import Holder
 from warren.storage.operations import Operation, held, leased, not_found, own, retired
-from warren.storage.rows import DELETED, OPEN
+from warren.storage.rows import DELETED, OPEN, bytes_in, corrupt, raw
 
 if TYPE_CHECKING:
     import apsw
 
-_KNOWN: Final = "SELECT number, body, outcome FROM inbox WHERE session = ? AND key = ?"
+_KNOWN: Final = f"SELECT number, {raw('body, outcome')} FROM inbox WHERE session = ? AND key = ?"
 _COUNT: Final = "SELECT count(*) FROM inbox WHERE session = ? AND outcome IS NULL"
 _ADD: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES (?,?,?,?,?) RETURNING number"
 
@@ -63,13 +64,24 @@ class Enqueue(Operation[Enqueued]):
         if known is not None:
             number, body, outcome = known
             earlier = Numbered(number, decoded(body, self.session_id))
-            return Enqueued(earlier, False, None if outcome is None else outcome.encode(), elsewhere)
+            ended = None if outcome is None else _outcome_of(outcome, self.session_id)
+            return Enqueued(earlier, False, ended, elsewhere)
         if db.execute(_COUNT, (key,)).get >= self.limit:
             problem = f"{self.limit} inputs wait for the session already"
             raise CapacityExceededError(problem, session_id=self.session_id, cause="inbox_full")
         body = codec.encode(said).decode()
         number = db.execute(_ADD, (key, said.input_id, said.key, said.starts, body)).get
         return Enqueued(Numbered(number, said), elsewhere=elsewhere)
+
+
+def _outcome_of(outcome: Any, session_id: str) -> bytes:
+    """Return the outcome of an earlier input. Raises StoreError(cause="corrupt")."""
+    try:
+        found = bytes_in(outcome, "outcome")
+        codec.decode_stored(dict[str, Any], found or b"{}")
+    except ValueError as exc:
+        raise corrupt(f"an outcome of session {session_id}", exc, session_id) from exc
+    return found
 
 
 @attrs.frozen

@@ -26,6 +26,7 @@ _CAUSES: Final[tuple[tuple[type[Exception], str, bool, str], ...]] = (
     (apsw.ConstraintError, "conflict", True, "a row of the same number is in the session store already"),
     (apsw.ConnectionClosedError, "closed", False, "the session store is closed"),
     (PermissionError, "permission", False, "the session store may not be opened"),
+    (UnicodeDecodeError, "corrupt", False, "a row of the session store is damaged"),
     (OSError, "cannot_open", False, "the session store cannot be opened"),
     (apsw.Error, "database_error", False, "the session store refused"),
 )

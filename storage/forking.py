@@ -6,42 +6,55 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from warren import codec
-from warren.errors import StoreError
 from warren.forking import ForkRequest, forked
 from warren.messages import AssistantMessage, Message
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage.lease import Holder
-from warren.storage.operations import Operation, not_found
-from warren.storage.rows import COLUMNS, DELETED, moment, record_to_row, row_to_record
+from warren.storage.operations import NEXT_CHANGE, Operation, not_found
+from warren.storage.rows import (
+    COLUMNS,
+    COMPACTION,
+    DELETED,
+    bytes_in,
+    compaction,
+    corrupt,
+    number_in,
+    raw,
+    record_to_row,
+    row_to_record,
+)
 
 if TYPE_CHECKING:
     import apsw
 
-_SOURCE: Final = f"SELECT {COLUMNS}, key, messages_from FROM sessions WHERE session_id = ? AND state <> {DELETED}"
+_SOURCE: Final = (
+    f"SELECT {raw(COLUMNS)}, key, {raw('messages_from')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
+)
 # Nobody holds it: the first message to it takes its lease.
 _ADD: Final = f"""
     INSERT INTO sessions ({COLUMNS}, messages_from, change)
-    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,(SELECT coalesce(max(change), 0) + 1 FROM sessions)) RETURNING key
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,{NEXT_CHANGE}) RETURNING key
 """
 _COPY_MESSAGES: Final = """
     INSERT INTO messages (session, position, created_at, body)
     SELECT ?, position, created_at, body FROM messages WHERE session = ? AND position < ? ORDER BY position
 """
-_COMPACTION: Final = "step, created_at, head, messages_before, messages_after, summary, summary_tokens"
 _COPY_COMPACTIONS: Final = f"""
-    INSERT INTO compactions (session, {_COMPACTION})
-    SELECT ?, {_COMPACTION} FROM compactions WHERE session = ? AND head <= ? ORDER BY rowid
+    INSERT INTO compactions (session, {COMPACTION})
+    SELECT ?, {COMPACTION} FROM compactions WHERE session = ? AND head <= ? ORDER BY rowid
 """
-_MESSAGE: Final = "SELECT body FROM messages WHERE session = ? AND position = ?"
+_MESSAGE: Final = f"SELECT {raw('body')} FROM messages WHERE session = ? AND position = ?"
 _PROMPTS: Final = """
-    SELECT position FROM messages WHERE session = ? AND body ->> '$.role' = 'user' ORDER BY position DESC LIMIT 1
+    SELECT position FROM messages WHERE session = ? AND json_valid(body) AND body ->> '$.role' = 'user'
+    ORDER BY position DESC LIMIT 1
 """
-_ANSWERS: Final = """
-    SELECT body FROM messages WHERE session = ? AND position < ? AND body ->> '$.role' = 'assistant'
+_ANSWERS: Final = f"""
+    SELECT {raw("body")} FROM messages WHERE session = ? AND position < ? AND json_valid(body)
+        AND body ->> '$.role' = 'assistant'
         AND instr(body, '"type":"text"') ORDER BY position DESC
 """
 _MOVES: Final = "SELECT count(*), max(rowid) FROM compactions WHERE session = ? AND head <= ?"
-_MOVE: Final = f"SELECT {_COMPACTION} FROM compactions WHERE rowid = ?"
+_MOVE: Final = f"SELECT {raw(COMPACTION)} FROM compactions WHERE rowid = ?"
 
 
 @attrs.frozen
@@ -70,6 +83,10 @@ class Fork(Operation[SessionRecord]):
         if found is None:
             raise not_found(self.source_id)
         *columns, key, kept_from = found
+        try:
+            number_in(kept_from, "messages_from")
+        except ValueError as exc:
+            raise corrupt(f"session {self.source_id}", exc, self.source_id) from exc
         record = forked(_Stored(db, key, row_to_record(tuple(columns)), kept_from), self.wanted)
         count = record.message_count
         new = db.execute(_ADD, (*record_to_row(record), min(kept_from, count))).get
@@ -88,8 +105,8 @@ class _Stored:
     kept_from: int
 
     def message(self, position: int) -> Message | None:
-        body: str | None = self.db.execute(_MESSAGE, (self.key, position)).get
-        return None if body is None else self._decoded(body)
+        row: Any = self.db.execute(_MESSAGE, (self.key, position)).fetchone()
+        return None if row is None else self._decoded(row[0])
 
     def newest_prompt(self) -> int:
         return self.db.execute(_PROMPTS, (self.key,)).get or 0
@@ -102,12 +119,14 @@ class _Stored:
         count, newest = self.db.execute(_MOVES, (self.key, at)).get
         if newest is None:
             return 0, None
-        row: Any = self.db.execute(_MOVE, (newest,)).get
-        step, created_at, *rest = row
-        return count, CompactionEntry(step, moment(created_at), *rest)
-
-    def _decoded(self, body: str) -> Message:
+        row: Any = self.db.execute(_MOVE, (newest,)).fetchone()
         try:
-            return codec.decode_message(body)
+            return count, compaction(row)
         except ValueError as exc:
-            raise StoreError(str(exc), session_id=self.record.session_id, cause="corrupt", retryable=False) from exc
+            raise corrupt("a compaction", exc, self.record.session_id) from exc
+
+    def _decoded(self, body: Any) -> Message:
+        try:
+            return codec.decode_message(bytes_in(body, "body"))
+        except ValueError as exc:
+            raise corrupt("a message", exc, self.record.session_id) from exc

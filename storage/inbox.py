@@ -1,4 +1,5 @@
 """What waits to be said to the sessions of a store: each row is one input, gone once a turn that took it is stored."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,7 @@ from warren.creation import FIRST_PROMPT
 from warren.errors import StoreError
 from warren.inputs import Input, Numbered
 from warren.storage.lease import Holder
-from warren.storage.rows import OPEN
+from warren.storage.rows import MAX_NUMBER, OPEN, Rows, bytes_in, corrupt, raw, shown, text_in
 
 if TYPE_CHECKING:
     import apsw
@@ -25,22 +26,24 @@ _FORGET: Final = """
         (SELECT number FROM inbox WHERE session = ?1 AND outcome IS NOT NULL ORDER BY number DESC LIMIT 1 OFFSET ?2)
         AND key IS NOT ?3
 """
-_WAITING: Final = """
-    SELECT number, body FROM inbox WHERE outcome IS NULL AND session =
+_WAITING: Final = f"""
+    SELECT number, {raw("body")} FROM inbox WHERE outcome IS NULL AND session =
         (SELECT key FROM sessions WHERE session_id = ?) ORDER BY number
 """
 _DAMAGED: Final = f"""
-    SELECT inbox.number, body, session_id, holder FROM inbox JOIN sessions ON sessions.key = inbox.session
+    SELECT inbox.number, {raw("body, session_id, holder")} FROM inbox JOIN sessions ON sessions.key = inbox.session
     WHERE outcome IS NULL AND state = {OPEN}
-"""  # noqa: S608 - a constant
-_SET_ASIDE: Final = "UPDATE inbox SET outcome = '' WHERE number = ?"
-_LAST: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'inbox'"
+"""
+_SET_ASIDE: Final = """
+    UPDATE inbox SET outcome = '', body = iif(typeof(body) = 'text', body, '{}') WHERE number = ?
+"""
+_LAST: Final = f"SELECT {raw('seq')} FROM sqlite_sequence WHERE name = 'inbox'"
 _SESSIONS_THAT_WAIT: Final = f"""
-    SELECT session_id, holder FROM sessions
+    SELECT {raw("session_id, holder")} FROM sessions
     WHERE state = {OPEN} AND key IN (SELECT session FROM inbox WHERE outcome IS NULL AND starts)
     ORDER BY key
-"""  # noqa: S608 - a constant
-_NAMED: Final = f"SELECT session_id FROM sessions WHERE peer = ? AND state = {OPEN}"  # noqa: S608 - a constant
+"""
+_NAMED: Final = f"SELECT {raw('session_id')} FROM sessions WHERE peer = ? AND state = {OPEN}"
 
 
 @attrs.frozen
@@ -63,10 +66,10 @@ def settle(db: "apsw.Connection", session: int, settled: Settled) -> None:
         db.execute(_FORGET, (session, MAX_SETTLED, FIRST_PROMPT))
 
 
-def waiting(db: "apsw.Connection", session_id: str) -> list[Numbered]:
-    """Return what waits for a session, in order."""
+def waiting(db: "apsw.Connection", session_id: str) -> Rows[Numbered]:
+    """Return the inputs that wait for a session, in order."""
     rows: list[Any] = db.execute(_WAITING, (session_id,)).fetchall()
-    return [Numbered(number, decoded(body, session_id)) for number, body in rows]
+    return Rows(rows, lambda row: Numbered(row[0], decoded(row[1], session_id)), lambda row: str(row[0]))
 
 
 @attrs.frozen
@@ -93,9 +96,9 @@ def damaged(db: "apsw.Connection", session_id: str | None = None) -> list[Damage
     found = []
     for number, body, owner, holder in rows:
         try:
-            decoded(body, owner)
+            decoded(body, shown(owner))
         except StoreError as exc:
-            found.append(Damaged(number, owner, holder, exc.message))
+            found.append(Damaged(number, shown(owner), holder, exc.message))
     return found
 
 
@@ -107,28 +110,28 @@ def set_aside(db: "apsw.Connection", inputs: "list[Damaged]") -> None:
 
 def last_number(db: "apsw.Connection") -> int:
     """Return the highest number that any input of the store was given."""
-    last: int | None = db.execute(_LAST).get
-    return last or 0
+    last = db.execute(_LAST).get
+    return last if type(last) is int and 0 <= last <= MAX_NUMBER else 0
 
 
 def sessions_that_wait(db: "apsw.Connection", holder: Holder) -> list[str]:
     """Return the sessions for which something waits that begins a turn, and that no other living process has."""
     rows: list[Any] = db.execute(_SESSIONS_THAT_WAIT).fetchall()
     alive = {owner for _, owner in rows if owner not in (None, holder.key) and holder.rival(db, owner) is not None}
-    return [session_id for session_id, owner in rows if owner not in alive]
+    free = (session_id for session_id, owner in rows if owner not in alive)
+    return Rows(free, lambda session_id: text_in(session_id, "session_id"), shown)
 
 
 def named(db: "apsw.Connection", peer: str) -> str | None:
     """Return the session that has a name among its peers."""
-    found: str | None = db.execute(_NAMED, (peer,)).get
-    return found
+    row: Any = db.execute(_NAMED, (peer,)).fetchone()
+    return None if row is None else text_in(row[0], "session_id")
 
 
-def decoded(body: str, session_id: str) -> Input:
+def decoded(body: Any, session_id: str) -> Input:
     """Return an input as it was stored. Raises StoreError(cause="corrupt")."""
     try:
-        said: Input = codec.decode_stored(Input, body)
+        said: Input = codec.decode_stored(Input, bytes_in(body, "body"))
     except ValueError as exc:
-        problem = f"an input of session {session_id} is damaged in the store: {exc}"
-        raise StoreError(problem, session_id=session_id, cause="corrupt", retryable=False) from exc
+        raise corrupt(f"an input of session {session_id}", exc, session_id) from exc
     return said

@@ -1,4 +1,5 @@
 """Who may write which session: leases with an epoch, held by processes."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import contextlib
 import os
@@ -7,11 +8,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from warren.config import StoreConfig
+from warren.storage.rows import MAX_NUMBER, raw, shown
 
 if TYPE_CHECKING:
     import apsw
@@ -20,6 +22,26 @@ if sys.platform != "win32":  # where there are no such locks, a dead holder is k
     import fcntl
 
 FOLDER: Final = "holders"
+_HOLDER: Final = f"SELECT {raw('name, expires_at')} FROM holders WHERE key = ?"
+# SQLite numbers nothing above the largest number there is: one that is damaged would stop all that is to be numbered.
+_NUMBER_ANEW: Final = (
+    """
+    UPDATE sqlite_sequence
+    SET name = iif(EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'inbox'), 'holders', 'inbox')
+    WHERE typeof(name) <> 'text' OR name NOT IN ('inbox', 'holders')
+    """,
+    f"""
+    UPDATE inbox SET number = (SELECT coalesce(max(number), 0) + 1 FROM inbox WHERE number <= {MAX_NUMBER})
+    WHERE number = (SELECT max(number) FROM inbox) AND number > {MAX_NUMBER}
+    """,
+    f"""
+    UPDATE sqlite_sequence SET seq = CASE name
+        WHEN 'inbox' THEN (SELECT coalesce(max(number), 0) FROM inbox)
+        ELSE (SELECT max(coalesce((SELECT max(key) FROM holders), 0), coalesce(max(holder), 0)) FROM sessions
+            WHERE holder <= {MAX_NUMBER}) END
+    WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {MAX_NUMBER}
+    """,
+)
 
 
 @attrs.frozen
@@ -72,6 +94,8 @@ class Holder:
         for key in [row[0] for row in db.execute("SELECT key FROM holders")]:
             if is_free(self._path(key)):
                 self._remove(db, key)
+        for statement in _NUMBER_ANEW:
+            db.execute(statement)
         enter = "INSERT INTO holders (name, expires_at) VALUES (?, ?) RETURNING key"
         self.key = int(db.execute(enter, (self.name, self._expiry())).get)
         # Before the commit: whoever sees the row finds the lock held.
@@ -80,8 +104,9 @@ class Holder:
     def renew(self, db: "apsw.Connection") -> None:
         """Live on. Does nothing before `register`."""
         if self.key is not None:
-            expires_at = db.execute("SELECT expires_at FROM holders WHERE key = ?", (self.key,)).get
-            self.lapses += expires_at is None or expires_at <= self.clock() * 1e6
+            row: Any = db.execute(_HOLDER, (self.key,)).fetchone()
+            expires_at = None if row is None else row[1]
+            self.lapses += type(expires_at) is not int or expires_at <= self.clock() * 1e6
             again = "INSERT OR REPLACE INTO holders (key, name, expires_at) VALUES (?, ?, ?)"
             db.execute(again, (self.key, self.name, self._expiry()))
             self._keep_lock(self._path(self.key))
@@ -93,10 +118,10 @@ class Holder:
 
     def rival(self, db: "apsw.Connection", key: int) -> str | None:
         """Return the name of the holder of that number; None where it is dead."""
-        row = db.execute("SELECT name, expires_at FROM holders WHERE key = ?", (key,)).get
-        if row is None or row[1] <= self.clock() * 1e6 or is_free(self._path(key)):
+        row: Any = db.execute(_HOLDER, (key,)).fetchone()
+        if row is None or type(row[1]) is not int or row[1] <= self.clock() * 1e6 or is_free(self._path(key)):
             return None
-        return str(row[0])
+        return shown(row[0])
 
     def _keep_lock(self, path: Path) -> None:
         """Lock anew where somebody has removed the file: without one it would count as dead."""

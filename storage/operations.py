@@ -15,7 +15,20 @@ from warren.inputs import Numbered
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.inbox import NOTHING, Settled, damaged, last_number, set_aside, settle, waiting
 from warren.storage.lease import FIRST, Holder, Lease
-from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, SEQ_STRIDE, microseconds, record_to_row, row_to_record
+from warren.storage.rows import (
+    ARCHIVED,
+    COLUMNS,
+    DELETED,
+    MAX_NUMBER,
+    OPEN,
+    SEQ_STRIDE,
+    corrupt,
+    microseconds,
+    number_in,
+    raw,
+    record_to_row,
+    row_to_record,
+)
 from warren.values import value
 
 if TYPE_CHECKING:
@@ -23,11 +36,12 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
-_NEXT_CHANGE: Final = "(SELECT coalesce(max(change), 0) + 1 FROM sessions)"
+# A damaged number at the end of the range is left out: nothing could be numbered above it.
+NEXT_CHANGE: Final = f"(SELECT coalesce(max(change), 0) + 1 FROM sessions WHERE change < {MAX_NUMBER})"
 # A tombstone and what another holder has are left alone, and so nothing is returned; what is archived stays so. The
 # labels are not the turn's, nor is a title that is there: they may have been changed while it ran.
 _SAVE: Final = f"""
-    INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,{_NEXT_CHANGE})
+    INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,{NEXT_CHANGE})
     ON CONFLICT (session_id) DO UPDATE SET
         updated_at = excluded.updated_at, state = max(state, excluded.state), model = excluded.model,
         turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
@@ -49,9 +63,9 @@ _ADD_COMPACTION: Final = """
     INSERT INTO compactions (session, step, created_at, head, messages_before, messages_after, summary, summary_tokens)
     VALUES (?,?,?,?,?,?,?,?)
 """
-_HOLDING: Final = "SELECT key, state, holder FROM sessions WHERE session_id = ?"
-_RECORD_OF: Final = f"SELECT {COLUMNS} FROM sessions WHERE key = ?"
-_CLAIMED: Final = f"SELECT {COLUMNS}, key, state, holder, epoch FROM sessions WHERE session_id = ?"
+_HOLDING: Final = f"SELECT key, {raw('state, holder')} FROM sessions WHERE session_id = ?"
+_RECORD_OF: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key = ?"
+_CLAIMED: Final = f"SELECT {raw(COLUMNS)}, key, {raw('state, holder, epoch')} FROM sessions WHERE session_id = ?"
 # What a holder that died may have shown and not stored keeps its numbers.
 _TAKE: Final = f"""
     UPDATE sessions SET holder = ?2, epoch = epoch + 1, last_seq = last_seq + iif(holder IS NULL, 0, {SEQ_STRIDE})
@@ -63,12 +77,12 @@ _END_LEASE: Final = f"""
     UPDATE sessions SET holder = NULL, epoch = epoch + 1, last_seq = last_seq + {SEQ_STRIDE}
     WHERE key = ? AND holder <> ?
 """
-_ARCHIVE: Final = f"UPDATE sessions SET state = 1, change = {_NEXT_CHANGE} WHERE key = ?"
-_LABEL: Final = f"UPDATE sessions SET labels = ?, title = ?, change = {_NEXT_CHANGE} WHERE key = ? RETURNING change"
+_ARCHIVE: Final = f"UPDATE sessions SET state = 1, change = {NEXT_CHANGE} WHERE key = ?"
+_LABEL: Final = f"UPDATE sessions SET labels = ?, title = ?, change = {NEXT_CHANGE} WHERE key = ? RETURNING change"
 _BURY: Final = f"""
     UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
         labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
-        messages_from = 0, events_after = 0, change = {_NEXT_CHANGE}
+        messages_from = 0, events_after = 0, change = {NEXT_CHANGE}
     WHERE key = ?
 """
 
@@ -201,6 +215,10 @@ class Claim(Operation[Claimed | Held | None]):
         if rival is not None:
             return Held(rival)
         record = row_to_record(tuple(columns))
+        try:
+            number_in(epoch, "epoch")
+        except ValueError as exc:
+            raise corrupt(f"session {self.session_id}", exc, self.session_id) from exc
         lost = damaged(db, self.session_id)
         set_aside(db, lost)
         inbox = tuple(waiting(db, self.session_id)), last_number(db), tuple(each.problem for each in lost)

@@ -2,6 +2,7 @@
 # ruff: noqa: S608 - only constants of this package and counts become part of the SQL
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -10,46 +11,66 @@ import attrs
 
 from warren import codec
 from warren.creation import FIRST_PROMPT, Created
-from warren.errors import StoreError
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
 from warren.storage.lease import Holder
-from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, OPEN, SEQ_STRIDE, moment, row_to_record
+from warren.storage.rows import (
+    ARCHIVED,
+    COLUMNS,
+    COMPACTION,
+    DELETED,
+    MAX_NUMBER,
+    OPEN,
+    SEQ_STRIDE,
+    Rows,
+    bytes_in,
+    compaction,
+    corrupt,
+    moment,
+    number_in,
+    raw,
+    row_to_record,
+    shown,
+    text_in,
+    time_in,
+)
+from warren.storage.standins import NO_SUMMARY, complete
 
+logger: Final = logging.getLogger("warren.storage")
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
-_RECORD: Final = f"SELECT {COLUMNS} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
-_HELD: Final = f"SELECT {COLUMNS}, holder FROM sessions WHERE session_id = ? AND state <> {DELETED}"
-_BODIES: Final = f"""
-    SELECT CAST(body AS BLOB) FROM messages
-    WHERE session = {_KEY} AND position >= ? AND position < ? ORDER BY position
-"""
-_COMPACTION_COLUMNS: Final = "step, created_at, head, messages_before, messages_after, summary, summary_tokens"
+_RECORD: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
+_HELD: Final = f"SELECT {raw(COLUMNS)}, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _NEWEST_COMPACTION: Final = f"""
-    SELECT {_COMPACTION_COLUMNS} FROM compactions WHERE session = {_KEY} ORDER BY rowid DESC LIMIT 1
+    SELECT {raw(COMPACTION)} FROM compactions WHERE session = {_KEY} ORDER BY rowid DESC LIMIT 1
 """
 _COMPACTIONS: Final = f"""
-    SELECT {_COMPACTION_COLUMNS} FROM compactions
+    SELECT {raw(COMPACTION)} FROM compactions
     WHERE session = {_KEY} AND head > ? AND head <= ? ORDER BY rowid
 """
 _MESSAGES: Final = f"""
-    SELECT position, created_at, CAST(body AS BLOB) FROM messages
+    SELECT position, {raw("created_at, body")} FROM messages
     WHERE session = {_KEY} AND position >= ? AND position < ? ORDER BY position
 """
-_COUNTS: Final = f"SELECT message_count, messages_from FROM sessions WHERE key = {_KEY}"
-_CREATION: Final = """
-    SELECT session_id, params, CAST(outcome AS BLOB) FROM creations JOIN sessions ON sessions.key = creations.session
+_COUNTS: Final = f"SELECT {raw('message_count, messages_from')} FROM sessions WHERE key = {_KEY}"
+_CREATION: Final = f"""
+    SELECT {raw("session_id, params, outcome")} FROM creations JOIN sessions ON sessions.key = creations.session
     LEFT JOIN inbox ON inbox.session = creations.session AND inbox.key = ?2 WHERE creations.key = ?1
 """
-_LEFT_OUT: Final = f"SELECT details -> '$.left_out' FROM sessions WHERE key = {_KEY}"
-_EVENTS_AFTER: Final = f"SELECT events_after FROM sessions WHERE key = {_KEY}"
-_LOG_OF: Final = f"SELECT key, last_seq, events_after, holder FROM sessions WHERE key = {_KEY}"
+_LEFT_OUT: Final = f"SELECT iif(json_valid(details), details, '{{}}') -> '$.left_out' FROM sessions WHERE key = {_KEY}"
+_EVENTS_AFTER: Final = f"SELECT {raw('events_after')} FROM sessions WHERE key = {_KEY}"
+_LOG_OF: Final = f"SELECT key, {raw('last_seq, events_after, holder')} FROM sessions WHERE key = {_KEY}"
 _NEXT_EVENT: Final = """
-    SELECT first_seq, iif(json_valid(body), body, '{}') ->> '$.type' FROM events
+    SELECT iif(typeof(first_seq) = 'integer', first_seq, seq),
+        json_valid(body) AND body ->> '$.type' = 'run_failed' FROM events
     WHERE session = ? AND seq >= ? ORDER BY seq LIMIT 1
 """
 _EVENTS: Final = f"""
-    SELECT first_seq, seq, timestamp, CAST(body AS BLOB), CAST(cuts AS BLOB) FROM events
-    WHERE session = {_KEY} AND seq > ? ORDER BY seq LIMIT ?
+    SELECT seq, {raw("first_seq, timestamp, body, cuts")} FROM events
+    WHERE session = {_KEY} AND seq > ? AND seq <= {MAX_NUMBER} ORDER BY seq LIMIT ?
 """
+
+
+_NO_STATE: Final = (f"< {OPEN}", f"> {DELETED}", "IS NULL")
+"""What the state of no session is: a row that has it is damaged, and has to be named."""
 
 
 @attrs.frozen
@@ -93,10 +114,10 @@ class StoredPage:
         left_out: messages that the model no longer sees.
     """
 
-    rows: list[MessageRow]
+    rows: Rows[MessageRow]
     total: int
     kept_from: int
-    compactions: list[CompactionEntry]
+    compactions: Rows[CompactionEntry]
     left_out: tuple[Span, ...]
 
 
@@ -136,61 +157,89 @@ def creation(db: apsw.Connection, key: str) -> Created | None:
         return None
     session_id, params, outcome = row
     try:
-        return Created(session_id, codec.decode_stored(dict[str, str], params), outcome)
+        ended = None if outcome is None else bytes_in(outcome, "outcome")
+        digests = codec.decode_stored(dict[str, str], bytes_in(params, "params"))
+        return Created(text_in(session_id, "session_id"), digests, ended)
     except ValueError as exc:
-        problem = f"the idempotency key of session {session_id} is damaged in the store: {exc}"
-        raise StoreError(problem, session_id=session_id, cause="corrupt", retryable=False) from exc
+        raise corrupt(f"the idempotency key of session {shown(session_id)}", exc, shown(session_id)) from exc
 
 
 def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Context:
-    """Return what the model sees of a session of `count` messages whose head stands at `head`."""
+    """Return what the model sees of a session of `count` messages whose head stands at `head`.
+
+    A message that cannot be read or is missing has a stand-in, so that positions stay and the session can go on.
+    """
     with _snapshot(db):
-        rows: list[Any] = db.execute(_BODIES, (session_id, head, count)).fetchall()
-        first: list[Any] = db.execute(_BODIES, (session_id, 0, 1)).fetchall() if head else []
-        newest = db.execute(_NEWEST_COMPACTION, (session_id,)).fetchone() if head else None
+        rows = _rows(db, session_id, head, count - head)
+        first = _rows(db, session_id, 0, 1) if head else None
+        newest: Any = db.execute(_NEWEST_COMPACTION, (session_id,)).fetchone() if head else None
     return Context(
-        first=first[0][0] if first else None,
-        compaction=None if newest is None else _compaction(newest),
-        rows=[body for (body,) in rows],
+        first=None if first is None else complete(first, 0, 1)[0],
+        compaction=None if newest is None else _readable_compaction(newest, head),
+        rows=complete(rows, head, count),
     )
 
 
 def history(db: apsw.Connection, session_id: str, offset: int, limit: int) -> StoredPage:
     """Return the messages at the `limit` positions from `offset` on, and the compactions that moved the head there."""
     with _snapshot(db):
-        total, kept_from = db.execute(_COUNTS, (session_id,)).get or (0, 0)
+        total, kept_from = _counts(db, session_id)
         rows = _rows(db, session_id, offset, limit)
         moved: list[Any] = db.execute(_COMPACTIONS, (session_id, offset, offset + limit)).fetchall()
         left_out = db.execute(_LEFT_OUT, (session_id,)).get
     spans = () if left_out is None else codec.decode_stored(tuple[Span, ...], left_out)
-    return StoredPage(rows, total, kept_from, [_compaction(row) for row in moved], spans)
+    return StoredPage(rows, total, kept_from, Rows(moved, compaction, lambda row: f"compaction to {row[2]}"), spans)
 
 
-def messages(db: apsw.Connection, session_id: str, offset: int, limit: int) -> tuple[list[MessageRow], int]:
+def messages(db: apsw.Connection, session_id: str, offset: int, limit: int) -> tuple[Rows[MessageRow], int]:
     """Return the messages at the `limit` positions from `offset` on that are there, and how many the session has.
 
     None and 0 for a session that is not here.
     """
     with _snapshot(db):
-        total, _ = db.execute(_COUNTS, (session_id,)).get or (0, 0)
+        total, _ = _counts(db, session_id)
         return _rows(db, session_id, offset, limit), total
 
 
-def _rows(db: apsw.Connection, session_id: str, offset: int, limit: int) -> list[MessageRow]:
+def _counts(db: apsw.Connection, session_id: str) -> tuple[int, int]:
+    total, kept_from = db.execute(_COUNTS, (session_id,)).get or (0, 0)
+    try:
+        return number_in(total, "message_count"), number_in(kept_from, "messages_from")
+    except ValueError as exc:
+        raise corrupt(f"session {session_id}", exc, session_id) from exc
+
+
+def _rows(db: apsw.Connection, session_id: str, offset: int, limit: int) -> Rows[MessageRow]:
     rows: list[Any] = db.execute(_MESSAGES, (session_id, offset, offset + limit)).fetchall()
-    return [MessageRow(position, moment(added), body) for position, added, body in rows]
+    return Rows(rows, message, lambda row: str(row[0]))
 
 
-def _compaction(row: tuple[Any, ...]) -> CompactionEntry:
-    step, created_at, *rest = row
-    return CompactionEntry(step, moment(created_at), *rest)
+def message(row: tuple[Any, ...]) -> MessageRow:
+    """Return a message of `position, raw("created_at, body")`. Raises ValueError."""
+    position, added, body = row
+    codec.decode_message(bytes_in(body, "body"))
+    return MessageRow(position, time_in(added, "created_at"), body)
+
+
+def _readable_compaction(row: tuple[Any, ...], head: int) -> CompactionEntry:
+    """Return the newest compaction, with a summary in place of one that cannot be read."""
+    try:
+        return compaction(row)
+    except ValueError as exc:
+        logger.error("a compaction to position %d cannot be read: %s", head, exc)  # noqa: TRY400 - no bug of ours
+        try:
+            summary = text_in(row[5], "summary")
+        except ValueError:
+            summary = NO_SUMMARY
+        return CompactionEntry(0, moment(0), head, 0, 0, summary, 0)
 
 
 def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> Replay:
     """Return the rows of the event log that end above `after_seq`, and up to where it is no longer kept."""
     with _snapshot(db):
         rows = events(db, session_id, after_seq, limit)
-        return Replay(rows, db.execute(_EVENTS_AFTER, (session_id,)).get or 0)
+        gone = db.execute(_EVENTS_AFTER, (session_id,)).get
+        return Replay(rows, gone if type(gone) is int and gone <= MAX_NUMBER else 0)
 
 
 def lost(db: apsw.Connection, session_id: str, seq: int, me: Holder) -> int | None:
@@ -204,13 +253,14 @@ def lost(db: apsw.Connection, session_id: str, seq: int, me: Holder) -> int | No
         if found is None:
             return None
         key, last_seq, gone, owner = found
+        last_seq, gone = number_in(last_seq, "last_seq"), number_in(gone, "events_after")
         following: Any = db.execute(_NEXT_EVENT, (key, seq)).fetchone()
         if seq <= gone:  # retention has removed the row
             return None
         if following is not None:
-            first_seq, kind = following
+            first_seq, is_end = following
             # A turn that was stored in part ends with an event of its own.
-            return None if first_seq <= seq + 1 or kind == "run_failed" else first_seq - 1
+            return None if first_seq <= seq + 1 or is_end else first_seq - 1
         if owner not in (None, me.key):
             if me.rival(db, owner) is not None:
                 return None
@@ -219,33 +269,62 @@ def lost(db: apsw.Connection, session_id: str, seq: int, me: Holder) -> int | No
 
 
 def events(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> list[EventRow]:
-    """Return the rows of the event log that end above `after_seq`, in order."""
+    """Return the rows of the event log that end above `after_seq`, in order.
+
+    Bodies are as they are stored; a row whose other columns cannot be read has an empty one, which is no event.
+    """
     rows: list[Any] = db.execute(_EVENTS, (session_id, after_seq, limit)).fetchall()
-    return [EventRow(first, seq, moment(at), body, cuts) for first, seq, at, body, cuts in rows]
+    return [_event_or_none(row) for row in rows]
 
 
-def erasures(db: apsw.Connection) -> list[str]:
+def _event_or_none(row: tuple[Any, ...]) -> EventRow:
+    try:
+        return event(row)
+    except ValueError:
+        seq, first_seq, *_ = row
+        first = first_seq if type(first_seq) is int and 0 <= first_seq <= seq else seq
+        return EventRow(first, seq, moment(0), b"")
+
+
+def event(row: tuple[Any, ...]) -> EventRow:
+    """Return an event of `seq, raw("first_seq, timestamp, body, cuts")`. Raises ValueError."""
+    seq, first_seq, timestamp, body, cuts = row
+    if number_in(first_seq, "first_seq") > seq:
+        raise ValueError(f"first_seq is {first_seq}, after seq")
+    lengths = None if cuts is None else bytes_in(cuts, "cuts")
+    return EventRow(first_seq, seq, time_in(timestamp, "timestamp"), bytes_in(body, "body"), lengths)
+
+
+def erasures(db: apsw.Connection) -> Rows[str]:
     """Return the deleted sessions of which something may be left elsewhere."""
-    return [row[0] for row in db.execute("SELECT session_id FROM erasures")]
+    return Rows(db.execute(f"SELECT {raw('session_id')} FROM erasures"), _id, lambda row: shown(row[0]))
+
+
+def _id(row: tuple[Any, ...]) -> str:
+    return text_in(row[0], "session_id")
 
 
 def listing(
     db: apsw.Connection, offset: int, limit: int, labels: Mapping[str, str], *, include_archived: bool
-) -> list[SessionRecord]:
-    """Return a page of the sessions that carry all of `labels`: newest `updated_at` first, then by id."""
+) -> Rows[SessionRecord]:
+    """Return a page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
+
+    A damaged row takes a place of the page.
+    """
     states = (OPEN, ARCHIVED) if include_archived else (OPEN,)
     marks = tuple(text for mark in labels.items() for text in mark)
     # Each arm comes in order from the index and SQLite merges them: no arm is read further than the page needs.
-    arms = " UNION ALL ".join(_arm(state, len(labels)) for state in states)
+    wanted = (*(f"= {state}" for state in states), *_NO_STATE)
+    arms = " UNION ALL ".join(_arm(state, len(labels)) for state in wanted)
     page = f"SELECT key FROM ({arms} ORDER BY updated_at DESC, session_id LIMIT ? OFFSET ?)"
-    sql = f"SELECT {COLUMNS} FROM sessions WHERE key IN ({page}) ORDER BY updated_at DESC, session_id"
-    rows = db.execute(sql, (*(marks * len(states)), limit, offset)).fetchall()
-    return [row_to_record(row) for row in rows]
+    sql = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key IN ({page}) ORDER BY updated_at DESC, session_id"
+    rows: list[Any] = db.execute(sql, (*(marks * (len(states) + len(_NO_STATE))), limit, offset)).fetchall()
+    return Rows(rows, row_to_record, lambda row: shown(row[0]))
 
 
-def _arm(state: int, labels: int) -> str:
+def _arm(state: str, labels: int) -> str:
     label = "EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND session = sessions.key)"
-    conditions = [f"state = {state}", *[label] * labels]
+    conditions = [f"state {state}", *[label] * labels]
     return f"SELECT key, updated_at, session_id FROM sessions WHERE {' AND '.join(conditions)}"
 
 

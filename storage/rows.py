@@ -1,9 +1,9 @@
-"""A session's record as a row of its table, and back."""
+"""Rows and what they say: every value that is read from the store is checked here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -13,9 +13,10 @@ from warren.categories import Gates, Switches
 from warren.compaction import CompactionConfig
 from warren.errors import StoreError
 from warren.peers import Peer
-from warren.records import Parent, SessionRecord, Span
+from warren.records import CompactionEntry, Parent, SessionRecord, Span
 from warren.usage import Usage
 
+R = TypeVar("R")
 OPEN: Final = 0
 ARCHIVED: Final = 1
 DELETED: Final = 2
@@ -25,6 +26,103 @@ COLUMNS: Final = (
     "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, title, "
     "details"
 )
+MAX_NUMBER: Final = 2**62
+"""The largest number that a row may hold: above it there has to be room for all that is still to be numbered."""
+SHOWN: Final = 100
+"""Characters of an id that cannot be read, in messages."""
+
+
+def raw(columns: str) -> str:
+    """Return SQL that reads columns for `text_in`, `number_in` and `time_in`: text comes as bytes, UTF-8 or not.
+
+    A blob, which no table of a store holds, comes as a float, which they refuse.
+    """
+    as_read = "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) WHEN 'blob' THEN 0.5 ELSE {0} END"
+    return ", ".join(as_read.format(name.strip()) for name in columns.split(","))
+
+
+def bytes_in(value: Any, column: str) -> bytes:
+    """Return a text as its bytes, which may be no UTF-8. Raises ValueError."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise ValueError(f"{column} is {'missing' if value is None else 'no text'}")
+
+
+def text_in(value: Any, column: str) -> str:
+    """Return a text. Raises ValueError."""
+    try:
+        return bytes_in(value, column).decode()
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"{column} is not UTF-8 at byte {exc.start}") from None
+
+
+def number_in(value: Any, column: str) -> int:
+    """Return a count or a position. Raises ValueError."""
+    if type(value) is not int:
+        raise ValueError(f"{column} is {'missing' if value is None else 'no whole number'}")
+    if not 0 <= value <= MAX_NUMBER:
+        raise ValueError(f"{column} is {value}, out of range")
+    return value
+
+
+def time_in(value: Any, column: str) -> datetime:
+    """Return a time. Raises ValueError."""
+    if type(value) is not int:
+        raise ValueError(f"{column} is {'missing' if value is None else 'no time'}")
+    try:
+        return moment(value)
+    except OverflowError:
+        raise ValueError(f"{column} is {value}, a time out of range") from None
+
+
+def shown(session_id: Any) -> str:
+    """Return an id for people, also one that is damaged."""
+    text = session_id.decode(errors="backslashreplace") if isinstance(session_id, bytes) else str(session_id)
+    return text[:SHOWN].encode("ascii", "backslashreplace").decode()
+
+
+def corrupt(what: str, problem: Exception, session_id: str | None = None) -> StoreError:
+    """Return the error for something in the store that cannot be read."""
+    message = f"{what} is damaged in the store: {problem}"
+    return StoreError(message, session_id=session_id, cause="corrupt", retryable=False)
+
+
+@attrs.frozen
+class Damage:
+    """A row that is passed over.
+
+    Attributes:
+        row: its session's id, its position, or another name of it.
+        problem: what is wrong with it.
+    """
+
+    row: str
+    problem: str
+
+
+class Rows(list[R]):
+    """Rows that could be read, in order, and beside them those that were passed over.
+
+    Attributes:
+        damaged: the rows that cannot be read.
+    """
+
+    def __init__(self, rows: Iterable[Any], read: Callable[[Any], R], name: Callable[[Any], str]) -> None:
+        """Read rows with `read`, which raises ValueError or StoreError for one that is damaged; `name` names it."""
+        super().__init__()
+        self.damaged: list[Damage] = []
+        for row in rows:
+            try:
+                self.append(read(row))
+            except ValueError as exc:
+                self.damaged.append(Damage(name(row), str(exc)))
+            except StoreError as exc:
+                self.damaged.append(Damage(name(row), exc.message))
+
+
+COMPACTION: Final = "step, created_at, head, messages_before, messages_after, summary, summary_tokens"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -91,28 +189,48 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     )
 
 
+def _is_archived(state: Any) -> bool:
+    if state not in (OPEN, ARCHIVED):
+        raise ValueError(f"state is {shown(state)}, and has to be {OPEN} or {ARCHIVED}")
+    return bool(state == ARCHIVED)
+
+
 def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
-    """Return the record of a row read as `COLUMNS`. Raises StoreError(cause="corrupt") naming a damaged session."""
-    session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, *rest = row
-    labels, title, stored = rest
+    """Return the record of a row read as `raw(COLUMNS)`. Raises StoreError(cause="corrupt")."""
+    session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, *texts = row
+    labels, title, details = texts
+    name = shown(session_id)
     try:
-        details = codec.decode_stored(_Details, stored)
-        marks = codec.decode_stored(dict[str, str], labels)
+        archived = _is_archived(state)
+        rest = codec.decode_stored(_Details, bytes_in(details, "details"))
+        return SessionRecord(
+            session_id=text_in(session_id, "session_id"),
+            created_at=time_in(created_at, "created_at"),
+            updated_at=time_in(updated_at, "updated_at"),
+            archived=archived,
+            model=text_in(model, "model"),
+            turns=number_in(turns, "turns"),
+            steps=number_in(steps, "steps"),
+            message_count=number_in(message_count, "message_count"),
+            last_seq=number_in(last_seq, "last_seq"),
+            head=number_in(head, "head"),
+            labels=codec.decode_stored(dict[str, str], bytes_in(labels, "labels")),
+            title=None if title is None else text_in(title, "title"),
+            **{name: getattr(rest, name) for name in _DETAILS},
+        )
     except ValueError as exc:
-        message = f"session {session_id} is damaged in the store: {exc}"
-        raise StoreError(message, session_id=session_id, cause="corrupt", retryable=False) from exc
-    return SessionRecord(
-        session_id=session_id,
-        created_at=moment(created_at),
-        updated_at=moment(updated_at),
-        archived=state == ARCHIVED,
-        model=model,
-        turns=turns,
-        steps=steps,
-        message_count=message_count,
-        last_seq=last_seq,
-        head=head,
-        labels=marks,
-        title=title,
-        **{name: getattr(details, name) for name in _DETAILS},
+        raise corrupt(f"session {name}", exc, name) from exc
+
+
+def compaction(row: tuple[Any, ...]) -> CompactionEntry:
+    """Return a compaction of `raw(COMPACTION)`. Raises ValueError."""
+    step, created_at, head, before, after, summary, tokens = row
+    return CompactionEntry(
+        number_in(step, "step"),
+        time_in(created_at, "created_at"),
+        number_in(head, "head"),
+        number_in(before, "messages_before"),
+        number_in(after, "messages_after"),
+        text_in(summary, "summary"),
+        number_in(tokens, "summary_tokens"),
     )

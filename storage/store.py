@@ -22,6 +22,7 @@ from warren.storage.lease import Holder
 from warren.storage.operations import Operation
 from warren.storage.pool import Pool
 from warren.storage.queries import StoredSession
+from warren.storage.rows import Rows, corrupt
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.writer import Writer
 
@@ -102,11 +103,11 @@ class Store:
         with trio.CancelScope(shield=True):
             await self._writing.run(Writer.renew)
 
-    async def erasures(self) -> builtins.list[str]:
+    async def erasures(self) -> Rows[str]:
         """Return the deleted sessions of which something may be left elsewhere."""
         return await self._read(queries.erasures)
 
-    async def inbox(self, session_id: str) -> builtins.list[Numbered]:
+    async def inbox(self, session_id: str) -> Rows[Numbered]:
         """Return what waits to be said to a session, in order."""
         return await self._read(partial(waiting, session_id=session_id))
 
@@ -157,8 +158,10 @@ class Store:
         limit: int = 50,
         labels: Mapping[str, str] | None = None,
         include_archived: bool = False,
-    ) -> list[SessionRecord]:
+    ) -> Rows[SessionRecord]:
         """Return a page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
+
+        A damaged row takes a place of the page, and is named beside it.
 
         It costs what the page and `offset` do, whatever the sessions' histories; `labels` that few of many sessions
         carry make it look at all of them, in an index.
@@ -173,9 +176,7 @@ class Store:
         """
         return await self._read(partial(queries.history, session_id=session_id, offset=offset, limit=limit))
 
-    async def messages(
-        self, session_id: str, *, offset: int = 0, limit: int = 100
-    ) -> tuple[builtins.list[MessageRow], int]:
+    async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
         """Return the messages at the `limit` positions from `offset` on that are there, and how many the session has.
 
         None and 0 for a session that is not here or was deleted.
@@ -206,6 +207,8 @@ class Store:
         except apsw.Error as exc:
             self.read_fault = translate(exc)
             raise self.read_fault from exc
+        except ValueError as exc:  # a row that nothing can be read without
+            raise corrupt("a row", exc) from exc
         self.read_fault = None
         return found
 

@@ -144,7 +144,7 @@ class _Feed:
 
     def _relay_gap(self, envelope: Envelope, gap: StreamTruncated) -> None:
         """Fill a gap with what own turns told of it, where that is all that is missing; else tell of it."""
-        last = gap.resume_after + gap.dropped
+        last = gap.before + gap.dropped
         known = [held for held in self.held if held.seq <= last]
         for missing in known if len(known) == gap.dropped else [envelope]:
             self.put(missing)

@@ -193,6 +193,6 @@ def _merged(items: list[Item]) -> list[Item]:
 def _extent(envelope: Envelope) -> tuple[int, int]:
     """Return after which seq the log has what an envelope says, and how many events that is."""
     if isinstance(envelope.event, StreamTruncated):
-        return envelope.event.resume_after, envelope.event.dropped
+        return envelope.event.before, envelope.event.dropped
     first = envelope.first_seq or envelope.seq
     return first - 1, envelope.seq - first + 1

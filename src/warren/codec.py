@@ -54,7 +54,7 @@ ROLES: Final[Mapping[str, type]] = {
 WHOLE: Final[Mapping[type, Collection[str]]] = {
     views.TurnResult: {"structured_output"},
     views.SessionState: {"parent", "peer", "provider", "overrides", "approvals"},
-    views.HistoryPage: (),
+    views.HistoryPage: {"damaged"},
     Usage: {"estimated"},
 }
 """What callers are promised field by field: nothing but the fields named here is left out, also at its default."""

@@ -218,13 +218,26 @@ class RunFailed:
 
 @attrs.frozen
 class StreamTruncated:
-    """A subscriber fell behind: `dropped` events are missing; replay from `resume_after` brings what is still kept.
+    """Events are missing: a subscriber fell behind, or a row of the log is damaged.
 
-    Made for that subscriber alone: it is not in the log and its envelope repeats the last delivered seq.
+    Of a subscriber that fell behind, replay from `resume_after` brings the events that are still kept; the marker is
+    made for that subscriber alone, and its envelope repeats the last delivered seq. The events of a damaged row are
+    gone: `resume_after` and the envelope have the row's own seq, and replay goes on behind it.
+
+    Attributes:
+        dropped: how many events are missing.
+        resume_after: the seq to go on from.
+        cause: "damaged" if the events cannot be read in the store; None if they can be replayed.
     """
 
     dropped: int
     resume_after: int
+    cause: Literal["damaged"] | None = None
+
+    @property
+    def before(self) -> int:
+        """The seq of the last event before those that are missing."""
+        return self.resume_after if self.cause is None else self.resume_after - self.dropped
 
 
 @attrs.frozen

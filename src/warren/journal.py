@@ -6,7 +6,7 @@ from datetime import datetime
 import attrs
 
 from warren import codec
-from warren.events import DELTAS, Envelope, Event, ReasoningDelta, TextDelta
+from warren.events import DELTAS, Envelope, Event, ReasoningDelta, StreamTruncated, TextDelta
 from warren.records import EventRow
 from warren.values import value
 
@@ -113,12 +113,31 @@ class Journal:
 
 
 def envelopes(session_id: str, rows: Iterable[EventRow], after_seq: int) -> Iterator[Envelope]:
-    """Yield the events above `after_seq` of rows read from the log; a merged row is cut where the reader stands."""
+    """Yield the events above `after_seq` of rows read from the log; a merged row is cut where the reader stands.
+
+    A row that cannot be read is passed over: the marker in its place has its number, from which a reader goes on.
+    """
     for row in rows:
-        event = codec.decode_event(row.body)
-        cuts = codec.parse(row.cuts) if row.cuts is not None else []
+        try:
+            event, cuts = read(row)
+        except ValueError:
+            yield Envelope(session_id, row.seq, row.timestamp, unreadable(row))
+            continue
         envelope = Envelope(session_id, row.seq, row.timestamp, event, _first(row.first_seq, row.seq))
         yield cut(envelope, cuts, after_seq)
+
+
+def read(row: EventRow) -> tuple[Event, list[int]]:
+    """Return the event of a row, and the characters of each delta if they are merged. Raises ValueError."""
+    event = codec.decode_event(row.body)
+    if row.cuts is None:
+        return event, []
+    return event, list(codec.decode_stored(tuple[int, ...], row.cuts))
+
+
+def unreadable(row: EventRow) -> StreamTruncated:
+    """Return the event that stands for a row that cannot be read."""
+    return StreamTruncated(row.seq - row.first_seq + 1, row.seq, "damaged")
 
 
 def cut(envelope: Envelope, lengths: list[int], after_seq: int) -> Envelope:

@@ -99,10 +99,29 @@ class SessionSummary:
 
 
 @attrs.frozen
+class DamagedRow:
+    """A row that cannot be read in the store, and is passed over.
+
+    Attributes:
+        row: the session's id, or the position of the message or compaction.
+        problem: what is wrong with it.
+    """
+
+    row: str
+    problem: str
+
+
+@attrs.frozen
 class SessionPage:
-    """A page of `list`: newest `updated_at` first, then by id."""
+    """A page of `list`: newest `updated_at` first, then by id.
+
+    Attributes:
+        sessions: the page.
+        damaged: sessions of the page that cannot be read; `sessions` is shorter than the limit by their number.
+    """
 
     sessions: tuple[SessionSummary, ...]
+    damaged: tuple[DamagedRow, ...] = ()
 
 
 @attrs.frozen
@@ -134,6 +153,7 @@ class HistoryPage:
             until it is there: a page may be empty before that.
         compactions: those after which the model saw the conversation from a position of this page on.
         kept_from: messages before this position are gone by retention, but the first one, at position 0.
+        damaged: messages and compactions of this page that cannot be read; they are left out.
     """
 
     session_id: str
@@ -142,6 +162,7 @@ class HistoryPage:
     total: int
     compactions: tuple[CompactionEntry, ...] = ()
     kept_from: int = 0
+    damaged: tuple[DamagedRow, ...] = ()
 
 
 def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:

@@ -13,8 +13,9 @@ import attrs
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import Progress
-from warren.storage.file import FILE_NAME, version_of
+from warren.storage.file import FILE_NAME, VERSION, version_of
 from warren.storage.lease import FOLDER, is_free
+from warren.storage.maintenance.checks import unreadable
 from warren.storage.maintenance.files import faults_of, look_at, reading, sync_folder
 from warren.storage.projection.follower import Follower
 from warren.storage.projection.projection import SESSIONS
@@ -75,7 +76,7 @@ def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress:
     with ExitStack() as stack:
         # Both at the same moment, this first: the memory may know more than the sessions it comes from, never less.
         source = stack.enter_context(reading(config, whole=True))
-        wanted = [_Wanted(source, target, _set_free(source))]
+        wanted = [_Wanted(source, target, _set_free(source), readable=True)]
         if _exists(memory):
             wanted.append(_Wanted(stack.enter_context(_snapshot(memory)), beside))
         sessions: int = source.execute(_COUNT).get
@@ -123,11 +124,12 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
 
 @attrs.frozen
 class _Wanted:
-    """A database, where it is to be copied to, and what is changed in the copy."""
+    """A database, where it is to be copied to, what is changed in the copy, and if each row has to be readable."""
 
     source: apsw.Connection
     target: Path
     change: str = ""
+    readable: bool = False
 
     @property
     def temporary(self) -> Path:
@@ -166,6 +168,8 @@ def _copy(wanted: _Wanted) -> Iterator[int]:
         db.pragma("journal_mode", "DELETE")
         db.execute(f"BEGIN; {wanted.change} COMMIT")
         _refuse_damaged(db, wanted.target)
+        if wanted.readable:
+            _refuse_unreadable(db, wanted.target)
     finally:
         db.close()
 
@@ -229,6 +233,14 @@ def _refuse_damaged(db: apsw.Connection, path: Path) -> None:
     complaint = db.execute("PRAGMA quick_check(1)").get
     if complaint != "ok":
         problem = f"the copy for {path} is damaged, and so is what it was made from: {complaint}"
+        raise StoreError(problem, cause="corrupt", retryable=False)
+
+
+def _refuse_unreadable(db: apsw.Connection, path: Path) -> None:
+    """Refuse a copy with rows that cannot be read: it may replace an older one that is whole."""
+    found = [finding.message for finding in unreadable(db)] if version_of(db) == VERSION else []
+    if found:
+        problem = f"nothing was copied to {path}: {found[0]}; `warren doctor --fix` sets such rows aside"
         raise StoreError(problem, cause="corrupt", retryable=False)
 
 

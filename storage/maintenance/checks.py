@@ -2,19 +2,23 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import apsw
 import attrs
 
-from warren.errors import StoreError
+from warren import codec
 from warren.storage.inbox import damaged
+from warren.storage.maintenance.damage import BadRow, scan
 from warren.storage.maintenance.report import Finding
-from warren.storage.rows import COLUMNS, DELETED, OPEN, row_to_record
+from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, raw, shown, text_in
 
 TABLES: Final = ("messages", "events", "compactions", "labels", "inbox")
 """What belongs to a session."""
-ORPHANED: Final = f"session NOT IN (SELECT key FROM sessions WHERE state <> {DELETED})"
+# By its type: SQLite takes for granted that a column that must not be NULL never is.
+ORPHANED: Final = f"""
+    (typeof(session) <> 'integer' OR session NOT IN (SELECT key FROM sessions WHERE state IS NOT {DELETED}))
+"""
 MISLABELLED: Final = f"""
     SELECT session_id FROM sessions WHERE state <> {DELETED} AND json_valid(sessions.labels) AND (
         (SELECT count(*) FROM labels WHERE session = key) <> (SELECT count(*) FROM json_each(sessions.labels))
@@ -45,7 +49,7 @@ class Check:
 
     def findings(self, db: apsw.Connection) -> Iterator[Finding]:
         """Yield what is found, if something is. Raises apsw.Error."""
-        ids = tuple(row[0] for row in db.execute(self.query))
+        ids = tuple(shown(row[0]) for row in db.execute(f"SELECT {raw('session_id')} FROM ({self.query})"))
         if ids:
             yield Finding(self.name, f"{_many(len(ids))}: {self.message}", fixable=self.fixable, sessions=ids)
 
@@ -108,17 +112,6 @@ THOROUGH: Final = (
         ) JOIN sessions ON key = session WHERE first_seq <= before
         """,
     ),
-    *(
-        Check(
-            table,
-            f"{table} are stored that are no JSON",
-            f"""
-            SELECT session_id FROM sessions
-            WHERE EXISTS (SELECT 1 FROM {table} WHERE session = sessions.key AND NOT json_valid(body))
-            """,
-        )
-        for table in ("messages", "events")
-    ),
 )
 
 
@@ -128,22 +121,74 @@ def examine_rows(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
         orphans = db.execute(f"SELECT count(*) FROM {table} WHERE {ORPHANED}").get
         if orphans:
             yield Finding("orphans", f"{orphans} rows of {table} belong to no session", fixable=True)
-    yield from _unreadable(db)
-    yield from _unreadable_inputs(db)
+    yield from unreadable(db)
     for check in (*CHECKS, *(THOROUGH if full else ())):
         yield from check.findings(db)
 
 
-def _unreadable(db: apsw.Connection) -> Iterator[Finding]:
-    unreadable = []
-    for row in db.execute(f"SELECT {COLUMNS} FROM sessions WHERE state <> {DELETED}"):
-        try:
-            row_to_record(row)
-        except StoreError:
-            unreadable.append(row[0])
-    if unreadable:
-        problem = "its record cannot be read; it can only be deleted, or restored from a backup"
-        yield Finding("record", f"{_many(len(unreadable))}: {problem}", sessions=tuple(unreadable))
+NAMED: Final = 5
+"""Problems of one table that are told one by one."""
+
+
+def unreadable(db: apsw.Connection) -> Iterator[Finding]:
+    """Yield what cannot be read, a finding a table. Raises apsw.Error."""
+    yield from _unreadable_rows(db)
+    yield from _unreadable_inputs(db)
+    yield from _beside_sessions(db)
+
+
+def _unreadable_rows(db: apsw.Connection) -> Iterator[Finding]:
+    found: dict[str, list[BadRow]] = {}
+    for row in scan(db):
+        found.setdefault(row.table, []).append(row)
+    for table, rows in found.items():
+        told = "; ".join(f"row {row.rowid}: {row.problem}" for row in rows[:NAMED])
+        more = f"; and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+        ids = tuple(dict.fromkeys(row.session_id for row in rows if row.session_id is not None))
+        check = "record" if table == "sessions" else table
+        count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+        yield Finding(check, f"{count} of {table} cannot be read: {told}{more}", fixable=True, sessions=ids)
+
+
+def unreadable_keys(db: apsw.Connection) -> list[tuple[str, str, Any]]:
+    """Return the rows without a number that cannot be read: table, column of the key, and the key as it is read."""
+    found: list[tuple[str, str, Any]] = []
+    for (key,) in db.execute(f"SELECT {raw('session_id')} FROM erasures"):
+        if not _is_text(key):
+            found.append(("erasures", "session_id", key))
+    for key, session, params in db.execute(f"SELECT {raw('key, session, params')} FROM creations"):
+        if not (_is_text(key) and type(session) is int and _is_text(params) and _is_text_by_text(params)):
+            found.append(("creations", "key", key))
+    return found
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        text_in(value, "")
+    except ValueError:
+        return False
+    return True
+
+
+def _is_text_by_text(value: Any) -> bool:
+    try:
+        codec.decode_stored(dict[str, str], value)
+    except ValueError:
+        return False
+    return True
+
+
+def _beside_sessions(db: apsw.Connection) -> Iterator[Finding]:
+    bad = unreadable_keys(db)
+    for table in sorted({each[0] for each in bad}):
+        count = sum(each[0] == table for each in bad)
+        yield Finding(table, f"{count} rows of {table} cannot be read", fixable=True)
+    bad_numbers = db.execute(
+        f"SELECT count(*) FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {MAX_NUMBER}"
+        f" OR typeof(name) <> 'text' OR (name <> 'inbox' AND name <> 'holders')"
+    ).get
+    if bad_numbers:
+        yield Finding("numbers", "the numbers for inputs or processes have run out of range", fixable=True)
 
 
 def _unreadable_inputs(db: apsw.Connection) -> Iterator[Finding]:

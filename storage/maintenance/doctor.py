@@ -1,6 +1,7 @@
 """Looking at a store beside whatever uses it, and putting right what can be put right safely."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,16 @@ from warren.storage.faults import on_read_only_disk
 from warren.storage.file import FILE_NAME, VERSION, open_writer, version_of
 from warren.storage.inbox import damaged, set_aside
 from warren.storage.lease import Holder
-from warren.storage.maintenance.checks import MISLABELLED, ORPHANED, TABLES, examine_rows
+from warren.storage.maintenance.checks import MISLABELLED, ORPHANED, TABLES, examine_rows, unreadable_keys
+from warren.storage.maintenance.damage import FILE, keep, scan
+from warren.storage.maintenance.damage import set_aside as set_row_aside
 from warren.storage.maintenance.files import faults_of, log_size, reading, rivals
 from warren.storage.maintenance.report import Finding, HolderFacts, Integrity, ProjectionFacts, Report, StoreFacts
 from warren.storage.maintenance.retention import can_shrink
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
 from warren.storage.projection.projection import SESSIONS
-from warren.storage.rows import ARCHIVED, DELETED, OPEN, moment
+from warren.storage.rows import ARCHIVED, DELETED, OPEN, raw, shown, time_in
 from warren.storage.writer import Writer
 
 LARGE_LOG: Final = 64 << 20
@@ -30,7 +33,10 @@ LITTLE_SPACE: Final = 64 << 20
 MUCH_FREE: Final = 16 << 20
 """Bytes in empty pages from which on they are worth a word."""
 COMPLAINTS: Final = 20
-_SESSIONS_OF: Final = f"SELECT holder, session_id FROM sessions WHERE holder IS NOT NULL AND state <> {DELETED}"
+_OF_A_ROW: Final = re.compile(r"(NULL|non-\w+|NUMERIC|TEXT) value in \w+\.\w+$")
+_SESSIONS_OF: Final = (
+    f"SELECT {raw('holder, session_id')} FROM sessions WHERE holder IS NOT NULL AND state <> {DELETED}"
+)
 
 _LABEL_ANEW: Final = """
     INSERT INTO labels SELECT said.key, said.value, sessions.key FROM sessions, json_each(sessions.labels) AS said
@@ -48,7 +54,7 @@ def examine(config: StoreConfig, *, full: bool = False) -> Report:
     """
     path = config.path / FILE_NAME
     with faults_of(path), reading(config) as db:
-        complaints = _complaints(db, full=full)
+        complaints, of_rows = _complaints(db, full=full)
         facts = _file_facts(db, path, "failed" if complaints else "full" if full else "quick")
         if complaints:
             findings = [Finding("integrity", f"the file is damaged: {line}") for line in complaints]
@@ -58,7 +64,10 @@ def examine(config: StoreConfig, *, full: bool = False) -> Report:
             return Report(facts, findings=tuple(findings))
         facts = _counted(db, facts)
         holders, dead = _holders(db, Holder.of(config))
-        findings += [*dead, *_about_erasures(facts), *examine_rows(db, full=full)]
+        of_data = list(examine_rows(db, full=full))
+        if of_rows and not of_data:
+            of_data = [Finding("integrity", f"the file is damaged: {line}") for line in of_rows]
+        findings += [*dead, *_about_erasures(facts), *of_data]
         projection = _projection(db, config.path / SESSIONS)
     return Report(
         facts, holders, projection, findings=tuple(sorted(findings, key=lambda finding: finding.level != "problem"))
@@ -79,7 +88,8 @@ def fix(config: StoreConfig, found: Report) -> tuple[str, ...]:
     with faults_of(path):
         writer = Writer(db := open_writer(config), Holder.of(config))
         try:
-            return (*_remove_orphans(writer), *_label_anew(writer), *_set_aside(writer), *_free(writer, db))
+            aside = (*_set_aside(writer, config.path), *_set_rows_aside(writer, config.path))
+            return (*_remove_orphans(writer, config.path), *aside, *_label_anew(writer), *_free(writer, db))
         finally:
             # Which also moves the log into the file.
             writer.close()
@@ -88,13 +98,15 @@ def fix(config: StoreConfig, found: Report) -> tuple[str, ...]:
 # -- looking
 
 
-def _complaints(db: apsw.Connection, *, full: bool) -> list[str]:
-    """Return what SQLite finds wrong with the file as such."""
+def _complaints(db: apsw.Connection, *, full: bool) -> tuple[list[str], list[str]]:
+    """Return SQLite's complaints of the file as such, and those of single values in its rows."""
     try:
         found = db.execute(f"PRAGMA {'integrity' if full else 'quick'}_check({COMPLAINTS})").fetchall()
     except apsw.CorruptError as exc:
-        return [str(exc)]
-    return [line for (text,) in found for line in str(text).splitlines() if text != "ok"]
+        return [str(exc)], []
+    lines = [line for (text,) in found for line in str(text).splitlines() if text != "ok"]
+    of_rows = [line for line in lines if _OF_A_ROW.match(line)]
+    return [line for line in lines if line not in of_rows], of_rows
 
 
 def _file_facts(db: apsw.Connection, path: Path, integrity: Integrity) -> StoreFacts:
@@ -114,7 +126,7 @@ def _file_facts(db: apsw.Connection, path: Path, integrity: Integrity) -> StoreF
 
 
 def _counted(db: apsw.Connection, facts: StoreFacts) -> StoreFacts:
-    rows: list[Any] = db.execute("SELECT state, count(*) FROM sessions GROUP BY state").fetchall()
+    rows: list[Any] = db.execute(f"SELECT {raw('state')}, count(*) FROM sessions GROUP BY state").fetchall()
     states = dict(rows)
     return attrs.evolve(
         facts,
@@ -159,9 +171,9 @@ def _holders(db: apsw.Connection, me: Holder) -> tuple[tuple[HolderFacts, ...], 
     """Return who holds sessions, and what there is to say of those who are dead."""
     held: dict[int, list[str]] = {}
     for key, session_id in db.execute(_SESSIONS_OF):
-        held.setdefault(key, []).append(session_id)
+        held.setdefault(key if type(key) is int else 0, []).append(shown(session_id))
     alive = rivals(db, me)
-    known = {row[0]: row for row in db.execute("SELECT key, name, expires_at FROM holders")}
+    known = {row[0]: row for row in db.execute(f"SELECT key, {raw('name, expires_at')} FROM holders")}
     facts = tuple(_holder(known.get(key), key in alive, len(held.get(key, ()))) for key in sorted({*known, *held}))
     left = tuple(session_id for key, ids in held.items() if key not in alive for session_id in ids)
     dead = [fact for fact in facts if not fact.alive]
@@ -173,7 +185,11 @@ def _holders(db: apsw.Connection, me: Holder) -> tuple[tuple[HolderFacts, ...], 
 
 def _holder(row: tuple[Any, ...] | None, alive: bool, sessions: int) -> HolderFacts:  # noqa: FBT001 - private
     _, name, expires_at = row or (None, None, None)
-    return HolderFacts(name, alive, None if expires_at is None else moment(expires_at), sessions)
+    try:
+        until = None if expires_at is None else time_in(expires_at, "expires_at")
+    except ValueError:
+        until = None
+    return HolderFacts(None if name is None else shown(name), alive, until, sessions)
 
 
 def _projection(db: apsw.Connection, folder: Path) -> ProjectionFacts | None:
@@ -196,9 +212,11 @@ class _Sweep(Operation[int]):
     """Remove a table's rows that belong to no session; return how many that were."""
 
     table: str
+    folder: Path
     session_id: str = ""
 
     def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - nobody holds what is nobody's
+        keep(db, self.folder, self.table, ORPHANED, "it belongs to no session")
         db.execute(f"DELETE FROM {self.table} WHERE {ORPHANED}")
         return db.changes()
 
@@ -224,18 +242,41 @@ class _Label(Operation[tuple[int, int]]):
 class _SetAside(Operation[tuple[int, int]]):
     """Set aside what waits and cannot be read; return how many inputs, and how many were left alone."""
 
+    folder: Path
     session_id: str = ""
 
     def apply(self, db: apsw.Connection, holder: Holder) -> tuple[int, int]:
         alive, wrong = rivals(db, holder), damaged(db)
         free = [each for each in wrong if each.holder not in alive]
+        for each in free:
+            keep(db, self.folder, "inbox", f"number = {each.number}", each.problem)
         set_aside(db, free)
         return len(free), len(wrong) - len(free)
 
 
-def _remove_orphans(writer: Writer) -> Iterator[str]:
+@attrs.frozen
+class _SetRowsAside(Operation[tuple[int, int]]):
+    """Set aside the rows that cannot be read; return how many, and how many were left alone."""
+
+    folder: Path
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> tuple[int, int]:
+        alive, bad = rivals(db, holder), list(scan(db))
+        free = [row for row in bad if (row.rowid if row.table == "holders" else row.holder) not in alive]
+        for row in free:
+            set_row_aside(db, self.folder, row)
+        for table, column, key in (keys := unreadable_keys(db)):
+            as_bytes = key.hex() if isinstance(key, bytes) else ""
+            where = f"(typeof({column}) <> 'text' OR CAST({column} AS BLOB) = x'{as_bytes}')"
+            keep(db, self.folder, table, where, "it cannot be read")
+            db.execute(f"DELETE FROM {table} WHERE {where}")
+        return len(free) + len(keys), len(bad) - len(free)
+
+
+def _remove_orphans(writer: Writer, folder: Path) -> Iterator[str]:
     for table in TABLES:
-        count = _done(writer, _Sweep(table))
+        count = _done(writer, _Sweep(table, folder))
         if count:
             yield f"removed {count} rows of {table} that belonged to no session"
 
@@ -248,33 +289,37 @@ def _label_anew(writer: Writer) -> Iterator[str]:
         yield f"left the labels of {left} sessions alone: a process that lives holds them"
 
 
-def _set_aside(writer: Writer) -> Iterator[str]:
-    done, left = _done(writer, _SetAside())
+def _set_aside(writer: Writer, folder: Path) -> Iterator[str]:
+    done, left = _done(writer, _SetAside(folder))
     if done:
         yield f"set {done} inputs aside that cannot be read"
     if left:
         yield f"left {left} inputs alone that cannot be read: a process that lives holds their sessions"
 
 
+def _set_rows_aside(writer: Writer, folder: Path) -> Iterator[str]:
+    done, left = _done(writer, _SetRowsAside(folder))
+    if done:
+        yield f"set {done} rows aside that cannot be read: they are in {folder / FILE}"
+    if left:
+        yield f"left {left} rows alone that cannot be read: a process that lives holds their sessions"
+
+
 def _free(writer: Writer, db: apsw.Connection) -> Iterator[str]:
     """Take what dead processes held as their heirs would, and put it back."""
     alive = rivals(db, writer.holder)
-    freed = left = 0
+    freed = 0
     rows: list[Any] = db.execute(_SESSIONS_OF).fetchall()
     for key, session_id in rows:
         if key not in alive:
-            (claimed,) = writer.write([Claim(session_id)])
+            (claimed,) = writer.write([Claim(shown(session_id))])
             if isinstance(claimed, Claimed):
-                _done(writer, Release(session_id, claimed.lease))
+                _done(writer, Release(claimed.record.session_id, claimed.lease))
                 freed += 1
-            elif isinstance(claimed, StoreError) and claimed.cause == "corrupt":
-                left += 1
             elif isinstance(claimed, WarrenError):
                 raise claimed
     if freed:
         yield f"freed {freed} sessions of processes that are dead"
-    if left:
-        yield f"left {left} sessions of processes that are dead alone: their records cannot be read"
 
 
 def _done(writer: Writer, operation: Operation[Any]) -> Any:

@@ -77,7 +77,7 @@ def faults_of(path: Path) -> Iterator[None]:
     """Let whatever a database or the system reports leave the block as a StoreError that names the file."""
     try:
         yield
-    except (apsw.Error, OSError) as exc:
+    except (apsw.Error, OSError, UnicodeDecodeError) as exc:
         raise translate(exc, path=path) from exc
 
 

@@ -78,7 +78,7 @@ DAMAGES: Final = {
     "transcript": "DELETE FROM messages WHERE session = 1 AND position = 7",
     "transcript: the first": "DELETE FROM messages WHERE session = 1 AND position = 0",
     "transcript: the last": "DELETE FROM messages WHERE session = 1 AND position = 9",
-    "transcript: too many": "INSERT INTO messages VALUES (1, 10, 0, '{}')",
+    "transcript: too many": 'INSERT INTO messages VALUES (1, 10, 0, \'{"role":"user","content":"x"}\')',
     "transcript: left": "UPDATE sessions SET messages_from = 3 WHERE key = 1",
     "head": "UPDATE sessions SET head = 4 WHERE key = 1",
     "head: no summary": "DELETE FROM compactions WHERE session = 1",
@@ -87,6 +87,10 @@ DAMAGES: Final = {
     "events: left": "UPDATE sessions SET events_after = 3 WHERE key = 1",
     "record": "UPDATE sessions SET details = '{\"turn_open\": 7}' WHERE key = 1",
     "record: labels": "UPDATE sessions SET labels = '{' WHERE key = 1",
+    "messages": "UPDATE messages SET body = '{' WHERE session = 1 AND position = 2",
+    "messages: time": "UPDATE messages SET created_at = 9e18 WHERE session = 1 AND position = 2",
+    "events: body": "UPDATE events SET body = '{' WHERE session = 1 AND seq = 2",
+    "compactions": "UPDATE compactions SET summary = CAST(x'ff' AS TEXT)",
     "labels": "DELETE FROM labels WHERE name = 'k'",
     "labels: other": "UPDATE labels SET value = 'w' WHERE name = 'k'",
     "labels: more": "INSERT INTO labels VALUES ('x', 'y', 1)",
@@ -94,6 +98,13 @@ DAMAGES: Final = {
     "orphans: of a tombstone": "INSERT INTO events VALUES (3, 1, 1, 0, '{}', NULL)",
     "orphans: labels": "INSERT INTO labels VALUES ('x', 'y', 99)",
     "orphans: compactions": "UPDATE compactions SET session = 99; UPDATE sessions SET head = 0 WHERE key = 1",
+}
+
+
+FIXABLE: Final = {
+    what
+    for what in DAMAGES
+    if what.startswith(("orphans", "labels", "record", "messages", "compactions")) or what == "events: body"
 }
 
 
@@ -108,19 +119,17 @@ async def test_what_is_wrong_is_found(tmp_path: Path, what: str) -> None:
     kind = what.partition(":")[0]
     assert ([finding.check for finding in found(report)], report.healthy) == ([kind], False)
     assert found(report)[0].sessions == (() if kind == "orphans" else ("a",))
-    assert found(report)[0].fixable == (kind in ("orphans", "labels"))
+    assert found(report)[0].fixable == (what in FIXABLE)
 
 
 @pytest.mark.parametrize(
     ("check", "statement"),
     [
-        ("messages", "UPDATE messages SET body = '{' WHERE session = 1 AND position = 2"),
-        ("events", "UPDATE events SET body = '{' WHERE session = 1 AND seq = 2"),
         ("events", "UPDATE events SET first_seq = 1 WHERE session = 1 AND seq = 3"),
     ],
 )
 async def test_what_only_a_full_examination_finds(tmp_path: Path, check: str, statement: str) -> None:
-    """Rows are read one by one only when that is asked for."""
+    """Rows are compared with those beside them only when that is asked for."""
     config = await healthy(tmp_path)
     damage(config, statement)
     assert found(examine(config)) == []
@@ -200,16 +209,17 @@ async def test_what_the_dead_held_is_freed(tmp_path: Path) -> None:
 
 
 async def test_a_record_that_cannot_be_read_holds_nothing_up(tmp_path: Path) -> None:
-    """What else dead processes held is freed all the same, and it is said that one was left."""
+    """It is set aside, and what dead processes held is freed, the session that it was of among them."""
     process = await Process.starting(tmp_path)
     for session_id in ("a", "b", "c"):
         await process.do(turn(session_id))
     process.die()
     config = StoreConfig(tmp_path / "store")
     damage(config, "UPDATE sessions SET details = '{' WHERE session_id = 'b'")
-    freed, left = fix(config, examine(config))
-    assert freed == "freed 2 sessions of processes that are dead"
-    assert left == "left 1 sessions of processes that are dead alone: their records cannot be read"
+    aside, freed = fix(config, examine(config))
+    assert aside == f"set 1 rows aside that cannot be read: they are in {config.path / 'set-aside.jsonl'}"
+    assert freed == "freed 3 sessions of processes that are dead"
+    assert found(examine(config, full=True)) == []
 
 
 async def test_a_log_that_has_grown(tmp_path: Path) -> None:

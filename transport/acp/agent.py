@@ -183,7 +183,9 @@ class Agent:
         offset, labels = _offset(given.cursor), None if given.cwd is None else {CWD: given.cwd}
         page = await self.service.list(offset=offset, limit=PAGE + 1, labels=labels)
         shown = {"sessions": [self._row(row) for row in page.sessions[:PAGE]]}
-        return Answer(shown | ({"nextCursor": str(offset + PAGE)} if len(page.sessions) > PAGE else {}))
+        return Answer(
+            shown | ({"nextCursor": str(offset + PAGE)} if len(page.sessions) + len(page.damaged) > PAGE else {})
+        )
 
     async def close(self, given: params.OneSession) -> Answer:
         """End what a session does and let go of it; what is not stored is gone."""

@@ -165,7 +165,7 @@ async def _pass_on(events: AsyncIterator[Envelope], tell: Tell, asked: int | Non
     """
     async for envelope in events:
         if isinstance(envelope.event, StreamTruncated):
-            if envelope.event.resume_after == asked:
+            if envelope.event.resume_after == asked or envelope.event.cause == "damaged":
                 continue
             return envelope.event.resume_after
         await tell(envelope.event)

@@ -42,7 +42,7 @@ def _only(found: list[str], name: str) -> str:
 
 
 async def _last(service: SessionService) -> str:
-    page = await service.list(limit=1)
+    page = await service.list(limit=PAGE)
     if not page.sessions:
         raise SessionNotFoundError("there is no session yet")
     return page.sessions[0].session_id
@@ -50,7 +50,10 @@ async def _last(service: SessionService) -> str:
 
 async def _ids(service: SessionService) -> AsyncIterator[str]:
     offset = 0
-    while page := (await service.list(offset=offset, limit=PAGE, include_archived=True)).sessions:
-        for summary in page:
+    while True:
+        page = await service.list(offset=offset, limit=PAGE, include_archived=True)
+        for summary in page.sessions:
             yield summary.session_id
-        offset += len(page)
+        if len(page.sessions) + len(page.damaged) < PAGE:
+            return
+        offset += PAGE

@@ -20,11 +20,13 @@ from warren.messages import (
 from warren.records import CompactionEntry
 from warren.transport.cli.streams import Streams, visible
 from warren.transport.remarks import shrinking
-from warren.views import HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
+from warren.views import DamagedRow, HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
 
 GAPS: Final = re.compile(r"\s+")
 FOLDED: Final = 2
 """Columns of a table, the last ones, whose cells may take several lines; the others are short."""
+SHOWN: Final = 5
+"""Damaged rows that are named."""
 END: Final = 12
 """Characters at the end of an id that name a session where it has not."""
 MINUTE: Final = 16
@@ -40,11 +42,21 @@ COLUMNS: Final = ("session", "updated", "messages", "tokens", "state", "model", 
 
 def show_list(streams: Streams, page: SessionPage) -> None:
     """Show a page of sessions."""
+    _note_damaged(streams, "session", page.damaged)
     if not page.sessions:
         streams.note("no sessions")
         return
     rows = [_row(summary) for summary in page.sessions]
     show_table(streams, COLUMNS, _fitted(rows, streams.columns) if streams.out_is_terminal else rows)
+
+
+def _note_damaged(streams: Streams, what: str, rows: Sequence[DamagedRow]) -> None:
+    """Say which rows were left out, and what to do."""
+    if rows:
+        count = f"1 {what} is" if len(rows) == 1 else f"{len(rows)} {what}s are"
+        listed = "; ".join(f"{row.row}: {row.problem}" for row in rows[:SHOWN])
+        more = f"; and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        streams.note(f"{count} damaged and left out: {listed}{more}; `warren doctor --fix` sets them aside")
 
 
 def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
@@ -80,6 +92,7 @@ def show_session(
     streams.write("".join(f"{name + ':':<13}{value}\n" for name, value in facts(view)))
     for compaction in compactions:
         _show_compaction(streams, compaction)
+    _note_damaged(streams, "message", page.damaged)
     gone = max(0, page.kept_from - 1)
     if gone:
         streams.note(f"messages 1 to {gone} are gone: they were kept for as long as they had to be", "dim")

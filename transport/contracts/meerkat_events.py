@@ -94,7 +94,8 @@ def _reason(event: CompactionFailed | StreamTruncated, version: Version) -> obje
         return {"kind": event.reason}
     if version >= TYPED_REASON_SINCE:
         return {"kind": "stream_lagged", "dropped": event.dropped}
-    return f"{event.dropped} events were dropped: the reader is too slow"
+    why = "the reader is too slow" if event.cause is None else "the store is damaged there"
+    return f"{event.dropped} events were dropped: {why}"
 
 
 def _failure(event: RunFailed) -> dict[str, Any]:

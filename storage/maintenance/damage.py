@@ -1,0 +1,345 @@
+"""Rows that cannot be read: where they are, and how they are set aside so that the rest goes on."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import attrs
+
+from warren import codec, journal
+from warren.ids import new_session_id
+from warren.records import EventRow
+from warren.storage.operations import NEXT_CHANGE
+from warren.storage.queries import event, message
+from warren.storage.rows import (
+    COLUMNS,
+    COMPACTION,
+    DELETED,
+    MAX_NUMBER,
+    OPEN,
+    SEQ_STRIDE,
+    bytes_in,
+    compaction,
+    microseconds,
+    moment,
+    number_in,
+    raw,
+    row_to_record,
+    shown,
+    text_in,
+)
+from warren.storage.standins import NO_SUMMARY, stand_in
+
+FILE: Final = "set-aside.jsonl"
+"""The file beside the store that gets the rows that were set aside."""
+_ID_OF: Final = f"(SELECT {raw('session_id')} FROM sessions WHERE sessions.key = session)"
+
+
+@attrs.frozen
+class BadRow:
+    """A row that cannot be read.
+
+    Attributes:
+        table: the table.
+        rowid: the row's number in it.
+        session: the key of its session, None if it has none.
+        session_id: its session's id, for people.
+        holder: the key of the process that holds the session.
+        problem: what is wrong with it.
+    """
+
+    table: str
+    rowid: int
+    session: int | None
+    session_id: str | None
+    holder: int | None
+    problem: str
+
+
+@attrs.frozen
+class _Table:
+    """How the rows of a table are read.
+
+    Attributes:
+        columns: SQL for the columns that `check` gets.
+        check: raises ValueError or StoreError for a row that cannot be read.
+        source: the rows; each belongs to the session of its column `session`.
+    """
+
+    columns: str
+    check: Callable[[tuple[Any, ...]], object]
+    source: str
+
+
+def _check_session(row: tuple[Any, ...]) -> None:
+    *record, holder, epoch, change, messages_from, events_after, peer = row
+    row_to_record(tuple(record))
+    if holder is not None:
+        number_in(holder, "holder")
+    for name, value in (("epoch", epoch), ("change", change), ("events_after", events_after)):
+        number_in(value, name)
+    number_in(messages_from, "messages_from")
+    if peer is not None:
+        text_in(peer, "peer")
+
+
+def _check_message(row: tuple[Any, ...]) -> None:
+    number_in(row[0], "position")
+    message(row)
+
+
+def _check_event(row: tuple[Any, ...]) -> None:
+    number_in(row[0], "seq")
+    journal.read(event(row))
+
+
+def _check_input(row: tuple[Any, ...]) -> None:
+    """Check all but the body of an input that waits, which its session passes over by itself."""
+    said_id, key, starts, outcome = row
+    text_in(said_id, "id")
+    number_in(starts, "starts")
+    if key is not None:
+        text_in(key, "key")
+    if outcome is not None:
+        codec.decode_stored(dict[str, Any], bytes_in(outcome, "outcome") or b"{}")
+
+
+def _check_holder(row: tuple[Any, ...]) -> None:
+    text_in(row[0], "name")
+    number_in(row[1], "expires_at")
+    number_in(row[2], "key")
+
+
+_OF_SESSION: Final = "holder, epoch, change, messages_from, events_after, peer"
+_BELONGS: Final = f"FROM {{}} WHERE session IN (SELECT key FROM sessions WHERE state <> {DELETED})"
+_TABLES: Final[Mapping[str, _Table]] = {
+    "messages": _Table(raw("position, created_at, body"), _check_message, _BELONGS.format("messages")),
+    "events": _Table(raw("seq, first_seq, timestamp, body, cuts"), _check_event, _BELONGS.format("events")),
+    "compactions": _Table(raw(COMPACTION), compaction, _BELONGS.format("compactions")),
+    "inbox": _Table(raw("id, key, starts, outcome"), _check_input, _BELONGS.format("inbox")),
+    "holders": _Table(raw("name, expires_at, key"), _check_holder, "FROM (SELECT *, NULL AS session FROM holders)"),
+    "sessions": _Table(
+        raw(f"{COLUMNS}, {_OF_SESSION}"),
+        _check_session,
+        f"FROM (SELECT *, key AS session FROM sessions) WHERE state IS NOT {DELETED}",
+    ),
+}
+"""In the order in which they are set aside: a session's row is made anew from its other rows."""
+_ROWIDS: Final = {"inbox": "number", "holders": "key", "sessions": "key"}
+
+
+def scan(db: apsw.Connection) -> Iterator[BadRow]:
+    """Yield the rows that cannot be read; reads every row of the store. Raises apsw.Error."""
+    for name, table in _TABLES.items():
+        rowid = _ROWIDS.get(name, "rowid")
+        for key, session, *row in db.execute(f"SELECT {rowid}, {raw('session')}, {table.columns} {table.source}"):
+            try:
+                table.check(tuple(row))
+            except Exception as exc:  # noqa: BLE001 - whatever a damaged value leads to, the row cannot be read
+                yield _bad(db, name, key, session, str(exc))
+
+
+def _bad(db: apsw.Connection, table: str, rowid: int, session: Any, problem: str) -> BadRow:
+    owner: Any = db.execute(f"SELECT {raw('session_id, holder')} FROM sessions WHERE key = ?", (session,)).fetchone()
+    session_id, holder = (None, None) if owner is None else owner
+    return BadRow(table, rowid, session, None if owner is None else shown(session_id), holder, problem)
+
+
+def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
+    """Write a row to the file beside the store, and put in its place what can be read; inside a transaction.
+
+    A message has a stand-in, an event a marker, a summary a word that it is missing; a session's record is made of its
+    other rows, as far as they tell. An input and a dead process's entry have nothing in their place.
+
+    Raises OSError and apsw.Error.
+    """
+    rowid = _ROWIDS.get(row.table, "rowid")
+    where = f"{rowid} = {row.rowid}"
+    keep(db, folder, row.table, where, row.problem)
+    if row.table == "messages":
+        _replace_message(db, row)
+    elif row.table == "events":
+        _replace_event(db, row)
+    elif row.table == "compactions":
+        _replace_compaction(db, row)
+    elif row.table == "sessions":
+        _replace_session(db, row)
+    else:
+        db.execute(f"DELETE FROM {row.table} WHERE {where}")
+
+
+def keep(db: apsw.Connection, folder: Path, table: str, where: str, problem: str) -> int:
+    """Append rows to the file of those that were set aside; return how many are on the disk now.
+
+    Raises OSError and apsw.Error.
+    """
+    names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+    columns = ", ".join(f"typeof({name}), CAST({name} AS BLOB)" for name in names)
+    lines = []
+    for values in db.execute(f"SELECT {columns} FROM {table} WHERE {where}"):
+        row = {name: _plain(*pair) for name, *pair in zip(names, values[::2], values[1::2], strict=True)}
+        now = datetime.now(UTC)
+        lines.append(codec.encode({"table": table, "set_aside": now, "problem": problem, "row": row}) + b"\n")
+    if lines:
+        descriptor = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(b"".join(lines))
+            file.flush()
+            os.fsync(file.fileno())
+    return len(lines)
+
+
+def _plain(kind: str, value: bytes | None) -> Any:
+    """Return a column's value as JSON can hold it; bytes that are no text as `{"hex": …}`."""
+    if value is None:
+        return None
+    if kind == "integer":
+        return int(value)
+    try:
+        return value.decode() if kind != "blob" else {"hex": value.hex()}
+    except UnicodeDecodeError:
+        return {"hex": value.hex()}
+
+
+def _now() -> int:
+    return microseconds(datetime.now(UTC))
+
+
+def _good(value: Any, most: int = MAX_NUMBER) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _good_time(value: Any) -> bool:
+    try:
+        return type(value) is int and bool(moment(value))
+    except OverflowError:
+        return False
+
+
+def _replace_message(db: apsw.Connection, row: BadRow) -> None:
+    columns = raw("position, created_at")
+    position, added = db.execute(f"SELECT {columns} FROM messages WHERE rowid = ?", (row.rowid,)).get
+    db.execute("DELETE FROM messages WHERE rowid = ?", (row.rowid,))
+    count = db.execute(f"SELECT {raw('message_count')} FROM sessions WHERE key = ?", (row.session,)).get
+    # Its own place, or the one that it has left when its position was damaged.
+    places = [position] if _good(position) else _missing(db, row.session, count if _good(count, 10**9) else 0)
+    for place in places:
+        values = (row.session, place, added if _good_time(added) else _now(), _stand_in(db, row.session, place))
+        db.execute("INSERT OR IGNORE INTO messages (session, position, created_at, body) VALUES (?,?,?,?)", values)
+
+
+def _missing(db: apsw.Connection, session: int | None, count: int) -> list[int]:
+    first = db.execute(f"SELECT {raw('messages_from')} FROM sessions WHERE key = ?", (session,)).get
+    there = {at for (at,) in db.execute(f"SELECT {raw('position')} FROM messages WHERE session = ?", (session,))}
+    wanted = {0, *range(first if _good(first, count) else 0, count)} if count else set()
+    return sorted(wanted - there)
+
+
+def _stand_in(db: apsw.Connection, session: int | None, position: int) -> str:
+    def neighbour(at: int) -> bytes | None:
+        query = f"SELECT {raw('position, created_at, body')} FROM messages WHERE session = ? AND position = ?"
+        found: Any = db.execute(query, (session, at)).fetchone()
+        try:
+            return None if found is None else message(found).body
+        except ValueError:
+            return None
+
+    return codec.encode(stand_in(neighbour(position - 1), neighbour(position + 1))).decode()
+
+
+def _replace_event(db: apsw.Connection, row: BadRow) -> None:
+    columns = raw("seq, first_seq, timestamp")
+    seq, first_seq, at = db.execute(f"SELECT {columns} FROM events WHERE rowid = ?", (row.rowid,)).get
+    if not _good(seq):
+        db.execute("DELETE FROM events WHERE rowid = ?", (row.rowid,))
+        return
+    first = first_seq if _good(first_seq, seq) else seq
+    body = codec.encode(journal.unreadable(EventRow(first, seq, moment(0), b""))).decode()
+    change = "UPDATE events SET first_seq = ?, timestamp = ?, body = ?, cuts = NULL WHERE rowid = ?"
+    db.execute(change, (seq, at if _good_time(at) else _now(), body, row.rowid))
+
+
+def _replace_compaction(db: apsw.Connection, row: BadRow) -> None:
+    found = db.execute(f"SELECT {raw(COMPACTION)} FROM compactions WHERE rowid = ?", (row.rowid,)).get
+    step, at, head, before, after, summary, tokens = found
+    try:
+        text = text_in(summary, "summary")
+    except ValueError:
+        text = NO_SUMMARY
+    if not _good(head):
+        head = db.execute(f"SELECT {raw('head')} FROM sessions WHERE key = ?", (row.session,)).get
+    numbers = [value if _good(value) else 0 for value in (step, head, before, after, tokens)]
+    step, head, before, after, tokens = numbers
+    names = ", ".join(f"{name.strip()} = ?" for name in COMPACTION.split(","))
+    values = (step, at if _good_time(at) else _now(), head, before, after, text, tokens, row.rowid)
+    db.execute(f"UPDATE compactions SET {names} WHERE rowid = ?", values)
+
+
+_ANEW: Final[Mapping[str, str]] = {
+    "state": str(OPEN),
+    "model": "'unknown'",
+    "turns": "(SELECT count(*) FROM messages WHERE session = key AND json_valid(body) AND body ->> '$.role' = 'user')",
+    "steps": "(SELECT coalesce(max(step), 0) FROM compactions WHERE session = key)",
+    "message_count": "(SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = key)",
+    "last_seq": f"(SELECT coalesce(max(seq), 0) + {SEQ_STRIDE} FROM events WHERE session = key)",
+    "head": "coalesce((SELECT compactions.head FROM compactions WHERE session = key"
+    " ORDER BY compactions.rowid DESC LIMIT 1), 0)",
+    "labels": "'{}'",
+    "details": "'{}'",
+    "title": "NULL",
+    "holder": "NULL",
+    "epoch": "1",
+    "change": NEXT_CHANGE,
+    "messages_from": "(SELECT iif(min(position) > 1, min(position), 0) FROM messages"
+    " WHERE session = key AND position > 0)",
+    "events_after": "(SELECT coalesce(min(first_seq) - 1, 0) FROM events WHERE session = key)",
+}
+"""What a session's other rows tell of a column that cannot be read; the rest begins anew."""
+_COUNTS: Final = ("turns", "steps", "message_count", "last_seq", "head", "epoch", "change", "messages_from")
+
+
+def _replace_session(db: apsw.Connection, row: BadRow) -> None:
+    names = [name.strip() for name in f"{COLUMNS}, {_OF_SESSION}".split(",")]
+    found = db.execute(f"SELECT {raw(', '.join(names))} FROM sessions WHERE key = ?", (row.rowid,)).get
+    values = dict(zip(names, found, strict=True))
+    bad = [name for name in (*_COUNTS, "events_after") if not _good(values[name])]
+    bad += [name for name in ("labels", "details") if not _good_object(values, name)]
+    bad += ["state"] if values["state"] not in (0, 1) else []
+    bad += ["holder"] if values["holder"] is not None and not _good(values["holder"]) else []
+    bad += [] if _good_text(values["model"]) else ["model"]
+    if values["title"] is not None and not _good_text(values["title"]):
+        bad.append("title")
+    changes = [f"{name} = {_ANEW[name]}" for name in bad]
+    changes += [f"{name} = {_now()}" for name in ("created_at", "updated_at") if not _good_time(values[name])]
+    changes += [] if _good_text(values["session_id"]) else [f"session_id = '{new_session_id()}'"]
+    # One by one: what one is made of may be another that was bad.
+    for change in changes:
+        db.execute(f"UPDATE sessions SET {change} WHERE key = ?", (row.rowid,))
+    db.execute("UPDATE sessions SET peer = details ->> '$.peer.name' WHERE key = ?", (row.rowid,))
+
+
+def _good_text(value: Any) -> bool:
+    try:
+        return bool(text_in(value, "")) or True
+    except ValueError:
+        return False
+
+
+def _good_object(values: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a record can be read with this column, everything else being well."""
+    sample = dict.fromkeys((each.strip() for each in COLUMNS.split(",")), 0) | {
+        "session_id": b"",
+        "model": b"",
+        "title": None,
+        "labels": b"{}",
+        "details": b"{}",
+    }
+    try:
+        row_to_record(tuple((sample | {name: values[name]}).values()))
+    except Exception:  # noqa: BLE001 - as in `scan`
+        return False
+    return True
