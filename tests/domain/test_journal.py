@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.domain import strategies
 from warren import codec
-from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, TextDelta, TurnStarted
+from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, StreamTruncated, TextDelta, TurnStarted
 from warren.journal import Entry, Journal, adjacent, cut, envelopes, merged
 from warren.records import EventRow
 from warren.usage import Usage
@@ -256,7 +256,13 @@ def test_only_neighbours_are_merged() -> None:
         assert not adjacent(right, left)
 
 
-def test_a_damaged_log_is_an_error() -> None:
-    """A row that cannot be read is never passed over in silence."""
-    with pytest.raises(ValueError, match="damaged row"):
-        list(envelopes("s", [EventRow(1, 1, EPOCH, b'{"type":"text_delta"}')], 0))
+def test_a_row_that_cannot_be_read_has_a_marker() -> None:
+    """The marker has the row's own number to go on from, and the events behind it follow."""
+    bad, good = (
+        EventRow(1, 3, EPOCH, b'{"type":"text_delta"}'),
+        EventRow(4, 4, EPOCH, b'{"type":"text_delta","delta":"x"}'),
+    )
+    for rows in ([bad, good], [attrs.evolve(bad, body=b'"\xff"'), good], [attrs.evolve(bad, cuts=b"{"), good]):
+        first, second = envelopes("s", rows, 0)
+        assert (first.seq, first.event) == (3, StreamTruncated(3, 3, "damaged"))
+        assert (second.seq, second.event) == (4, TextDelta("x"))

@@ -198,3 +198,17 @@ async def test_one_damaged_value(tmp_path: Path, template: Path, table: str, col
         restore(copy / "copy.sqlite3", StoreConfig(tmp_path / f"{number}-restored"))
         assert "cannot be read" not in str(examine(StoreConfig(tmp_path / f"{number}-restored")).findings)
         assert not await goes_on(copy) - {f"event {seq}" for seq in range(20)}
+
+
+@pytest.mark.virtual_time
+async def test_a_reader_goes_on_behind_a_damaged_event(tmp_path: Path, template: Path) -> None:
+    """The marker's number is the damaged row's: who resumes from it gets the events behind it, and no marker again."""
+    folder = tmp_path / "store"
+    shutil.copytree(template, folder)
+    assert damage(folder, "events", "body", KINDS["bad UTF-8"])
+    async with open_runtime(store=folder) as service:
+        whole = await replay(service, "a")
+        (gap,) = [each for each in whole if isinstance(each.event, StreamTruncated)]
+        assert (gap.seq, gap.event) == (5, StreamTruncated(1, 5, "damaged"))
+        assert [each.seq for each in whole] == list(range(1, 13))
+        assert [each.seq for each in await replay(service, "a", gap.seq)] == list(range(6, 13))
