@@ -11,7 +11,7 @@ from warren.inputs import Numbered
 from warren.storage.inbox import decoded, last_number
 from warren.storage.lease import Holder
 from warren.storage.operations import ANSWERED, Operation, not_found
-from warren.storage.rows import DELETED, OPEN
+from warren.storage.rows import DELETED, OPEN, raw, shown
 
 if TYPE_CHECKING:
     import apsw
@@ -26,10 +26,10 @@ _WANTED: Final = """
     SELECT session_id FROM requests JOIN sessions ON sessions.key = requests.session
     WHERE requests.holder = ?1 AND sessions.holder = ?1
 """
-_ARRIVED: Final = """
-    SELECT inbox.number, inbox.body, session_id FROM inbox JOIN sessions ON sessions.key = inbox.session
+_ARRIVED: Final = f"""
+    SELECT inbox.number, {raw("inbox.body, session_id")} FROM inbox JOIN sessions ON sessions.key = inbox.session
     WHERE inbox.number > ? AND outcome IS NULL AND sessions.holder = ? ORDER BY inbox.number
-"""
+"""  # noqa: S608 - constants
 _WATCHED: Final = (
     "SELECT session_id, last_seq, state FROM sessions WHERE session_id IN (SELECT value FROM json_each(?))"
 )
@@ -110,7 +110,7 @@ def _readable(rows: list[Any]) -> list[tuple[str, Numbered]]:
     found = []
     for number, body, session_id in rows:
         try:
-            found.append((session_id, Numbered(number, decoded(body, session_id))))
+            found.append((shown(session_id), Numbered(number, decoded(body, shown(session_id)))))
         except StoreError:
             continue
     return found

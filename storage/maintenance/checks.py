@@ -31,6 +31,9 @@ MISLABELLED: Final = f"""
 """
 
 
+NO_HOLDER: Final = f"(typeof(holder) <> 'integer' OR holder NOT BETWEEN 0 AND {MAX_NUMBER})"
+
+
 @attrs.frozen
 class Check:
     """One question: the sessions that it returns are not as they should be.
@@ -179,6 +182,9 @@ def _is_text_by_text(value: Any) -> bool:
 
 
 def _beside_sessions(db: apsw.Connection) -> Iterator[Finding]:
+    requests = db.execute(f"SELECT count(*) FROM requests WHERE {NO_HOLDER}").get
+    if requests:
+        yield Finding("requests", f"{requests} requests for sessions name no process", fixable=True)
     bad = unreadable_keys(db)
     for table in sorted({each[0] for each in bad}):
         count = sum(each[0] == table for each in bad)

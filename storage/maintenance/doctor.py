@@ -16,7 +16,7 @@ from warren.storage.faults import on_read_only_disk
 from warren.storage.file import FILE_NAME, VERSION, open_writer, version_of
 from warren.storage.inbox import damaged, set_aside
 from warren.storage.lease import Holder
-from warren.storage.maintenance.checks import MISLABELLED, ORPHANED, TABLES, examine_rows, unreadable_keys
+from warren.storage.maintenance.checks import MISLABELLED, NO_HOLDER, ORPHANED, TABLES, examine_rows, unreadable_keys
 from warren.storage.maintenance.damage import FILE, keep, scan
 from warren.storage.maintenance.damage import set_aside as set_row_aside
 from warren.storage.maintenance.files import faults_of, log_size, reading, rivals
@@ -266,6 +266,7 @@ class _SetRowsAside(Operation[tuple[int, int]]):
         free = [row for row in bad if (row.rowid if row.table == "holders" else row.holder) not in alive]
         for row in free:
             set_row_aside(db, self.folder, row)
+        db.execute(f"DELETE FROM requests WHERE {NO_HOLDER}")
         for table, column, key in (keys := unreadable_keys(db)):
             as_bytes = key.hex() if isinstance(key, bytes) else ""
             where = f"(typeof({column}) <> 'text' OR CAST({column} AS BLOB) = x'{as_bytes}')"
