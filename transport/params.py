@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
@@ -22,6 +22,10 @@ MAX_OFFSET: Final = 2**53
 """Beyond it a JSON client cannot count exactly."""
 MAX_TOOLS: Final = 128
 """Tools that one client may register: no provider takes more in one request."""
+SWITCHED: Final[Mapping[str, str]] = {
+    f"{verb}_{kind}": f"overrides.{kind}" for verb in ("override", "enable") for kind in ("builtins", "shell", "memory")
+}
+"""Fields of Meerkat's, by which tools are switched there, and their names here."""
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -94,6 +98,13 @@ class CreateSession:
         idempotency_key: of your own: a request that is sent again under the same key creates no second session, and has
             the result of the first; other parameters under a key that was used are refused.
     """
+
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {
+        **SWITCHED,
+        "host_mode": "peer.keep_alive",
+        "keep_alive": "peer.keep_alive",
+        "comms_name": "peer.name",
+    }
 
     prompt: str | None = attrs.field(validator=not_blank)
     model: str | None = attrs.field(default=None, validator=not_blank)
@@ -223,6 +234,12 @@ class StartTurn:
         idempotency_key: of your own, for the modes that wait: what is sent again under the same key is not taken twice,
             and has the result of the first.
     """
+
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {
+        **SWITCHED,
+        "host_mode": "peer.keep_alive of session/create",
+        "keep_alive": "peer.keep_alive of session/create",
+    }
 
     session_id: str
     prompt: str = attrs.field(validator=not_blank)

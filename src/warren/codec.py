@@ -353,6 +353,7 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
     """Build `cls` from data of an outside boundary.
 
+    A class may name, in `ELSEWHERE`, fields that have another name here than in other servers: the error tells ours.
     Raises InvalidParamsError that names the path of the first bad field, as in `$.budget.max_tokens`.
     """
     try:
@@ -388,7 +389,8 @@ def _locate(exc: BaseException, path: str) -> tuple[str, str]:
         return _locate(inner, path + _step(inner))
     if isinstance(exc, cattrs.ForbiddenExtraKeysError):
         name = min(exc.extra_fields)
-        return f"{path}.{name}", "is not a known field"
+        here = getattr(exc.cl, "ELSEWHERE", {}).get(name)
+        return f"{path}.{name}", "is not a known field" + (f": it is `{here}` here" if here else "")
     if isinstance(exc, FieldValueError):
         return f"{path}.{exc.field}", exc.problem
     if isinstance(exc, KeyError):

@@ -1,7 +1,7 @@
 """What clients of Meerkat ask for, in their words, and how it is said in ours."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
@@ -42,6 +42,12 @@ class BudgetLimits:
 @attrs.frozen
 class Create:
     """Of `session/create`. What concerns us alone is taken; what we cannot do is refused, by name."""
+
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {
+        "override_builtins": "enable_builtins",
+        "override_shell": "enable_shell",
+        "override_memory": "enable_memory",
+    }
 
     prompt: Any
     model: str | None = None
@@ -105,6 +111,10 @@ class Create:
 @attrs.frozen
 class Start:
     """Of `turn/start`."""
+
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {
+        name: f"{field} of session/create" for name, field in Create.ELSEWHERE.items()
+    }
 
     session_id: str
     prompt: Any
