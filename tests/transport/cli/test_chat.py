@@ -187,7 +187,7 @@ async def test_ctrl_c_during_an_answer_returns_to_the_lines() -> None:
 
 
 async def test_ctrl_c_between_turns_leaves() -> None:
-    """While a line is awaited, Ctrl-C ends the chat, and that is no failure."""
+    """While a line is awaited, Ctrl-C ends the chat, and the exit code says so."""
     chat, _, _ = a_chat(FakeService())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(chat.follow, GivenLines([], endless=True))

@@ -151,6 +151,8 @@ async def test_the_options_reach_the_service() -> None:
         label=(("a", "b"),),
         overrides=Switches(memory="disable"),
         gates=Gates(mcp="ask"),
+        title="t",
+        key="k",
     )
     service = FakeService()
     screen, _, _ = a_screen()
@@ -160,4 +162,5 @@ async def test_the_options_reach_the_service() -> None:
     await take_turn(service, next_turn(service, options, ID, "ho"), screen)
     assert service.called("create_session") == ["hi"]
     assert service.called("start_turn") == [(ID, "ho")]
-    assert service.called("options") == [shared | {"system_prompt": "s", "labels": {"a": "b"}}, shared]
+    created = {"system_prompt": "s", "labels": {"a": "b"}, "title": "t", "idempotency_key": "k"}
+    assert service.called("options") == [shared | created, shared]
