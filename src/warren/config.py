@@ -55,7 +55,7 @@ class Limits:
         model_silence: how long a model's server may say nothing, before its answer and within it.
         model_stall: how long it may go on without sending any of its answer: comments and pings do not count.
         max_answer: bytes that a model's server may send as a streamed answer, decompressed; an answer in one piece may
-            have an eighth of them.
+            have a 32nd of them.
         max_memory: MiB that the process may have in memory, None for no limit; it is known on Linux alone. Past it
             stored sessions that have nothing to do soon leave memory, turns run one at a time, and there are no
             new sessions beside those that are live.

@@ -17,7 +17,7 @@ from warren.transport.embed import open_supervisor
 from warren.transport.providers import Bounds, open_providers
 
 KIB, MIB = 1024, 1024 * 1024
-SMALL = Bounds(size=800 * KIB)
+SMALL = Bounds(size=3_200 * KIB)
 Stream = trio.SocketStream
 
 
