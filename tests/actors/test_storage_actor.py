@@ -17,6 +17,7 @@ from tests.support.models import says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.actors.storage import StorageActor
 from warren.actors.supervision import ActorFailedError, Restarts
+from warren.actors.vitals import REMEMBERED
 from warren.config import Config, Intensity, StoreConfig
 from warren.errors import SessionNotFoundError, StoreError
 from warren.mailbox import Mailbox
@@ -75,8 +76,8 @@ async def test_only_what_is_at_fault_fails(tmp_path: Path) -> None:
         assert actor.health().last_error is None
 
 
-async def test_the_last_error_is_kept_while_writes_fail(tmp_path: Path) -> None:
-    """Health can say what is wrong, and says nothing any more once a write went through."""
+async def test_the_last_error_is_kept_for_a_while(tmp_path: Path) -> None:
+    """Health says what is wrong, for a minute after writes succeed again, too."""
     faults = Faults(refuse=apsw.FullError("no room"))
     async with storage(tmp_path, faults) as actor:
         with pytest.raises(StoreError, match="full"):
@@ -84,6 +85,9 @@ async def test_the_last_error_is_kept_while_writes_fail(tmp_path: Path) -> None:
         assert "full" in str(actor.health().last_error)
         faults.refuse = None
         await actor.write(commit("s"))
+        assert actor.health().status == "ok"
+        assert "full" in str(actor.health().last_error)
+        await trio.sleep(REMEMBERED)
         assert actor.health().last_error is None
 
 

@@ -79,7 +79,7 @@ def test_figures_have_units(cli: Cli) -> None:
     """Times say of what, in the figures and in a comparison; counts need none."""
     ended = cli.run("load", "--sessions", "2", "--turns", "1", "--latency", "1ms", "--json", "a.json")
     units = {line[:36].rstrip(): line[50:].strip() for line in ended.out.splitlines()}
-    assert (units["seconds"], units["latency p99"], units["tester's lag mean"]) == ("s", "ms", "ms")
+    assert (units["seconds"], units["latency p99"], units["service time mean"]) == ("s", "ms", "ms")
     assert (units["turns"], units["turns/s"]) == ("", "")
     compared = cli.run("load", "diff", "a.json", "a.json").out
     assert "\nlatency p99 (ms) " in compared
