@@ -11,7 +11,8 @@ import attrs
 
 from warren import codec, events, messages
 from warren.fields import LARGEST, Between, fits, not_blank, not_negative, positive
-from warren.transport.params import AtMost
+from warren.peers import MAX_TRUSTED, NAME, peer_name, peer_names
+from warren.transport.params import AtMost, SearchMemory, SendToPeer, StartTurn
 
 Schema = dict[str, Any]
 
@@ -24,12 +25,39 @@ _PLAIN: Final[Mapping[Any, Schema]] = {
     type(None): {"type": "null"},
     datetime: {"type": "string", "format": "date-time"},
 }
+_NAME: Final = f"^{NAME.pattern}$"
 _CHECKS: Final[Mapping[Any, Schema]] = {
     positive: {"exclusiveMinimum": 0},
     not_negative: {"minimum": 0},
     fits: {"maximum": LARGEST},
     not_blank: {"pattern": r"\S"},
+    peer_name: {"pattern": _NAME},
+    peer_names: {"items": {"type": "string", "pattern": _NAME}, "maxItems": MAX_TRUSTED},
 }
+_NULL: Final[Schema] = {"type": "null"}
+_TEXT: Final[Schema] = {"type": "string"}
+_RULES: Final[Mapping[type, Sequence[Schema]]] = {
+    StartTurn: (
+        {"properties": {"idempotency_key": _NULL}},
+        {"properties": {"mode": {"enum": ["queue", "steer"]}}, "required": ["mode"]},
+    ),
+    SendToPeer: (
+        {"properties": {"kind": {"const": "message"}, "params": _NULL, "request_id": _NULL, "status": _NULL}},
+        {
+            "properties": {"kind": {"const": "request"}, "request_id": _NULL, "status": _NULL},
+            "required": ["kind"],
+        },
+        {
+            "properties": {"kind": {"const": "response"}, "params": _NULL, "request_id": _TEXT, "status": _TEXT},
+            "required": ["kind", "request_id", "status"],
+        },
+    ),
+    SearchMemory: (
+        {"properties": {"scope": {"const": "project"}}, "required": ["scope"]},
+        {"properties": {"session_id": _TEXT}, "required": ["session_id"]},
+    ),
+}
+"""Ways in which the fields of a class fit together, one of which has to hold."""
 _UNIONS: Final[Sequence[tuple[Any, str, Mapping[str, type], bool]]] = (
     (messages.Block, "type", codec.BLOCK_TYPES, True),
     (messages.Message, "role", codec.ROLES, False),
@@ -82,6 +110,7 @@ class Schemas:
         required = [*([tag] if tag else ()), *(field.name for field in attrs.fields(cls) if self._is_there(cls, field))]
         schema: Schema = {"type": "object", "description": summary_of(cls), "properties": properties}
         schema |= {"required": required} if required else {}
+        schema |= {"anyOf": list(_RULES[cls])} if cls in _RULES else {}
         return schema | ({"additionalProperties": False} if self._strict else {})
 
     def _reference(self, cls: type) -> Schema:

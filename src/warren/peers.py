@@ -13,12 +13,14 @@ MAX_TRUSTED: Final = 1_000
 PeerKind = Literal["message", "request", "response"]
 
 
-def _name(_instance: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
+def peer_name(_instance: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
+    """Refuse what cannot be a name among peers. Raises FieldValueError."""
     if not NAME.fullmatch(value):
         raise FieldValueError(attribute.name, "must be 1 to 64 letters, digits, _ or -")
 
 
-def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
+def peer_names(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
+    """Refuse names that cannot be, and too many. Raises FieldValueError."""
     if len(value) > MAX_TRUSTED:
         raise FieldValueError(attribute.name, f"must be at most {MAX_TRUSTED} names")
     for index, name in enumerate(value):
@@ -36,8 +38,8 @@ class Peer:
         keep_alive: whether a message begins a turn where none runs; else it waits for the next turn.
     """
 
-    name: str = attrs.field(validator=_name)
-    trusts: tuple[str, ...] = attrs.field(default=(), validator=_names)
+    name: str = attrs.field(validator=peer_name)
+    trusts: tuple[str, ...] = attrs.field(default=(), validator=peer_names)
     keep_alive: bool = False
 
 

@@ -89,6 +89,7 @@ class FakeService(SessionService):
     calls: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)
     logs: dict[str, list[Envelope]] = attrs.field(factory=dict)
     watchers: dict[str, list[trio.MemorySendChannel[Envelope | Exception]]] = attrs.field(factory=dict)
+    can: Capabilities = attrs.field(factory=lambda: Capabilities(False, False, False))
 
     async def create_session(
         self, prompt: str | None, *, on_event: OnEvent | None = None, **options: Any
@@ -208,7 +209,7 @@ class FakeService(SessionService):
         return tuple(self.hits)
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(session_store=False, session_compaction=False, memory_store=False)
+        return self.can
 
     def health(self) -> Health:
         return Health("ok", len(self.logs), 0, 10)

@@ -32,11 +32,14 @@ def refusal(exc: RefusedError) -> Response:
     return answer(exc.error.body(), exc.status, dict(exc.headers))
 
 
-def failure(exc: WarrenError) -> Response:
-    """Return the response to a call that failed; `Retry-After` is in whole seconds, where there is something to say."""
+def failure(exc: WarrenError, status: int | None = None) -> Response:
+    """Return the response to a call that failed, with the error's own status unless another one is given.
+
+    `Retry-After` is in whole seconds, where there is something to say.
+    """
     wait = _wait(exc)
     headers = None if wait is None else {"Retry-After": str(math.ceil(wait))}
-    return answer(exc.body(), exc.numbers.http, headers)
+    return answer(exc.body(), status or exc.numbers.http, headers)
 
 
 def _wait(exc: WarrenError) -> float | None:

@@ -24,15 +24,24 @@ from warren.transport.handshake import RefusedError, check_token
 from warren.transport.methods import Caller, Host, Method, given_up
 from warren.transport.outbox import is_large
 from warren.transport.rest.access import Cors, Door
-from warren.transport.rest.answers import HANDLERS, JSON, answer, internal_error
+from warren.transport.rest.answers import HANDLERS, JSON, answer, failure, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
 from warren.transport.rest.exchange import Bounded
 from warren.transport.rest.openapi import document
-from warren.transport.rest.parameters import from_body, from_query, whole_body, with_key, with_path
+from warren.transport.rest.parameters import (
+    from_body,
+    from_query,
+    whole_body,
+    with_key,
+    with_path,
+    with_whole_numbers,
+)
 from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
 from warren.views import TurnResult
 
 Answer = Response | EventStream
+NAMING: Final = ("model", "provider", "tools")
+"""Parameters that name something besides those in a path."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -45,7 +54,7 @@ def rest_app(host: Host, config: GatewayConfig, ending: Ending, mounts: Mapping[
     rest = _Rest(host, config, ending)
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
     routes: list[BaseRoute] = [Route(path, _Resource(config.token, rest.endpoints(rows))) for path, rows in by_path]
-    routes.append(Route("/openapi.json", _Resource(config.token, {"GET": _openapi})))
+    routes.append(Route("/openapi.json", _Resource(config.token, {"GET": rest.openapi})))
     routes += [Route(path, _Guarded(config.token, app)) for path, app in mounts.items()]
     layers = [Middleware(Door, config), Middleware(Cors, config.origins)]
     app = Starlette(routes=routes, middleware=layers, exception_handlers=HANDLERS)
@@ -120,10 +129,6 @@ class _Resource:
         await response(scope, receive, send)
 
 
-async def _openapi(_request: Request) -> Response:
-    return answer(document())
-
-
 @attrs.frozen
 class _Rest:
     """Runs the methods of the table for requests."""
@@ -131,6 +136,10 @@ class _Rest:
     host: Host
     config: GatewayConfig
     ending: Ending
+
+    async def openapi(self, _request: Request) -> Response:
+        """Return the OpenAPI document."""
+        return answer(document(self.host.service.capabilities()))
 
     def endpoints(self, rows: Iterable[Row]) -> Mapping[str, Endpoint]:
         """Return what answers each HTTP method of a path."""
@@ -144,7 +153,7 @@ class _Rest:
     def _calling(self, row: Row) -> Endpoint:
         async def call(request: Request) -> Answer:
             params = row.method.decode(await _parameters(row, request))
-            try:
+            try:  # from here on the form is right
                 result = await self._call(row.method, params)
                 if row.method.bulky and is_large(result):
                     return Response(
@@ -152,6 +161,8 @@ class _Rest:
                     )
                 data = codec.to_data(result)
                 return answer(data, _status(row, data), _location(row, data))
+            except InvalidParamsError as exc:
+                return failure(exc, _refusal(row, exc.path))
             except WarrenError:
                 raise
             except Exception:
@@ -183,10 +194,20 @@ async def _parameters(row: Row, request: Request) -> dict[str, Any]:
         if request.url.query:
             raise InvalidParamsError(f"$.query: the parameters of a {row.verb} are in its body", path="$.query")
         said = with_key(row.method.params, await from_body(request), request.headers)
-        return with_path(said, request.path_params)
+        return with_path(with_whole_numbers(row.method.params, said), request.path_params)
     if await request.body():
         raise RefusedError(400, f"a {row.verb} of this path has no body", field="$.body")
     return with_path(from_query(row.method.params, request.query_params), request.path_params)
+
+
+def _refusal(row: Row, path: str) -> int:
+    """Return the status of a request whose form is right and which does not fit what is there."""
+    field, _, _ = path.removeprefix("$.").partition("[")
+    if field in NAMING or f"{{{field}}}" in row.path:
+        return 404
+    return (
+        422 if field.startswith("output_schema") else 409
+    )  # nobody can tell from the document which schemas are taken
 
 
 def _status(row: Row, result: Any) -> int:

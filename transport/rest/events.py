@@ -17,6 +17,7 @@ from warren.transport.dialect import missing
 from warren.transport.ending import Ending
 from warren.transport.feeds import session_over
 from warren.transport.params import SessionParams, Subscribe
+from warren.transport.rest.answers import failure
 
 MEDIA_TYPE: Final = "text/event-stream"
 LAST_ID: Final = "$.headers.last-event-id"
@@ -93,9 +94,9 @@ class EventStream:
         try:
             await self._send(scope, receive, send)
         except InvalidParamsError as exc:
-            if not self.by_header or exc.path != AFTER:
-                raise
-            raise InvalidParamsError(exc.message.replace(AFTER, LAST_ID), path=LAST_ID) from None
+            if self.by_header and exc.path == AFTER:
+                exc = InvalidParamsError(exc.message.replace(AFTER, LAST_ID), path=LAST_ID)
+            await failure(exc, 409)(scope, receive, send)  # the form was right: the log has no such event
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as envelopes:

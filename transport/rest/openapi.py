@@ -4,10 +4,12 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from warren.events import Envelope
+from warren.service import Capabilities
 from warren.transport.error_schema import error_schema
+from warren.transport.methods import Capability
 from warren.transport.params import Subscribe
 from warren.transport.rest.answers import JSON
 from warren.transport.rest.events import MEDIA_TYPE
@@ -20,16 +22,18 @@ COMPONENTS: Final = "#/components/schemas/"
 SENT: Final = "Sent."
 ERROR: Final = "Error"
 FIELDS: Final = re.compile(r"\{(\w+)\}")
-EVENT_TEXT: Final = "The id of the last event that the client has; it wins over `after_seq`."
-KEY_TEXT: Final = "The same as `idempotency_key` in the body."
+EVENT_ID: Final = "^[0-9]{0,18}$"
+EVENT_TEXT: Final = "The id of the last event that the client has; it wins over `after_seq` unless it is empty."
+KEY_TEXT: Final = f"It can be the header `{KEY_HEADER}` instead."
 STATUSES: Final[Mapping[int, str]] = {
     400: "The body is not JSON, or is where none belongs.",
     401: "The server has a token, and this is not it.",
     403: "The page, or the host's name, is not on the list of the server.",
-    404: "There is no such session, or it cannot be continued.",
+    404: "There is no such session, or it cannot be continued; or there is nothing of the name in the path, in "
+    "`model`, `provider` or `tools`.",
     408: "The body did not come in time.",
     409: "The session is busy, has nothing to interrupt or to shorten, or was interrupted; what waited was withdrawn; "
-    "the answer does not fit its schema.",
+    "the answer does not fit its schema; or a parameter does not fit what is there: `details.path` names it.",
     413: "The body is too long.",
     415: "The body is said to be something else than JSON.",
     422: "A parameter is wrong: `details.path` names it.",
@@ -42,13 +46,18 @@ STATUSES: Final[Mapping[int, str]] = {
 """What each status of an error means; its code is in the body."""
 
 
+def document(capabilities: Capabilities) -> Mapping[str, Any]:
+    """Return the document; what needs a capability that is off is left out, and is answered with 501."""
+    off = {name for name in get_args(Capability) if not getattr(capabilities, name.replace("-", "_"))}
+    return _document(frozenset(off))
+
+
 @cache
-def document() -> Mapping[str, Any]:
-    """Return the document."""
+def _document(off: frozenset[str]) -> Mapping[str, Any]:
     sent = Schemas(COMPONENTS + SENT, strict=True)
     got = Schemas(COMPONENTS, strict=False)
     paths: dict[str, dict[str, Any]] = {}
-    for row in ROUTES:
+    for row in (row for row in ROUTES if row.method.capability not in off):
         paths.setdefault(row.path, {})[row.verb.lower()] = _operation(row, sent, got)
     named = {SENT + name: schema for name, schema in sent.definitions.items()}
     return {
@@ -84,7 +93,10 @@ def _content(row: Row, got: Schemas) -> dict[str, Any]:
     if not row.streams:
         return {JSON: {"schema": got.of(row.method.result)}}
     got.of(Envelope)
-    return {MEDIA_TYPE: {"schema": {"type": "string", "description": "Each `data:` is an `Envelope`."}}}
+    text = {"type": "string"}
+    data = {**text, "description": "An `Envelope` as JSON; of the event `end` the session's id."}
+    event = {"type": "object", "properties": {"data": data, "event": text, "id": text}, "required": ["data"]}
+    return {MEDIA_TYPE: {"schema": event}}
 
 
 def _wanted(row: Row, sent: Schemas) -> dict[str, Any]:
@@ -95,12 +107,11 @@ def _wanted(row: Row, sent: Schemas) -> dict[str, Any]:
     if row.verb == "GET":
         parameters += [_parameter("query", name, field, required=name in required) for name, field in fields.items()]
         if row.method.params is Subscribe:
-            parameters.append(_header("Last-Event-ID", EVENT_TEXT, {"type": "integer", "minimum": 0}))
+            parameters.append(_header("Last-Event-ID", EVENT_TEXT, {"type": "string", "pattern": EVENT_ID}))
     wanted: dict[str, Any] = {"parameters": parameters} if parameters else {}
     if row.verb in WITH_BODY and fields:
-        if KEY in fields:
-            parameters.append(_header(KEY_HEADER, KEY_TEXT, {"type": "string"}))
-            wanted["parameters"] = parameters
+        if KEY in fields:  # a parameter of its own could contradict this one
+            fields[KEY] = {**fields[KEY], "description": f"{fields[KEY]['description']} {KEY_TEXT}"}
         body = {**schema, "properties": fields, "required": sorted(required & set(fields))}
         wanted["requestBody"] = {"required": bool(body["required"]), "content": {JSON: {"schema": body}}}
     return wanted
@@ -115,7 +126,10 @@ def _parameter(place: str, name: str, schema: Mapping[str, Any], *, required: bo
         schema |= kind
     parameter = {"name": name, "in": place, "required": required, "schema": schema}
     parameter |= {"description": description} if description else {}
-    return parameter | ({"style": "deepObject", "explode": True} if schema.get("type") == "object" else {})
+    if schema.get("type") == "object":
+        schema["propertyNames"] = {"minLength": 1}
+        parameter |= {"style": "deepObject", "explode": True}
+    return parameter
 
 
 def _header(name: str, text: str, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final, get_args, get_type_hints
 
+import attrs
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import ClientDisconnect, Request
 
 from warren import codec
 from warren.errors import InvalidParamsError
 from warren.transport.handshake import RefusedError
+from warren.transport.params import MAX_OFFSET
 from warren.transport.rest.answers import JSON
 
 DIGITS: Final = 20
@@ -43,6 +45,22 @@ async def from_body(request: Request) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InvalidParamsError("$: must be an object", path="$")
     return data
+
+
+def with_whole_numbers(params: type, data: Any) -> Any:
+    """Return an object whose whole numbers are integers where the class of parameters has them: 5.0 is 5 in JSON."""
+    if not isinstance(data, dict):
+        return data
+    types = get_type_hints(params)
+    return {name: _whole(types.get(name), value) for name, value in data.items()}
+
+
+def _whole(hint: Any, value: Any) -> Any:
+    kinds = get_args(hint) or (hint,)
+    if type(value) is float and value.is_integer() and int in kinds and abs(value) <= MAX_OFFSET:
+        return int(value)
+    inner = next((kind for kind in kinds if attrs.has(kind)), None)
+    return value if inner is None else with_whole_numbers(inner, value)
 
 
 def from_query(params: type, query: QueryParams) -> dict[str, Any]:

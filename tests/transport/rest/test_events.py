@@ -118,8 +118,10 @@ async def test_what_cannot_be_followed() -> None:
         session_id = await create(http)
         here = f"/sessions/{session_id}/events"
         assert problem(await http.get("/sessions/nobody/events"))[:2] == (404, "SESSION_NOT_FOUND")
-        assert problem(await http.get(f"{here}?after_seq=9")) == (422, "INVALID_PARAMS", "$.after_seq")
-        for bad in ("x", "-1", "1.5", "9" * 30, "9"):
+        assert problem(await http.get(f"{here}?after_seq=9")) == (409, "INVALID_PARAMS", "$.after_seq")
+        ahead = await http.get(here, headers={"Last-Event-ID": "9"})
+        assert problem(ahead) == (409, "INVALID_PARAMS", "$.headers.last-event-id")
+        for bad in ("x", "-1", "1.5", "9" * 30):
             response = await http.get(here, headers={"Last-Event-ID": bad})
             assert problem(response) == (422, "INVALID_PARAMS", "$.headers.last-event-id")
         for bad in ("-1", "x", str(2**63)):

@@ -46,19 +46,19 @@ async def test_the_header_is_the_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "body"),
+    ("key", "body", "status"),
     [
-        ("one", {"mode": "queue", "idempotency_key": "another"}),
-        ("k" * 201, {"mode": "queue"}),
-        ("busy", {}),
+        ("one", {"mode": "queue", "idempotency_key": "another"}, 422),
+        ("k" * 201, {"mode": "queue"}, 422),
+        ("busy", {}, 409),
     ],
 )
-async def test_a_bad_key_is_named(key: str, body: dict[str, Any]) -> None:
+async def test_a_bad_key_is_named(key: str, body: dict[str, Any], status: int) -> None:
     """One that the body contradicts, one that is too long, and one where nothing waits."""
     async with served() as (service, http):
         session_id = await new_session(service)
         refused = await post(http, f"/sessions/{session_id}/messages", key, prompt="hi", **body)
-        assert problem(refused) == (422, "INVALID_PARAMS", "$.idempotency_key")
+        assert problem(refused) == (status, "INVALID_PARAMS", "$.idempotency_key")
         assert await prompts(service, session_id) == []
 
 
@@ -76,7 +76,7 @@ async def test_a_queued_prompt_is_shown_withdrawn_and_its_sender_told() -> None:
         there = f"{path}/inputs/{waiting['input_id']}"
         assert (await http.delete(there)).json() == {"withdrawn": True}
         assert problem(await asked.value()) == (409, "AGENT_ERROR", None)
-        assert problem(await http.delete(there)) == (422, "INVALID_PARAMS", "$.input_id")
+        assert problem(await http.delete(there)) == (404, "INVALID_PARAMS", "$.input_id")
         model.say("done", None)
 
 
@@ -106,7 +106,7 @@ async def test_a_key_creates_one_session() -> None:
         assert (first.status_code, again.status_code, again.json()) == (201, 201, first.json())
         assert again.headers["location"] == first.headers["location"]
         refused = await post(http, "/sessions", "k1", prompt="bye")
-        assert problem(refused) == (422, "INVALID_PARAMS", "$.idempotency_key")
+        assert problem(refused) == (409, "INVALID_PARAMS", "$.idempotency_key")
         assert await prompts(service, first.json()["session_id"]) == ["hello there"]
         assert len((await service.list()).sessions) == 1
 

@@ -17,18 +17,20 @@ from tests.transport.sessions import FakeService
 from warren.compaction_config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import NUMBERS, AgentError
+from warren.service import Capabilities
 from warren.transport.embed import open_supervisor
 from warren.transport.methods import METHODS
 from warren.transport.rest.routes import ROUTES
 
-SETTINGS: Final = Path(__file__).with_name("schemathesis.toml")
 ELSEWHERE: Final = {"initialize", "initialized", "session/unsubscribe", "tools/register"}
 """Methods that make sense on a connection that stays."""
 
 
 async def document() -> dict[str, Any]:
-    """Return the document that the gateway serves."""
-    async with rest(FakeService()) as http:
+    """Return the document that a gateway serves which can do everything."""
+    service = FakeService()
+    service.can = Capabilities(session_store=True, session_compaction=True, memory_store=True)
+    async with rest(service) as http:
         response = await http.get("/openapi.json")
         assert response.status_code == 200
         found = response.json()
@@ -90,9 +92,9 @@ async def schemathesis(port: int, folder: Path, *options: str) -> tuple[int, str
     """Run it against a gateway; return its exit code and what it found."""
     program = shutil.which("schemathesis", path=sysconfig.get_path("scripts"))
     assert program is not None
-    command: Sequence[str] = (program, "--config-file", str(SETTINGS), "run", f"http://{HOST}:{port}/openapi.json")
+    command: Sequence[str] = (program, "run", f"http://{HOST}:{port}/openapi.json")
     ended = await trio.run_process(
-        [*command, "--no-color", "--no-shrink", *options],
+        [*command, "--no-color", *options],
         capture_stdout=True,
         stderr=subprocess.STDOUT,
         check=False,
