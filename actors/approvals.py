@@ -90,14 +90,21 @@ class Approvals:
 
     async def refused(self, call: ToolUseBlock, tool: Tool) -> str | None:
         """Wait for somebody's word on a call; return why it is not run, for the model, or None."""
+        decision = await self.decision(call, tool)
+        if decision is None:
+            return NOBODY
+        reason = f": {decision.reason}" if decision.reason else ""
+        return None if decision.allow else f"not run: it was refused{reason}"
+
+    async def decision(self, call: ToolUseBlock, tool: Tool) -> Decision | None:
+        """Wait for somebody's word on a call, or on a question that a running call asks; None if nobody says one."""
         self.emit(ToolApprovalRequested(call.id, call.name, call.args, tool.category, round(self.timeout * 1000)))
         decision = await self._wait(call.id)
         if decision is None:
             self.emit(ToolApprovalResolved(call.id, call.name, "timeout"))
-            return NOBODY
-        self.emit(ToolApprovalResolved(call.id, call.name, "allow" if decision.allow else "deny", decision.reason))
-        reason = f": {decision.reason}" if decision.reason else ""
-        return None if decision.allow else f"not run: it was refused{reason}"
+        else:
+            self.emit(ToolApprovalResolved(call.id, call.name, "allow" if decision.allow else "deny", decision.reason))
+        return decision
 
     async def _wait(self, call_id: str) -> Decision | None:
         self._waiting[call_id] = waiting = _Waiting()

@@ -1,7 +1,8 @@
 """Running the tools a model asked for: in parallel, each with its own time limit, each reported as it ends."""
 
+import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import trio
 from warren import codec
 from warren.actors.approvals import Approvals
 from warren.actors.checks import storable
+from warren.categories import Decision
 from warren.events import (
     Event,
     ToolCallRequested,
@@ -20,7 +22,7 @@ from warren.events import (
     ToolResultReceived,
 )
 from warren.messages import ToolResult, ToolUseBlock
-from warren.tools import Tool, ToolArgumentsError, ToolError
+from warren.tools import Tool, ToolArgumentsError, ToolError, asking
 
 logger: Final = logging.getLogger("warren.tools")
 
@@ -103,6 +105,7 @@ class ToolRun:
     async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
         limit = tool.timeout or self.timeout
         content, is_error = "", False
+        asking.set(partial(self._question, call, tool, itertools.count(1)))  # each call has a task, and its context
         try:
             with trio.move_on_after(limit) as scope:
                 content = _as_text(await self._invoke(tool, bound))
@@ -113,6 +116,15 @@ class ToolRun:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
             content, is_error = f"timed out after {limit:g} s", True
         self._finish(call, content, is_error=is_error)
+
+    async def _question(
+        self, call: ToolUseBlock, tool: Tool, numbers: Iterator[int], question: Mapping[str, Any]
+    ) -> Decision | None:
+        """Have a question of a running call answered, where calls of its kind wait for somebody's word."""
+        if not self.approvals.asks(tool):
+            return None
+        asked = ToolUseBlock(f"{call.id}.{next(numbers)}", call.name, question)
+        return await self.approvals.decision(asked, tool)
 
     async def _invoke(self, tool: Tool, bound: dict[str, Any]) -> object:
         if tool.is_async:

@@ -2,14 +2,20 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
-from typing import Annotated, Any, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints, overload
 
 import attrs
 import msgspec
 
-from warren.categories import Category
+from warren.categories import Category, Decision
 from warren.fields import positive
+
+Asking = Callable[[Mapping[str, Any]], Awaitable[Decision | None]]
+"""Asks whoever approves the calls of a session a question of a tool; None if there is nobody, or no answer in time."""
+asking: Final[ContextVar[Asking | None]] = ContextVar("asking", default=None)
+"""The way for the tool call that runs in this context to ask; None outside of a call."""
 
 
 @attrs.frozen

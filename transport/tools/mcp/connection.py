@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import random
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from importlib import metadata
 from typing import Any, Final
@@ -12,11 +13,11 @@ import attrs
 import mcp_types as types
 import trio
 from mcp import ClientSession
-from mcp.client.session import IncomingMessage
+from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.shared.exceptions import MCPError
 
 from warren.actors.supervision import first_error
-from warren.tools import ToolError, ToolSpec
+from warren.tools import Asking, ToolError, ToolSpec, asking
 from warren.transport.tools.mcp.process import ServerGoneError, open_process
 from warren.transport.tools.mcp.results import bounded, text_of
 from warren.transport.tools.mcp.server import Backoff, McpServer, McpStatus, State
@@ -29,6 +30,8 @@ MAX_ERROR: Final = 2_000
 LOST: Final = "Session terminated"
 """What the official client says where a service does not know its session any more."""
 
+DECLINED: Final = types.ElicitResult(action="decline")
+
 logger: Final = logging.getLogger("warren.mcp")
 
 
@@ -38,6 +41,7 @@ class _Call:
 
     name: str
     arguments: dict[str, Any]
+    ask: Asking | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     done: trio.Event = attrs.field(factory=trio.Event)
     outcome: str | ToolError | None = None
@@ -113,7 +117,7 @@ class Connection:
         if life is None:
             raise ToolError(self._away())
         _check(self.server.name, arguments)
-        call = _Call(name, arguments)
+        call = _Call(name, arguments, asking.get())
         life.calls.add(call)
         life.nursery.start_soon(self._carry_out, life, call)
         try:
@@ -164,7 +168,9 @@ class Connection:
         ours = types.Implementation(name="warren", version=metadata.version("warren"))
         async with (
             opened as (read, write),
-            ClientSession(read, write, message_handler=self._hear, client_info=ours) as session,
+            ClientSession(
+                read, write, message_handler=self._hear, client_info=ours, elicitation_callback=self._elicit
+            ) as session,
         ):
             with trio.fail_after(self.server.connect_timeout):
                 capabilities = await _greet(session)
@@ -207,6 +213,25 @@ class Connection:
             call.settle(ToolError(self._lost()))
             life.calls.discard(call)
 
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Answer a server's question by the word of whoever approves the calls of the session that it works for.
+
+        A server does not say for which of its calls it asks: with several of them under way nobody is asked.
+        """
+        del context
+        calls = set() if self._life is None else self._life.calls
+        ask = next(iter(calls)).ask if len(calls) == 1 else None
+        content = None if isinstance(params, types.ElicitRequestURLParams) else defaults_of(params.requested_schema)
+        if ask is None or (content is None and not isinstance(params, types.ElicitRequestURLParams)):
+            return types.ElicitResult(action="cancel")
+        question = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "task"})
+        decision = await ask(question)
+        if decision is None:
+            return types.ElicitResult(action="cancel")
+        return types.ElicitResult(action="accept", content=content) if decision.allow else DECLINED
+
     async def _hear(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._listed.set()
@@ -242,6 +267,13 @@ class Connection:
 
     def _lost(self) -> str:
         return f"the connection to the MCP server {self.server.name!r} was lost during the call"
+
+
+def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the content of a form that is accepted as it is: its defaults. None if it wants more than that."""
+    fields = schema.get("properties", {})
+    content = {name: field["default"] for name, field in fields.items() if "default" in field}
+    return content if content.keys() >= set(schema.get("required", ())) else None
 
 
 def _check(server: str, arguments: dict[str, Any]) -> None:

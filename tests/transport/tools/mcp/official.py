@@ -15,7 +15,7 @@ from mcp.server.stdio import stdio_server
 
 FOLDER = Path(sys.argv[1])
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string", "description": "what to say"}}}
-NAMES = ["echo", "wait", "show", "data", "fail", "grow", "headers", "long"]
+NAMES = ["echo", "wait", "show", "data", "fail", "grow", "headers", "long", "ask"]
 PAGE = 3
 Context = ServerRequestContext[Any, Any]
 
@@ -46,6 +46,10 @@ async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.
             await ctx.session.send_tool_list_changed()
         case "headers":
             result = said(str(ctx.request.headers.get("x-key")) if ctx.request is not None else "none")
+        case "ask":
+            form = types.ElicitRequestFormParams(message="Which one?", requested_schema=arguments["schema"])
+            answer = await ctx.session.send_request(types.ElicitRequest(params=form), types.ElicitResult)
+            result = said(f"{answer.action} {answer.content}")
         case "long":
             result = said("x" * 150_000)
         case "echo":

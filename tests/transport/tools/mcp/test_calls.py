@@ -90,7 +90,7 @@ async def test_a_server_and_its_tools(server: McpServer, tmp_path: Path) -> None
     """All pages of tools are offered, also new ones; calls bring what the server says; given up, they are cancelled."""
     async with ready(server) as pool:
         offered = {each.spec.name: each for each in pool.tools()}
-        assert [*offered] == ["echo", "wait", "show", "data", "fail", "grow", "headers", "long"]
+        assert [*offered] == ["echo", "wait", "show", "data", "fail", "grow", "headers", "long", "ask"]
         assert offered["echo"].spec.description == "to echo"
         assert offered["echo"].spec.input_schema["properties"]["text"]["description"] == "what to say"
         arguments = {"name": "n", "self": 1, "none": None, "deep": {"none": None}}
