@@ -33,6 +33,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/contracts/meerkat.py",
     "transport/contracts/meerkat_events.py",
     "transport/contracts/meerkat_params.py",
+    "transport/contracts/meerkat_versions.py",
     "transport/contracts/meerkat_views.py",
     "transport/dialect.py",
     "transport/gateway_config.py",

@@ -68,7 +68,9 @@ class Outcome:
 def install(target: Path, *packages: str) -> None:
     """Install packages from the index into a folder."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]
-    subprocess.run([*command, str(target), *packages], check=True, capture_output=True, timeout=300)
+    command += [str(target), *packages]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def program(folder: Path, line: str) -> Path:
