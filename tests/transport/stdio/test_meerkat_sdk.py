@@ -278,7 +278,7 @@ REFUSED: list[tuple[Callable[[MeerkatClient], Coroutine[Any, Any, Any]], str, st
     (lambda client: client.create_session("x", enable_memory=True), "SESSION_MEMORY_DISABLED", "memory"),
     (lambda client: client.list_sessions(limit=5000), "INVALID_PARAMS", "$.limit"),
     (lambda client: client.read_session("nobody"), "SESSION_NOT_FOUND", ""),
-    (lambda client: client.list_realms(), "INVALID_PARAMS", "realm/list"),
+    (lambda client: client.list_realms(), "METHOD_NOT_FOUND", "realm/list"),
 ]
 
 
