@@ -333,7 +333,8 @@ async def test_a_time_limit_during_the_summary(store: Path | None) -> None:
         with pytest.raises(BudgetExhaustedError) as caught:
             await service.start_turn(session_id, "go on", on_event=recorder)
         assert caught.value.cause == "time"
-        assert names(recorder.envelopes) == ["run_started", "compaction_started", "compaction_failed", "run_failed"]
+        told = ["run_started", "compaction_started", "compaction_failed", "budget_warning", "run_failed"]
+        assert names(recorder.envelopes) == told
         assert about_compaction(recorder.events)[-1] == CompactionFailed(
             "the turn ended before the compaction did", "cancelled"
         )
