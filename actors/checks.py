@@ -49,16 +49,19 @@ def storable(text: str) -> str:
 
 def check_value(value: V | None, cls: type[V], name: str) -> V | None:
     """Return a value object of that class, or None."""
-    if value is not None and not isinstance(value, cls):
-        raise _bad(name, f"must be a {cls.__name__}")
-    return value
+    return None if value is None else check_given(value, cls, name)
 
 
 def check_given(value: V, cls: type[V], name: str) -> V:
-    """Return a value object of that class."""
+    """Return a value object of that class that can be stored: texts that UTF-8 can hold, and data that JSON can."""
     if not isinstance(value, cls):
         raise _bad(name, f"must be a {cls.__name__}")
-    return value
+    given = codec.from_data(cls, codec.to_data(value), root=f"$.{name}")
+    try:
+        codec.encode(given)
+    except (TypeError, ValueError) as exc:
+        raise _bad(name, f"cannot be written as JSON: {exc}") from None
+    return given
 
 
 def check_id(session_id: str) -> str:

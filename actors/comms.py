@@ -177,11 +177,22 @@ class Comms:
         other = await self.find(to)
         if other is None or other.peer is None or not _trusts(other, me.name):
             raise InvalidParamsError(f"$.to: there is no {to!r} that trusts {me.name!r}", path="$.to")
+        if message.kind == "response" and not await self._has_request(record.session_id, to, message.request_id or ""):
+            problem = f"there is no request {message.request_id!r} of {to!r} to this session"
+            raise InvalidParamsError(f"$.request_id: {problem}", path="$.request_id")
         message_id = new_session_id()
         text = words(me.name, message_id, message)
         said = Input(message_id, "peer", text, utc_now(), source=me.name, starts=other.peer.keep_alive)
         await self.put(other.session_id, said, waits=False, tools={})
         return message_id
+
+    async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:
+        """Tell whether a session was sent a request: it waits in the inbox, or is in the conversation."""
+        heading, storage = _request_heading(request_id, sender), self._supervisor.shared.storage
+        if storage is not None:
+            return await (await storage.reader()).was_told(session_id, request_id, sender, heading)
+        actor = self._supervisor.find(session_id)
+        return actor is not None and actor.held.was_told(heading)
 
     def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:
         """Return the tools by which a session's model speaks to its peers; none where it has no name."""
@@ -199,10 +210,15 @@ def words(sender: str, message_id: str, message: PeerMessage) -> str:
         case "request":
             params = "" if message.params is None else f"\nparams: {codec.encode(message.params).decode()}"
             how = f'Answer it with send_response(to="{sender}", in_reply_to="{message_id}", status=..., result=...).'
-            return f"Request {message_id} from peer {sender}: {message.body}{params}\n\n{how}"
+            return f"{_request_heading(message_id, sender)} {message.body}{params}\n\n{how}"
         case "response":
             about = f"Response from peer {sender} to your request {message.request_id}"
             return f"{about}: {message.status}\n\n{message.body}"
+
+
+def _request_heading(request_id: str, sender: str) -> str:
+    """Return how the text of a request begins."""
+    return f"Request {request_id} from peer {sender}:"
 
 
 def _trusts(other: SessionRecord | None, name: str) -> bool:

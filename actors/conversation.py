@@ -21,7 +21,7 @@ from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import RunFailed
 from warren.forking import relabelled
 from warren.journal import Entry
-from warren.messages import SystemMessage
+from warren.messages import ContextMessage, SystemMessage, UserMessage
 from warren.records import CompactionEntry, MessageRow, SessionRecord, within
 from warren.storage import FIRST, Claimed, Commit, Held, Labelled, Lease, Settle, Settled, leased, not_found
 from warren.transcript import Transcript
@@ -96,6 +96,17 @@ class Conversation:
         found = tuple(HistoryEntry(at, self._times[at], codec.decode_message(bodies[at]), at in gone) for at in page)
         moved = tuple(entry for entry in self._compactions if offset < entry.head <= offset + limit)
         return HistoryPage(self.log.session_id, found, offset, total, moved)
+
+    def was_told(self, beginning: str) -> bool:
+        """Tell whether a text that begins so waits in the inbox or is in the conversation, which no store holds."""
+        said = (each.text for each in self.inbox.shown())
+        if any(text.startswith(beginning) for text in said):
+            return True
+        bodies = [*self._past, *(() if self._context is None else self._context.rows)]
+        messages = map(codec.decode_message, reversed(bodies))
+        return any(
+            isinstance(each, UserMessage | ContextMessage) and each.content.startswith(beginning) for each in messages
+        )
 
     def kept(self) -> Kept:
         """Return all that is kept of finished turns of a session that no store holds."""

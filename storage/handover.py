@@ -22,10 +22,10 @@ _ANSWER: Final = """
     SELECT sessions.holder, requests.holder FROM sessions LEFT JOIN requests ON requests.session = sessions.key
     WHERE session_id = ?
 """
-_WANTED: Final = """
-    SELECT session_id FROM requests JOIN sessions ON sessions.key = requests.session
+_WANTED: Final = f"""
+    SELECT {raw("session_id")} FROM requests JOIN sessions ON sessions.key = requests.session
     WHERE requests.holder = ?1 AND sessions.holder = ?1
-"""
+"""  # noqa: S608 - constants
 _ARRIVED: Final = f"""
     SELECT inbox.number, {raw("inbox.body, session_id")} FROM inbox JOIN sessions ON sessions.key = inbox.session
     WHERE inbox.number > ? AND outcome IS NULL AND sessions.holder = ? ORDER BY inbox.number
@@ -98,11 +98,16 @@ def news(db: "apsw.Connection", me: int | None, watched: Sequence[str], inbox_af
     inbox_to = last_number(db)  # before the inputs: what comes in between is found again by the next call
     rows: list[Any] = db.execute(_WATCHED, (json.dumps(list(watched)),)).fetchall() if watched else []
     return News(
-        [row[0] for row in db.execute(_WANTED, (me,))],
+        [shown(row[0]) for row in db.execute(_WANTED, (me,))],
         _readable(db.execute(_ARRIVED, (inbox_after, me)).fetchall()),
         inbox_to,
-        {session_id: last_seq if state == OPEN else None for session_id, last_seq, state in rows if state != DELETED},
+        {session_id: _last_seq(last_seq, state) for session_id, last_seq, state in rows if state != DELETED},
     )
+
+
+def _last_seq(stored: Any, state: Any) -> int | None:
+    """Return the number of a session's last event; None if it is archived, or damaged: then a load says so."""
+    return stored if state == OPEN and type(stored) is int else None
 
 
 def _readable(rows: list[Any]) -> list[tuple[str, Numbered]]:

@@ -43,6 +43,12 @@ _SESSIONS_THAT_WAIT: Final = f"""
     WHERE state = {OPEN} AND key IN (SELECT session FROM inbox WHERE outcome IS NULL AND starts)
     ORDER BY key
 """
+_KEY: Final = "SELECT key FROM sessions WHERE session_id = ?"
+_FROM: Final = f"SELECT {raw('body')} FROM inbox WHERE session = ? AND id = ?"
+_TOLD: Final = """
+    SELECT 1 FROM messages WHERE session = ?1 AND json_valid(body) AND substr(body ->> '$.content', 1, ?3) = ?2
+    ORDER BY position DESC LIMIT 1
+"""
 _NAMED: Final = f"SELECT {raw('session_id')} FROM sessions WHERE peer = ? AND state = {OPEN}"
 
 
@@ -120,6 +126,18 @@ def sessions_that_wait(db: "apsw.Connection", holder: Holder) -> list[str]:
     alive = {owner for _, owner in rows if owner not in (None, holder.key) and holder.rival(db, owner) is not None}
     free = (session_id for session_id, owner in rows if owner not in alive)
     return Rows(free, lambda session_id: text_in(session_id, "session_id"), shown)
+
+
+def was_told(db: "apsw.Connection", session_id: str, input_id: str, source: str, beginning: str) -> bool:
+    """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so.
+
+    The newest messages are looked at first: what is asked about has mostly just come.
+    """
+    key = db.execute(_KEY, (session_id,)).get
+    waits: Any = db.execute(_FROM, (key, input_id)).fetchone()
+    if waits is not None:
+        return decoded(waits[0], session_id).source == source
+    return bool(db.execute(_TOLD, (key, beginning, len(beginning))).get)
 
 
 def named(db: "apsw.Connection", peer: str) -> str | None:

@@ -17,7 +17,7 @@ from warren.storage import queries
 from warren.storage.faults import translate
 from warren.storage.file import FILE_NAME, open_reader, open_writer
 from warren.storage.handover import News, handed_over, news
-from warren.storage.inbox import named, sessions_that_wait, waiting
+from warren.storage.inbox import named, sessions_that_wait, waiting, was_told
 from warren.storage.lease import Holder
 from warren.storage.operations import Operation
 from warren.storage.pool import Pool
@@ -134,6 +134,11 @@ class Store:
     async def handed_over(self, session_id: str) -> bool | None:
         """Return whether a session that was asked for is free now; None as long as there is no answer."""
         return await self._read(partial(handed_over, session_id=session_id, me=self.holder.key))
+
+    async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
+        """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so."""
+        query = partial(was_told, session_id=session_id, input_id=input_id, source=source, beginning=beginning)
+        return await self._read(query)
 
     async def named(self, peer: str) -> str | None:
         """Return the session that has a name among its peers."""

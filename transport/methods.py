@@ -8,7 +8,6 @@ import attrs
 
 from warren import codec
 from warren.errors import AgentError, InvalidParamsError
-from warren.peers import PeerMessage
 from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent, SessionService
 from warren.tools import Tool, ToolSpec
@@ -243,8 +242,7 @@ async def _withdraw(host: Host, _caller: Caller, params: WithdrawInput) -> Withd
 
 
 async def _send(host: Host, _caller: Caller, params: SendToPeer) -> Sent:
-    message = PeerMessage(params.kind, params.body, params.request_id, params.status, params.params)
-    return Sent(await host.service.send_message(params.session_id, params.to, message))
+    return Sent(await host.service.send_message(params.session_id, params.to, params.message()))
 
 
 async def _peers(host: Host, _caller: Caller, params: SessionParams) -> Peers:

@@ -12,7 +12,7 @@ from warren.compaction_config import CompactionConfig
 from warren.fields import Between, FieldValueError, fits, not_blank, not_negative, positive
 from warren.inputs import MAX_KEY, TurnMode
 from warren.memory import MAX_HITS
-from warren.peers import Peer, PeerKind
+from warren.peers import Peer, PeerKind, PeerMessage
 from warren.records import MAX_TITLE
 from warren.structured import MAX_RETRIES, RETRIES
 from warren.tools import ToolSpec
@@ -301,20 +301,19 @@ class SendToPeer:
 
     session_id: str
     to: str
-    body: str = attrs.field(validator=not_blank)
+    body: str
     kind: PeerKind = "message"
     params: Mapping[str, Any] | None = None
-    request_id: str | None = attrs.field(default=None, validator=not_blank)
-    status: str | None = attrs.field(default=None, validator=not_blank)
+    request_id: str | None = None
+    status: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuse a response without what it answers, and what is not of its kind. Raises FieldValueError."""
-        for name in ("request_id", "status"):
-            if (self.kind == "response") != (getattr(self, name) is not None):
-                problem = "is required for a response" if self.kind == "response" else "is for a response"
-                raise FieldValueError(name, problem)
-        if self.params is not None and self.kind != "request":
-            raise FieldValueError("params", "is for a request")
+        """Refuse what is no message. Raises FieldValueError."""
+        self.message()
+
+    def message(self) -> PeerMessage:
+        """Return the message."""
+        return PeerMessage(self.kind, self.body, self.request_id, self.status, self.params)
 
 
 @attrs.frozen

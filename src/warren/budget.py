@@ -7,7 +7,7 @@ from typing import Final, Literal, Self
 import attrs
 
 from warren.events import BudgetWarning
-from warren.fields import fits, positive
+from warren.fields import fits, is_whole_or_none, positive
 from warren.usage import NO_USAGE, Usage
 from warren.values import value
 
@@ -28,10 +28,10 @@ class Budget:
         max_steps: model calls.
     """
 
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
+    max_tokens: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
     max_seconds: float | None = attrs.field(default=None, validator=[positive, fits])
-    max_tool_calls: int | None = attrs.field(default=None, validator=[positive, fits])
-    max_steps: int | None = attrs.field(default=None, validator=[positive, fits])
+    max_tool_calls: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
+    max_steps: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
 
     def overridden(self, other: "Budget | None") -> "Budget":
         """Return these limits with those that `other` sets in their place."""

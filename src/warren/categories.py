@@ -4,11 +4,14 @@ from typing import Final, Literal, get_args
 
 import attrs
 
+from warren.fields import OneOf
+
 Category = Literal["builtins", "shell", "memory", "mcp", "comms", "callback"]
 """Where a tool comes from: the workspace, the shell, the memory, MCP servers, peers, or the host's own code."""
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 Switch = Literal["inherit", "enable", "disable"]
 Gate = Literal["auto", "ask", "deny"]
+_SWITCHES: Final[tuple[Switch, ...]] = get_args(Switch)
 _GATES: Final[tuple[Gate, ...]] = get_args(Gate)
 TOUCH_THE_MACHINE: Final[frozenset[Category]] = frozenset({"builtins", "shell"})
 """Off, unless somebody enables them."""
@@ -30,12 +33,12 @@ class Switches:
         callback: the host's own functions, and tools that a client runs.
     """
 
-    builtins: Switch = "inherit"
-    shell: Switch = "inherit"
-    memory: Switch = "inherit"
-    mcp: Switch = "inherit"
-    comms: Switch = "inherit"
-    callback: Switch = "inherit"
+    builtins: Switch = attrs.field(default="inherit", validator=OneOf(_SWITCHES))
+    shell: Switch = attrs.field(default="inherit", validator=OneOf(_SWITCHES))
+    memory: Switch = attrs.field(default="inherit", validator=OneOf(_SWITCHES))
+    mcp: Switch = attrs.field(default="inherit", validator=OneOf(_SWITCHES))
+    comms: Switch = attrs.field(default="inherit", validator=OneOf(_SWITCHES))
+    callback: Switch = attrs.field(default="inherit", validator=OneOf(_SWITCHES))
 
     def of(self, category: Category) -> Switch:
         """Return what is said of a kind."""
@@ -73,12 +76,12 @@ class Gates:
         callback: the host's own functions, and tools that a client runs.
     """
 
-    builtins: Gate = "auto"
-    shell: Gate = "auto"
-    memory: Gate = "auto"
-    mcp: Gate = "auto"
-    comms: Gate = "auto"
-    callback: Gate = "auto"
+    builtins: Gate = attrs.field(default="auto", validator=OneOf(_GATES))
+    shell: Gate = attrs.field(default="auto", validator=OneOf(_GATES))
+    memory: Gate = attrs.field(default="auto", validator=OneOf(_GATES))
+    mcp: Gate = attrs.field(default="auto", validator=OneOf(_GATES))
+    comms: Gate = attrs.field(default="auto", validator=OneOf(_GATES))
+    callback: Gate = attrs.field(default="auto", validator=OneOf(_GATES))
 
     def of(self, category: Category) -> Gate:
         """Return what is said of a kind."""

@@ -4,7 +4,7 @@ from typing import Final
 
 import attrs
 
-from warren.fields import fits, not_negative, positive
+from warren.fields import fits, is_whole, is_whole_or_none, not_negative, positive
 
 DEFAULT_THRESHOLD: Final = 100_000
 
@@ -22,8 +22,8 @@ class CompactionConfig:
         window: tokens that a request may hold; None looks the model's name up, and takes none for an unknown one.
     """
 
-    auto_compact_threshold: int | None = attrs.field(default=None, validator=[positive, fits])
-    recent_turn_budget: int = attrs.field(default=4, validator=[not_negative, fits])
-    max_summary_tokens: int = attrs.field(default=4096, validator=[positive, fits])
-    min_turns_between_compactions: int = attrs.field(default=3, validator=[not_negative, fits])
-    window: int | None = attrs.field(default=None, validator=[positive, fits])
+    auto_compact_threshold: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
+    recent_turn_budget: int = attrs.field(default=4, validator=[is_whole, not_negative, fits])
+    max_summary_tokens: int = attrs.field(default=4096, validator=[is_whole, positive, fits])
+    min_turns_between_compactions: int = attrs.field(default=3, validator=[is_whole, not_negative, fits])
+    window: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])

@@ -31,6 +31,38 @@ def not_negative(_instance: object, attribute: "attrs.Attribute[Any]", value: An
 
 
 @attrs.frozen
+class OfType:
+    """Refuse values that are not of one type exactly; None passes unless it is `required`.
+
+    Attributes:
+        type: the type.
+        words: how an error calls it, such as "a string".
+        required: whether None is refused.
+    """
+
+    type: type
+    words: str
+    required: bool = True
+
+    def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        """Raise FieldValueError that names the field and the type."""
+        if type(value) is not self.type and (value is not None or self.required):
+            raise FieldValueError(attribute.name, f"must be {self.words}")
+
+
+@attrs.frozen
+class OneOf:
+    """Refuse values that are none of some texts."""
+
+    choices: tuple[str, ...]
+
+    def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        """Raise FieldValueError that names the field and the choices."""
+        if not isinstance(value, str) or value not in self.choices:
+            raise FieldValueError(attribute.name, f"must be one of {', '.join(self.choices)}")
+
+
+@attrs.frozen
 class Between:
     """Refuse whole numbers outside of `low` to `high`, both included; None passes."""
 
@@ -41,6 +73,13 @@ class Between:
         """Raise FieldValueError that names the field and the range."""
         if value is not None and not (_is_number(value) and self.low <= value <= self.high):
             raise FieldValueError(attribute.name, f"must be from {self.low} to {self.high}")
+
+
+is_text: Final = OfType(str, "a string")
+is_text_or_none: Final = OfType(str, "a string", required=False)
+is_whole: Final = OfType(int, "an integer")
+is_whole_or_none: Final = OfType(int, "an integer", required=False)
+is_flag: Final = OfType(bool, "true or false")
 
 
 def not_blank(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:

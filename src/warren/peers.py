@@ -2,29 +2,31 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from warren.fields import FieldValueError
+from warren.fields import FieldValueError, OneOf, is_flag, is_text, is_text_or_none, not_blank
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_TRUSTED: Final = 1_000
 PeerKind = Literal["message", "request", "response"]
 
 
-def peer_name(_instance: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
+def peer_name(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     """Refuse what cannot be a name among peers. Raises FieldValueError."""
-    if not NAME.fullmatch(value):
+    if not isinstance(value, str) or not NAME.fullmatch(value):
         raise FieldValueError(attribute.name, "must be 1 to 64 letters, digits, _ or -")
 
 
-def peer_names(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
+def peer_names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     """Refuse names that cannot be, and too many. Raises FieldValueError."""
+    if type(value) is not tuple:
+        raise FieldValueError(attribute.name, "must be a tuple of names")
     if len(value) > MAX_TRUSTED:
         raise FieldValueError(attribute.name, f"must be at most {MAX_TRUSTED} names")
     for index, name in enumerate(value):
-        if not NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise FieldValueError(f"{attribute.name}[{index}]", "must be 1 to 64 letters, digits, _ or -")
 
 
@@ -40,26 +42,37 @@ class Peer:
 
     name: str = attrs.field(validator=peer_name)
     trusts: tuple[str, ...] = attrs.field(default=(), validator=peer_names)
-    keep_alive: bool = False
+    keep_alive: bool = attrs.field(default=False, validator=is_flag)
 
 
 @attrs.frozen
 class PeerMessage:
-    """What one session says to another.
+    """A message of one session to another. Raises ValueError that names the field if it could not be sent.
 
     Attributes:
         kind: a `request` wants a `response`, a `message` does not.
         body: the words; of a request what is wanted, of a response its result.
-        request_id: of a request and its response.
+        request_id: of a response: the request that it answers.
         status: of a response.
         params: of a request.
     """
 
-    kind: PeerKind
-    body: str
-    request_id: str | None = None
-    status: str | None = None
+    kind: PeerKind = attrs.field(validator=OneOf(get_args(PeerKind)))
+    body: str = attrs.field(validator=attrs.validators.and_(is_text, not_blank))
+    request_id: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank])
+    status: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank])
     params: Mapping[str, Any] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a response without what it answers, and what is not of its kind. Raises FieldValueError."""
+        for name in ("request_id", "status"):
+            if (self.kind == "response") != (getattr(self, name) is not None):
+                problem = "is required for a response" if self.kind == "response" else "is for a response"
+                raise FieldValueError(name, problem)
+        if self.params is not None and self.kind != "request":
+            raise FieldValueError("params", "is for a request")
+        if self.params is not None and not isinstance(self.params, Mapping):
+            raise FieldValueError("params", "must be an object")
 
 
 @attrs.frozen

@@ -186,3 +186,27 @@ async def test_one_of_many_gets_the_name() -> None:
         assert [each.error is None for each in asked].count(True) == 1
         assert {type(each.error) for each in asked} == {type(None), InvalidParamsError}
         assert len((await service.list()).sessions) == 1
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_response_needs_its_request(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """One to a request that nobody, or somebody else, has sent is refused; one to a request that waits is not."""
+    store = tmp_path if stored else None
+    async with open_runtime(Scripted(), store=store) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob", "cat")))
+        bob = await new_session(service, peer=Peer("bob", ("ann",)))
+        await new_session(service, peer=Peer("cat", ("ann",)))
+        request_id = await service.send_message(bob, "ann", PeerMessage("request", "count"))
+        no_request = await service.send_message(bob, "ann", PeerMessage("message", "hi"))
+        for to, wrong in (("bob", "no-such-request"), ("cat", request_id), ("bob", no_request + "x"), ("bob", "%")):
+            with pytest.raises(InvalidParamsError) as caught:
+                await service.send_message(ann, to, PeerMessage("response", "1 2 3", request_id=wrong, status="ok"))
+            assert caught.value.path == "$.request_id"
+        answer = {"to": "bob", "in_reply_to": "no-such-request", "status": "ok", "result": "1"}
+        told, is_error = await use(service, ann, "send_response", **answer)
+        assert (told, is_error) == ("request_id: there is no request 'no-such-request' of 'bob' to this session", True)
+        response = PeerMessage("response", "1 2 3", request_id=request_id, status="ok")
+        await service.send_message(ann, "bob", response)  # a turn has taken the request by now
+        waiting = await service.send_message(bob, "ann", PeerMessage("request", "count on"))
+        await service.send_message(ann, "bob", attrs.evolve(response, request_id=waiting))
+        assert len(await service.inputs(bob)) == 2

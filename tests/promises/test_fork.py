@@ -65,12 +65,13 @@ async def test_killed_while_it_forks(tmp_path: Path) -> None:
 
 
 async def test_a_session_that_another_process_has(tmp_path: Path) -> None:
-    """It can be forked, and the fork goes on here; its labels are that process's to change, until it is gone."""
+    """It can be forked, and the fork goes on here; its labels are that process's to change while a turn runs there."""
     async with other(tmp_path) as process, here(tmp_path) as service:
         fork = (await service.fork(process.session_id, labels={"from": "there"})).state
         assert (await service.start_turn(fork.session_id, "here")).text == "here"
         assert (await process.ask("there"))["text"] == "there"
         assert (await service.read(process.session_id)).state.message_count == 4
+        await process.begin_to_wait()
         with pytest.raises(LeasedError, match="the other program"):
             await service.label(process.session_id, {"a": "b"})
         process.process.kill()

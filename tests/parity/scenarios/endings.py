@@ -1,5 +1,6 @@
 """Turns that end otherwise: every way, as the contract has it on each surface."""
 
+from functools import partial
 from typing import Final
 
 import apsw
@@ -12,7 +13,7 @@ from tests.parity.world import Setting
 from tests.support.asking import ask
 from tests.support.crashing import crash
 from warren.budget import Budget
-from warren.errors import ErrorCode
+from warren.errors import AgentError, ErrorCode
 from warren.storage import Commit
 
 SLOW: Final = {"chunks": ["half ", "an answer"], "chunk_delay": 20}
@@ -167,15 +168,20 @@ async def store_refuses(stage: Stage) -> None:
     assert (await stage.world.service.read(session_id)).state.message_count == 4
 
 
-@scenario(TURN, codes=[ErrorCode.SESSION_STORE_ERROR], needs=["store"])
+@scenario(TURN, codes=[ErrorCode.SESSION_STORE_ERROR], needs=["store"], setting=HELLO_THEN_SLOW)
 async def held_by_another_process(stage: Stage) -> None:
-    """A session that another process has is refused with the name of who has it."""
-    async with stage.world.open() as elsewhere:
+    """A session that runs a turn in another process is refused with the name of who has it."""
+    async with stage.world.open() as elsewhere, trio.open_nursery() as nursery:
         session_id = (await elsewhere.create_session("hi")).session_id
+        begun = trio.Event()
+        slow = ask(nursery, partial(elsewhere.start_turn, session_id, "go", on_event=lambda _: begun.set()))
+        await begun.wait()
         refused = await _go(stage, session_id)
         stage.refused(refused, ErrorCode.SESSION_STORE_ERROR, cause="leased", retryable=True, session_id=session_id)
         assert refused.data["holder"]
         assert refused.events == []
+        await elsewhere.interrupt(session_id)
+        await slow.failure(AgentError)
 
 
 @scenario(TURN, codes=[ErrorCode.AGENT_ERROR], where="inside", setting=HELLO_THEN_SLOW)

@@ -1,0 +1,174 @@
+"""What JSON-RPC refuses, the service refuses too: each parameter of each method, with each wrong type and bound."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import attrs
+import pytest
+
+from tests.parity.arguments import METHODS as CALLS
+from tests.support.runtime import new_session, open_runtime
+from warren import codec
+from warren.compaction import CompactionConfig
+from warren.config import Config
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
+from warren.peers import Peer, PeerMessage
+from warren.service import SessionService
+from warren.transport.methods import METHODS
+
+pytestmark = pytest.mark.virtual_time
+JUNK: Final[tuple[Any, ...]] = (
+    None, True, 0, -1, 1.5, 2**53 + 1, 2**64, "", " \n", "bogus", "x" * 300, "half a \ud800 character",
+    [], [1], ["bogus"], ["bogus", ""], {}, {"a": 1}, {"a": None}, {"a": ["b"]},
+)  # fmt: skip
+NAMES: Final = {
+    "session/create": "create_session",
+    "session/resume": "resume",
+    "session/read": "read",
+    "session/list": "list",
+    "session/history": "history",
+    "session/archive": "archive",
+    "session/delete": "delete",
+    "session/compact": "compact",
+    "session/fork": "fork",
+    "session/label": "label",
+    "session/inject_context": "inject_context",
+    "session/inputs": "inputs",
+    "session/withdraw": "withdraw",
+    "session/subscribe": "subscribe",
+    "turn/start": "start_turn",
+    "turn/interrupt": "interrupt",
+    "tool/approve": "approve_tool",
+    "peer/send": "send_message",
+    "peer/list": "peers",
+    "memory/search": "search_memory",
+}
+GOOD: Final[Mapping[str, Any]] = {
+    "prompt": "hi",
+    "labels": {"team": "red"},
+    "text": "hi",
+    "input_id": "an-input",
+    "to": "bob",
+    "body": "hi",
+    "call_id": "call-1",
+    "decision": "allow",
+    "query": "boat",
+}
+MESSAGES: Final = ({"kind": "response", "request_id": "r", "status": "ok"}, {"kind": "message"}, {"kind": "request"})
+OTHERWISE: Final = {("tool/approve", "decision")}
+"""Parameters that the service has in another form."""
+
+
+def value_class(hint: Any) -> type | None:
+    """Return the class of values that a parameter takes, if it takes one of ours."""
+    return next((each for each in (hint, *get_args(hint)) if isinstance(each, type) and attrs.has(each)), None)
+
+
+def names_of(cls: type) -> set[str]:
+    """Return the names of a class's fields."""
+    return set(attrs.fields_dict(cls))
+
+
+def needed_by(cls: type) -> set[str]:
+    """Return the names of a class's fields that have no default."""
+    return {each.name for each in attrs.fields(cls) if each.default is attrs.NOTHING}
+
+
+def bad_params(method: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield parameters that JSON-RPC refuses for their values, with the path that it names."""
+    fields = attrs.fields_dict(METHODS[method].params)
+    good = {"session_id": "s", **GOOD} if method != "memory/search" else {"query": "boat", "session_id": "s"}
+    base = {name: good[name] for name, field in fields.items() if field.default is attrs.NOTHING}
+    base |= {"session_id": "s"} if "session_id" in fields else {}
+    for name, field in fields.items():
+        inner = value_class(field.type)
+        needed = dict.fromkeys(needed_by(inner), "ann") if inner else {}
+        nested = [{**needed, each.name: junk} for each in attrs.fields(inner) for junk in JUNK] if inner else []
+        messages = MESSAGES if method == "peer/send" else ({},)
+        for value in (*JUNK, *nested):
+            for extra in messages:
+                params = {**base, **extra, name: value}
+                try:
+                    METHODS[method].decode(params)
+                except InvalidParamsError as exc:
+                    if (method, name) not in OTHERWISE:
+                        yield str(exc.path), params
+
+
+def built(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of the service, with values made as a host makes them; these may refuse, too."""
+    hints = {name: value_class(field.type) for name, field in attrs.fields_dict(METHODS[method].params).items()}
+    made: dict[str, Any] = {}
+    for name, value in params.items():
+        cls = hints[name]
+        known = cls is not None and isinstance(value, dict) and needed_by(cls) <= value.keys() <= names_of(cls)
+        tuples = known or name in ("tools", "trusts")
+        plain = (
+            {key: tuple(each) if isinstance(each, list) else each for key, each in value.items()} if known else value
+        )
+        made[name] = cls(**plain) if known and cls is not None else tuple(value) if tuples and value == [] else value
+    if method == "peer/send":
+        rest: dict[str, Any] = {"kind": "message"} | {
+            name: made.pop(name) for name in attrs.fields_dict(PeerMessage) if name in made
+        }
+        made["message"] = PeerMessage(**rest)
+    if method == "tool/approve":
+        made["allow"] = made.pop("decision") == "allow"
+    return made
+
+
+async def call(service: SessionService, method: str, params: Mapping[str, Any]) -> None:
+    """Call a method of the service with the parameters of JSON-RPC's."""
+    arguments = built(method, params)
+    if method == "session/subscribe":
+        async with service.subscribe(**arguments):
+            return
+    await getattr(service, NAMES[method])(**arguments)
+
+
+def test_every_method_is_compared() -> None:
+    """Each method of the service that takes arguments is one of the table's."""
+    assert set(NAMES.values()) == set(CALLS)
+
+
+@pytest.mark.parametrize("method", NAMES)
+async def test_what_jsonrpc_refuses_the_service_refuses(method: str, tmp_path: Path) -> None:
+    """By the same field's name; nothing is made, nothing has changed, and what is stored can be read."""
+    config = Config(compaction=CompactionConfig())
+    async with open_runtime(store=tmp_path, config=config) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        bob = await new_session(service, peer=Peer("bob", ("ann",)))
+        accepted = []
+        for path, params in bad_params(method):
+            known = {**params, "session_id": ann} if params.get("session_id") == "s" else params
+            try:
+                await call(service, method, known)
+            except InvalidParamsError as exc:
+                found = str(exc.path)
+            except FieldValueError as exc:
+                found = exc.field
+            else:
+                accepted.append(f"{params}: JSON-RPC says {path}")
+                continue
+            field = path.removeprefix("$.").split(".")[-1].split("[")[0]
+            assert field in found or path.startswith(found), (path, found, params)
+        assert not accepted, "\n".join(accepted)
+    async with open_runtime(store=tmp_path, config=config) as service:
+        for session_id in (ann, bob):
+            assert await service.inputs(session_id) == ()
+            assert (await service.read(session_id)).state.message_count == 0
+        assert len((await service.list(include_archived=True)).sessions) == 2
+
+
+@pytest.mark.parametrize("params", [{"a": object()}, {"a": "\ud800"}, {1j: 1}])
+async def test_a_message_that_is_no_json_is_refused(params: Any) -> None:
+    """What a host can put into a value and JSON cannot hold is refused by the field's name, before it is stored."""
+    async with open_runtime() as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        bob = await new_session(service, peer=Peer("bob", ("ann",)))
+        with pytest.raises(InvalidParamsError) as caught:
+            await service.send_message(ann, "bob", PeerMessage("request", "count", params=params))
+        assert str(caught.value.path).startswith("$.message")
+        assert codec.encode(await service.inputs(bob)) == b"[]"
