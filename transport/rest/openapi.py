@@ -21,6 +21,8 @@ OPENAPI: Final = "3.1.0"
 COMPONENTS: Final = "#/components/schemas/"
 SENT: Final = "Sent."
 ERROR: Final = "Error"
+NEEDS: Final[Mapping[str, Capability]] = {"compaction": "session-compaction"}
+"""Parameters that need a capability."""
 FIELDS: Final = re.compile(r"\{(\w+)\}")
 EVENT_ID: Final = "^[0-9]{0,18}$"
 EVENT_TEXT: Final = "The id of the last event that the client has; it wins over `after_seq` unless it is empty."
@@ -58,7 +60,7 @@ def _document(off: frozenset[str]) -> Mapping[str, Any]:
     got = Schemas(COMPONENTS, strict=False)
     paths: dict[str, dict[str, Any]] = {}
     for row in (row for row in ROUTES if row.method.capability not in off):
-        paths.setdefault(row.path, {})[row.verb.lower()] = _operation(row, sent, got)
+        paths.setdefault(row.path, {})[row.verb.lower()] = _operation(row, sent, got, off)
     named = {SENT + name: schema for name, schema in sent.definitions.items()}
     return {
         "openapi": OPENAPI,
@@ -73,7 +75,7 @@ def _document(off: frozenset[str]) -> Mapping[str, Any]:
     }
 
 
-def _operation(row: Row, sent: Schemas, got: Schemas) -> dict[str, Any]:
+def _operation(row: Row, sent: Schemas, got: Schemas, off: frozenset[str]) -> dict[str, Any]:
     good = {"description": row.method.doc, "content": _content(row, got)}
     if row.status == 201:  # noqa: PLR2004 - Created
         good["headers"] = {"Location": {"description": "Where the session is.", "schema": {"type": "string"}}}
@@ -85,7 +87,7 @@ def _operation(row: Row, sent: Schemas, got: Schemas) -> dict[str, Any]:
         "summary": row.method.doc,
         "responses": {str(row.status): good, **failures},
     }
-    return operation | _wanted(row, sent)
+    return operation | _wanted(row, sent, off)
 
 
 def _content(row: Row, got: Schemas) -> dict[str, Any]:
@@ -99,10 +101,12 @@ def _content(row: Row, got: Schemas) -> dict[str, Any]:
     return {MEDIA_TYPE: {"schema": event}}
 
 
-def _wanted(row: Row, sent: Schemas) -> dict[str, Any]:
+def _wanted(row: Row, sent: Schemas, off: frozenset[str]) -> dict[str, Any]:
     """Return what a request has to say: its path, then its query or its body."""
     schema = sent.of_class(row.method.params)
     fields, required = dict(schema["properties"]), set(schema.get("required", ()))
+    for name in (name for name, capability in NEEDS.items() if capability in off):
+        fields.pop(name, None)
     parameters = [_parameter("path", name, fields.pop(name), required=True) for name in FIELDS.findall(row.path)]
     if row.verb == "GET":
         parameters += [_parameter("query", name, field, required=name in required) for name, field in fields.items()]
