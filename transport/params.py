@@ -301,11 +301,11 @@ class SendToPeer:
 
     session_id: str
     to: str
-    body: str
+    body: str = attrs.field(validator=not_blank)
     kind: PeerKind = "message"
     params: Mapping[str, Any] | None = None
-    request_id: str | None = None
-    status: str | None = None
+    request_id: str | None = attrs.field(default=None, validator=not_blank)
+    status: str | None = attrs.field(default=None, validator=not_blank)
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is no message. Raises FieldValueError."""
