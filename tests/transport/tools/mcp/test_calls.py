@@ -111,7 +111,7 @@ async def test_a_server_and_its_tools(server: McpServer, tmp_path: Path) -> None
         await _cancel_one(pool, tmp_path)
         await call(pool, "grow")
         await until(lambda: "grown" in [each.spec.name for each in pool.tools()])
-        assert pool.health()[0].tools == 9
+        assert pool.health()[0].tools == 10
 
 
 async def _cancel_one(pool: McpPool, folder: Path) -> None:
