@@ -174,12 +174,22 @@ async def test_a_write_that_hangs(tmp_path: Path) -> None:
 
 @virtual
 async def test_a_session_at_fault_is_not_the_store(tmp_path: Path) -> None:
-    """What one session cannot do says nothing of the store: another process has it."""
-    async with open_runtime(store=tmp_path) as service, open_runtime(store=tmp_path) as other:
+    """What one session cannot do says nothing of the store: another process runs a turn of it."""
+    model = GatedModel()
+    async with (
+        open_runtime(model, store=tmp_path) as service,
+        open_runtime(store=tmp_path) as other,
+        trio.open_nursery() as nursery,
+    ):
         session_id = await new_session(service)
-        with pytest.raises(StoreError):
+        turn = ask(nursery, service.start_turn, session_id, "go on")
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(StoreError) as refused:
             await other.archive(session_id)
+        assert refused.value.cause == "leased"
         assert (other.health().status, service.health().status) == ("ok", "ok")
+        model.gate.set()
+        await turn.ended.wait()
 
 
 @virtual

@@ -28,7 +28,7 @@ class Cli(Surface):
     column: ClassVar[str | None] = "exit"
     can: ClassVar[frozenset[str]] = frozenset({*COMMANDS, INTERRUPT, OPTIONS, COMPACTION_OPTIONS})
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {
-        "session/history": frozenset({"session_id", "offset", "total", "compactions", "kept_from"})
+        "session/history": frozenset({"session_id", "offset", "total", "compactions", "kept_from", "damaged"})
     }
     per_process: ClassVar[bool] = True
 
