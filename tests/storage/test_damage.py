@@ -2,7 +2,6 @@
 # ruff: noqa: S608 - the names are those of the schema
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import apsw
 import pytest
 import trio
 
+from tests.storage.damaging import KINDS, put, quick_folder
 from tests.storage.samples import opened, turn, updated, written
 from tests.storage.test_compactions import entry, moved
 from tests.support.runtime import open_runtime, replay
@@ -26,15 +26,6 @@ from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.maintenance.damage import FILE
 from warren.storage.maintenance.doctor import examine, fix
 
-KINDS: Final = {
-    "bad UTF-8": "CAST(x'22c3ff22' AS TEXT)",
-    "null": "NULL",
-    "a blob": "x'00ff'",
-    "a number": "7",
-    "huge": "replace(hex(zeroblob(250000)), '00', 'xx')",
-    "the largest number": "9223372036854775807",
-    "the smallest number": "-9223372036854775808",
-}
 TABLES: Final = (
     "sessions",
     "messages",
@@ -47,8 +38,6 @@ TABLES: Final = (
     "creations",
     "requests",
 )
-IMPOSSIBLE: Final = re.compile(r"NOT NULL constraint|UNIQUE constraint|datatype mismatch")
-"""What SQLite itself cannot hold: a row's number that is none, nothing in a key, and the key of another row."""
 NOT_MADE_UP: Final = {"transcript", "events", "head", "peers", "labels"}
 """Problems that may be left after a row was set aside: what is missing is not invented."""
 
@@ -89,7 +78,7 @@ def columns() -> Iterator[tuple[str, str]]:
 
 
 def damage(folder: Path, table: str, column: str, value: str) -> bool:
-    """Put a value into one row, past what the schema allows; return whether the file can hold it."""
+    """Put a value into one row; return whether the file can hold it."""
     where = {"sessions": "key = 1", "holders": "key = 77", "sqlite_sequence": "name = 'inbox'"}.get(table)
     where = where or ("true" if table == "erasures" else "session = 1")
     # One row: the middle one, so that there is something behind it.
@@ -101,40 +90,9 @@ def damage(folder: Path, table: str, column: str, value: str) -> bool:
         "creations": "key",
     }.get(table, "rowid")
     skip = {"messages": 4, "events": 4}.get(table, 0)
-    key = "rowid" if table not in ("labels", "erasures", "creations") else order
-    db = apsw.Connection(str(folder / FILE_NAME))
-    db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
-    schema: list[Any] = db.execute("SELECT rowid, sql FROM sqlite_schema").fetchall()
-    db.execute("PRAGMA writable_schema = ON; DROP TRIGGER labels_changed")
-    for rowid, sql in schema:
-        if sql is not None and sql.startswith("CREATE TABLE") and "sqlite_sequence" not in sql:
-            loose = re.sub(r"\) STRICT", ") ", re.sub(r" (INTEGER|TEXT)(?! PRIMARY KEY AUTO)", " BLOB", sql)).replace(
-                ") , WITHOUT", ") WITHOUT"
-            )
-            loose = loose.replace("BLOB PRIMARY KEY,", "INTEGER PRIMARY KEY,").replace(" NOT NULL", "")
-            db.execute("UPDATE sqlite_schema SET sql = ? WHERE rowid = ?", (loose, rowid))
-    db.close()
-    db = apsw.Connection(str(folder / FILE_NAME))
-    db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
-    row = f"(SELECT {key} FROM {table} WHERE {where} ORDER BY {order} LIMIT 1 OFFSET {skip})"
-    try:
-        db.execute(f"UPDATE {table} SET {column} = {value} WHERE {where} AND {key} = {row}")
-        assert db.changes() == 1, (table, column)
-        held = True
-    except (apsw.ConstraintError, apsw.MismatchError) as exc:
-        held = False
-        if IMPOSSIBLE.search(str(exc)) is None:
-            raise
-    db.execute("PRAGMA writable_schema = ON")
-    for rowid, sql in schema:
-        db.execute("UPDATE sqlite_schema SET sql = ? WHERE rowid = ?", (sql, rowid))
-    trigger = next(sql for _, sql in schema if sql is not None and "labels_changed" in sql)
-    db.execute("DELETE FROM sqlite_schema WHERE name = 'labels_changed'")
-    db.close()
-    db = apsw.Connection(str(folder / FILE_NAME))
-    db.execute(trigger)
-    db.close()
-    return held
+    key = {"labels": "(name, session)", "erasures": "session_id", "creations": "key"}.get(table, "rowid")
+    row = f"SELECT {key.strip('()')} FROM {table} WHERE {where} ORDER BY {order} LIMIT 1 OFFSET {skip}"
+    return put(folder / FILE_NAME, table, column, value, f"{key} = ({row})")
 
 
 async def outcome(work: Any) -> Any:
@@ -175,40 +133,53 @@ async def goes_on(folder: Path) -> set[str]:
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(("table", "column"), list(columns()))
-async def test_one_damaged_value(tmp_path: Path, template: Path, table: str, column: str) -> None:
+async def test_one_damaged_value(template: Path, table: str, column: str) -> None:
     """Other sessions go on, lists name what they leave out; doctor finds it, a backup is refused, a fix mends it."""
-    for number, (kind, value) in enumerate(KINDS.items()):
-        folder = tmp_path / str(number)
-        config = StoreConfig(folder)
-        shutil.copytree(template, folder)
-        if not damage(folder, table, column, value):
-            continue
-        before = (folder / FILE_NAME).read_bytes()
-        report = examine(config)
-        assert (folder / FILE_NAME).read_bytes() == before
-        problems = [each for each in report.findings if each.level == "problem"]
-        unreadable = [each for each in problems if "cannot be read" in each.message]
-        # Whoever holds sessions is left out of a backup.
-        if unreadable and "holder" not in table + column:
-            with pytest.raises(StoreError) as caught:
-                back_up(config, tmp_path / "copy.sqlite3")
-            assert caught.value.cause == "corrupt", kind
-        copy = tmp_path / f"{number}-fixed"
-        shutil.copytree(folder, copy)
-        named = await goes_on(folder)
-        assert not named or problems, (kind, named)
-        mended = StoreConfig(copy)
-        done = fix(mended, report)
-        left = [each for each in examine(mended, full=True).findings if each.level == "problem"]
-        assert {each.check for each in left} <= NOT_MADE_UP, (kind, left)
-        if unreadable and table not in ("labels", "holders", "erasures", "creations", "requests", "sqlite_sequence"):
-            assert any("set 1 rows aside" in line for line in done) or table == "inbox", (kind, done)
-            aside = [json.loads(line) for line in (copy / FILE).read_text().splitlines()] if table != "inbox" else []
-            assert {line["table"] for line in aside} <= {table}
-        back_up(mended, copy / "copy.sqlite3")
-        restore(copy / "copy.sqlite3", StoreConfig(tmp_path / f"{number}-restored"))
-        assert "cannot be read" not in str(examine(StoreConfig(tmp_path / f"{number}-restored")).findings)
+    mended = 0
+    with quick_folder() as work:
+        for number, (kind, value) in enumerate(KINDS.items()):
+            folder = work / str(number)
+            shutil.copytree(template, folder)
+            if damage(folder, table, column, value):
+                mended += await one_damaged_value(folder, table, column, kind, whole=not mended)
+
+
+async def one_damaged_value(folder: Path, table: str, column: str, kind: str, *, whole: bool) -> bool:
+    """Check a store with a damaged value; return whether doctor had to set something aside.
+
+    `whole` also restores a backup of the store that was put right.
+    """
+    config = StoreConfig(folder, synchronous="NORMAL")
+    before = (folder / FILE_NAME).read_bytes()
+    report = examine(config)
+    assert (folder / FILE_NAME).read_bytes() == before
+    problems = [each for each in report.findings if each.level == "problem"]
+    unreadable = [each for each in problems if "cannot be read" in each.message]
+    # Whoever holds sessions is left out of a backup.
+    if unreadable and "holder" not in table + column:
+        with pytest.raises(StoreError) as caught:
+            back_up(config, folder / "copy.sqlite3")
+        assert caught.value.cause == "corrupt", kind
+    copy = folder.with_name(f"{folder.name}-fixed")
+    shutil.copytree(folder, copy)
+    named = await goes_on(folder)
+    assert not named or problems, (kind, named)
+    mended = StoreConfig(copy, synchronous="NORMAL")
+    done = fix(mended, report)
+    left = [each for each in examine(mended, full=True).findings if each.level == "problem"]
+    assert {each.check for each in left} <= NOT_MADE_UP, (kind, left)
+    if unreadable and table not in ("labels", "holders", "erasures", "creations", "requests", "sqlite_sequence"):
+        assert any("set 1 rows aside" in line for line in done) or table == "inbox", (kind, done)
+        aside = [json.loads(line) for line in (copy / FILE).read_text().splitlines()] if table != "inbox" else []
+        assert {line["table"] for line in aside} <= {table}
+    if problems:
         assert not await goes_on(copy) - {f"event {seq}" for seq in range(20)}
+    if whole:
+        back_up(mended, copy / "copy.sqlite3")
+        restored = StoreConfig(folder.with_name(f"{folder.name}-restored"))
+        restore(copy / "copy.sqlite3", restored)
+        assert "cannot be read" not in str(examine(restored).findings)
+    return bool(unreadable)
 
 
 @pytest.mark.virtual_time
