@@ -40,9 +40,16 @@ _BY_NUMBER: Final[dict[int, type[apsw.Error]]] = {
 }
 
 
-def translate(
-    exc: Exception, *, session_id: str | None = None, path: Path | None = None, number: int | None = None
-) -> WarrenError:
+def precise(exc: apsw.IOError, db: apsw.Connection) -> apsw.Error:
+    """Return the error of the system's own number for an I/O error that a connection has just raised.
+
+    It tells a file that may not grow from a broken disk. Trap: the connection forgets the number when it is closed.
+    """
+    number = db.system_errno
+    return _BY_NUMBER[number](f"{exc}: {os.strerror(number)}") if number in _BY_NUMBER else exc
+
+
+def translate(exc: Exception, *, session_id: str | None = None, path: Path | None = None) -> WarrenError:
     """Return the error a caller meets for what a database call raised, concerning a session or a file.
 
     One of Warren's own passes as it is. Anything that is neither its own nor the database's is a value that cannot
@@ -52,15 +59,11 @@ def translate(
         exc: the exception.
         session_id: the session concerned.
         path: the file concerned.
-        number: the system's error number for an I/O error of SQLite, which tells a file that may not grow from a
-            broken disk.
     """
     if isinstance(exc, WarrenError):
         return exc
-    if isinstance(exc, OSError):
-        number = exc.errno
-    if isinstance(exc, OSError | apsw.IOError) and number is not None and number in _BY_NUMBER:
-        exc = _BY_NUMBER[number](f"{exc}: {os.strerror(number)}" if isinstance(exc, apsw.IOError) else str(exc))
+    if isinstance(exc, OSError) and exc.errno in _BY_NUMBER:
+        exc = _BY_NUMBER[exc.errno](str(exc))
     elif isinstance(exc, apsw.CantOpenError) and path is not None and on_read_only_disk(path):
         exc = apsw.ReadOnlyError(str(exc))
     fits = ((cause, retryable, text) for kind, cause, retryable, text in _CAUSES if isinstance(exc, kind))

@@ -11,6 +11,7 @@ import apsw
 
 from warren.config import StoreConfig
 from warren.errors import StoreError
+from warren.storage.faults import precise
 
 FILE_NAME: Final = "sessions.sqlite3"
 _APPLICATION_ID: Final = 0x57415252
@@ -32,6 +33,10 @@ def open_writer(config: StoreConfig) -> apsw.Connection:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         _prepare(db, config)
+    except apsw.IOError as exc:
+        found = precise(exc, db)
+        db.close()
+        raise found from exc
     except BaseException:
         db.close()
         raise

@@ -8,7 +8,7 @@ import apsw
 import attrs
 
 from warren.errors import StoreError, WarrenError
-from warren.storage.faults import translate
+from warren.storage.faults import precise, translate
 from warren.storage.lease import Holder
 from warren.storage.operations import Operation
 
@@ -98,8 +98,7 @@ class Writer:
         return self._translated(exc, operation.session_id)
 
     def _translated(self, exc: Exception, session_id: str | None = None) -> WarrenError:
-        number = self._db.system_errno if isinstance(exc, apsw.IOError) else None
-        return translate(exc, session_id=session_id, number=number)
+        return translate(precise(exc, self._db) if isinstance(exc, apsw.IOError) else exc, session_id=session_id)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

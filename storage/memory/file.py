@@ -11,7 +11,7 @@ import attrs
 
 from warren.errors import StoreError, WarrenError
 from warren.memory import MemoryConfig
-from warren.storage.faults import translate
+from warren.storage.faults import precise, translate
 from warren.storage.file import check_regular, create, use_wal
 
 FILE_NAME: Final = "memory.sqlite3"
@@ -40,6 +40,10 @@ def open_writer(uri: str, config: MemoryConfig) -> apsw.Connection:
     db = _open(uri, config, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     try:
         _prepare(db, config)
+    except apsw.IOError as exc:
+        found = precise(exc, db)
+        db.close()
+        raise found from exc
     except BaseException:
         db.close()
         raise

@@ -26,6 +26,7 @@ from warren.memory import (
     Tail,
     Unsettled,
 )
+from warren.storage.faults import precise
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, fault, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
@@ -299,7 +300,7 @@ class MemoryStore:
 
     async def _write(self, function: Callable[[Writer], R]) -> R:
         try:
-            return await self._writing.run(function)
+            return await self._writing.run(lambda writer: writer.run(function))
         except (apsw.Error, UnicodeError) as exc:
             raise fault(exc) from exc
 
@@ -334,10 +335,11 @@ def _connect(config: MemoryConfig, space: Space, exact_bytes: int) -> _Opened:
         readers = [Reader(db, space, index) for db in opened[1:]]
         return _Opened(writer, readers, index, note, why, readers[0].without_vector())
     except BaseException as exc:
+        found = precise(exc, opened[0]) if isinstance(exc, apsw.IOError) and opened else exc
         for db in opened:
             db.close()
-        if isinstance(exc, apsw.Error | OSError):
-            raise fault(exc, path=config.path) from exc
+        if isinstance(found, apsw.Error | OSError):
+            raise fault(found, path=config.path) from exc
         if isinstance(exc, ValueError | TypeError | ArithmeticError):  # a value that no memory has written
             problem = f"{config.path}: a row of the memory store is damaged ({exc})"
             raise StoreError(problem, cause="corrupt", retryable=False) from exc

@@ -1,6 +1,6 @@
 """The one connection that changes what is remembered; synchronous, one caller at a time."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -9,6 +9,7 @@ import attrs
 
 from warren.errors import SessionNotFoundError
 from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
+from warren.storage.faults import precise
 from warren.storage.memory.file import transaction
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.words import Analyzer, step_aside
@@ -68,6 +69,13 @@ class Writer:
         self._space = space
         self._analyzer = Analyzer()
         self._space_key = self._number_of_space()
+
+    def run(self, function: "Callable[[Writer], T]") -> T:
+        """Run a function on this writer; an I/O error leaves it as precisely as the system tells it."""
+        try:
+            return function(self)
+        except apsw.IOError as exc:
+            raise precise(exc, self._db) from exc
 
     def identity(self) -> str:
         """Return what tells this database from others."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -275,9 +276,73 @@ trio.run(main)
 """
 
 
+def test_opening_a_file_that_may_not_grow(tmp_path: Path) -> None:
+    """The limit is `disk_full` wherever it is met: in a new file, in a migration, and in the memory beside it."""
+    *opened, indexed = run_alone(LIMITED_FROM_THE_START, tmp_path)
+    for outcomes in opened:
+        assert re.fullmatch(r"(disk_full )+(ok ?)+", outcomes), outcomes
+    assert indexed == "disk_full ok"
+
+
+LIMITED_FROM_THE_START = """
+import resource, shutil, signal, sys, trio
+from pathlib import Path
+from tests.storage.samples import NOW
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.memory import MemoryConfig, MemoryEntry
+from warren.storage import Store
+from warren.storage.memory import MemoryStore
+
+folder = Path(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+async def outcome(work):
+    try:
+        found = await work
+    except StoreError as exc:
+        return exc.cause
+    if isinstance(found, (Store, MemoryStore)):
+        await found.aclose()
+    return "ok"
+
+async def remember(folder):
+    memory = await MemoryStore.open(MemoryConfig(folder))
+    limit(300_000)
+    for text in ("word " * 100_000, "word"):
+        yield await outcome(memory.index([MemoryEntry("a", 1, 1, text, NOW)]))
+    await memory.aclose()
+
+async def main():
+    rooms = (0, 4_096, 20_000, 40_000, 70_000, 100_000, 1_000_000)
+    for kind, opened in (
+        ("old", lambda path: Store.open(StoreConfig(path))),
+        ("new", lambda path: Store.open(StoreConfig(path))),
+        ("memory", lambda path: MemoryStore.open(MemoryConfig(path))),
+    ):
+        found = []
+        for room in rooms:
+            path = folder / f"{kind}-{room}"
+            path.mkdir()
+            if kind == "old":
+                shutil.copy(sys.argv[2], path / "sessions.sqlite3")
+            limit(room)
+            found.append(await outcome(opened(path)))
+            limit(resource.RLIM_INFINITY)
+        print(*found)
+    print(*[each async for each in remember(folder / "full")])
+
+trio.run(main)
+"""
+
+
 def run_alone(program: str, folder: Path, *before: str) -> list[str]:
     """Run a program in a process of its own, where it may limit itself; return the lines that it wrote."""
-    command = [*before, sys.executable, "-c", program, str(folder)]
+    versions = Path(__file__).parent / "versions"
+    command = [*before, sys.executable, "-c", program, str(folder), str(versions / "1.sqlite3")]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from warren.budget import Budget
 from warren.compaction_config import CompactionConfig
+from warren.config import StoreConfig
 from warren.transport.cli.app import cli
 from warren.transport.cli.options import Mode, Options, gather, label_option, turn_options
 from warren.transport.cli.values import duration_of, label_of, seconds_of, text_of
@@ -184,7 +185,17 @@ def test_a_store_is_no_url(url: str) -> None:
         parse(WARREN_STORE=url)
 
 
+@pytest.mark.parametrize("url", URLS)
+def test_an_embedded_store_is_no_url(url: str) -> None:
+    """The same holds for a program that opens the store itself, and for a path that was made of a URL."""
+    for path in (url, Path(url)):
+        with pytest.raises(ValueError, match="path is a URL") as caught:
+            StoreConfig(path)  # type: ignore[arg-type]
+        assert "secret" not in str(caught.value)
+
+
 def test_a_folder_may_look_a_little_like_a_url() -> None:
     """A colon alone makes no URL, nor does a drive."""
     for name in ("a:b", "C:/stores", "./postgresql", "a/b:/c"):
         assert parse("--store", name).store == Path(name)
+        assert StoreConfig(Path(name)).path == Path(name)
