@@ -182,10 +182,11 @@ class Agent:
         """Show a page of sessions, the one changed last first."""
         offset, labels = _offset(given.cursor), None if given.cwd is None else {CWD: given.cwd}
         page = await self.service.list(offset=offset, limit=PAGE + 1, labels=labels)
-        shown = {"sessions": [self._row(row) for row in page.sessions[:PAGE]]}
-        return Answer(
-            shown | ({"nextCursor": str(offset + PAGE)} if len(page.sessions) + len(page.damaged) > PAGE else {})
-        )
+        rows = page.sessions[:PAGE]
+        shown = {"sessions": [self._row(row) for row in rows]}
+        more = len(page.sessions) + len(page.damaged) > PAGE
+        # Damaged sessions take places of the page: the next one begins behind them.
+        return Answer(shown | ({"nextCursor": str(offset + len(rows) + len(page.damaged))} if more else {}))
 
     async def close(self, given: params.OneSession) -> Answer:
         """End what a session does and let go of it; what is not stored is gone."""

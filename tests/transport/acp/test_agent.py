@@ -7,6 +7,7 @@ import attrs
 import pytest
 import trio
 
+from tests.storage.damaging import KINDS, put
 from tests.support.models import FunctionModel, GatedModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, connect, said
@@ -30,6 +31,7 @@ from warren.errors import (
 )
 from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.storage.file import FILE_NAME
 from warren.tools import tool
 from warren.transport.acp.agent import PAGE
 from warren.usage import Usage
@@ -198,6 +200,27 @@ async def test_sessions_are_listed_by_page_and_folder(tmp_path: Path) -> None:
         (other,) = [row for row in rows if row["sessionId"] == elsewhere]
         assert (other["cwd"], other["title"]) == (FOLDER, "not of an editor")
         assert other["updatedAt"].endswith("Z")
+
+
+async def test_pages_with_a_damaged_session(tmp_path: Path) -> None:
+    """Whoever pages gets each session that can be read once, wherever on a page the damaged ones are."""
+    async with open_runtime(store=tmp_path) as service, connect(service) as client:
+        made = [(await service.create_session(None, labels={"cwd": "/work"})).session_id for _ in range(2 * PAGE + 5)]
+        newest_first = made[::-1]
+        for damaged in (0, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE + 4):
+            bad = newest_first[damaged]
+            where = f"session_id = '{bad}'"
+            assert put(tmp_path / FILE_NAME, "sessions", "model", KINDS["bad UTF-8"], where)
+            made.remove(bad)
+            told: list[str] = []
+            given: dict[str, Any] = {}
+            while True:
+                page = (await client.call("session/list", **given)).data
+                told += [row["sessionId"] for row in page["sessions"]]
+                if "nextCursor" not in page:
+                    break
+                given = {"cursor": page["nextCursor"]}
+            assert told == made[::-1]
 
 
 async def test_a_closed_session_has_no_turn_and_can_be_opened_again(tmp_path: Path) -> None:
