@@ -190,7 +190,7 @@ def test_an_embedded_store_is_no_url(url: str) -> None:
     """The same holds for a program that opens the store itself, and for a path that was made of a URL."""
     for path in (url, Path(url)):
         with pytest.raises(ValueError, match="path is a URL") as caught:
-            StoreConfig(path)  # type: ignore[arg-type]
+            StoreConfig(path)
         assert "secret" not in str(caught.value)
 
 
