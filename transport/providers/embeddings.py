@@ -22,6 +22,10 @@ BATCH: Final = 64
 LONGEST: Final = 6_000
 """Characters of a text that the model gets: servers refuse what is beyond their window. The memory keeps all of it."""
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0, pool=None)
+ANSWER_SECONDS: Final = 120.0
+"""How long an answer may take in all; a server that sends a byte now and then is not silent."""
+LONGEST_VECTOR: Final = 256 * 1024
+"""Bytes of JSON that a server may send for each text: about 10,000 numbers in full precision."""
 RETRY: Final = RetryPolicy(max_attempts=4, initial_delay=0.25, max_retry_after=5.0)
 
 
@@ -74,19 +78,34 @@ class RemoteEmbedder:
 
     async def _call(self, texts: Sequence[str]) -> list[list[float]]:
         key = self.endpoint.key
-        headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+        headers = {"content-type": "application/json", "accept-encoding": remote.ENCODINGS} | (
+            {"authorization": f"Bearer {key}"} if key else {}
+        )
         body = codec.encode({"model": self.model, "input": list(texts)})
-        url = f"{self.endpoint.url}/embeddings"
         try:
-            response = await self.client.post(url, content=body, headers=headers, timeout=TIMEOUT)
+            with trio.fail_after(ANSWER_SECONDS):
+                async with self.client.stream(
+                    "POST", f"{self.endpoint.url}/embeddings", content=body, headers=headers, timeout=TIMEOUT
+                ) as response:
+                    text = await self._text(response, LONGEST_VECTOR * len(texts))
+        except trio.TooSlowError as exc:
+            raise self._failure("did not answer in time", "timeout", retryable=True) from exc
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise self._broken(exc) from exc
-        text = response.content.decode(errors="replace")
+        return await remote.parsed(lambda raw: self._vectors(wire.parse_object(raw), len(texts)), text)
+
+    async def _text(self, response: httpx.Response, most: int) -> str:
+        """Return the text of an answer that is no error and within its bound. Raises ProviderError."""
+        body = remote.Body(response, most if response.is_success else remote.LONGEST_REFUSAL)
+        text = (await body.read()).decode(errors="replace")
         if not response.is_success:
-            raise failures.refused(
-                self.endpoint, response.status_code, response.headers, text, response.request.url.path
-            )
-        return self._vectors(wire.parse_object(text), len(texts))
+            path = response.request.url.path
+            raise failures.refused(self.endpoint, response.status_code, response.headers, text, path)
+        if body.problem is not None:
+            raise self._failure(body.problem, "bad_response")
+        if body.too_long:
+            raise self._failure(f"sent more than {most} bytes", "too_long")
+        return text
 
     def _vectors(self, answer: Mapping[str, Any], wanted: int) -> list[list[float]]:
         """Return the vectors of an answer, whose order is that of their indexes. Raises ProviderError."""

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import httpx
@@ -20,6 +20,7 @@ from warren.transport.providers.dialect import Answer, Dialect
 from warren.transport.providers.openai import ChatDialect
 from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, Endpoint
 
+T = TypeVar("T")
 DIALECTS: Final[dict[str, Dialect]] = {OPENAI.name: ChatDialect(), ANTHROPIC.name: MessagesDialect()}
 CONNECT_SECONDS: Final = 30.0
 USAGE_SECONDS: Final = 5.0
@@ -27,6 +28,8 @@ USAGE_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 0.1
 """How long the server may take to end a stream after its last event; then the connection is not used again."""
 IDLE_CONNECTIONS: Final = 100
+ENCODINGS: Final = "gzip, deflate"
+"""Those that `Body` reads."""
 LONGEST_REFUSAL: Final = 64 * 1024
 """Bytes that are read of an answer that is an error."""
 OFF_THE_LOOP: Final = 64 * 1024
@@ -102,7 +105,7 @@ class HttpProvider:
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
-            "accept-encoding": "gzip, deflate",
+            "accept-encoding": ENCODINGS,
             **self.dialect.headers(self.endpoint.key),
         }
         silence, stall = self.bounds.silence, self.bounds.stall
@@ -139,7 +142,7 @@ class HttpProvider:
             body, whole = await self._read(response, self.bounds.piece)
             if not whole:
                 raise self._too_long(self.bounds.piece)
-            for piece in await _parsed(answer.whole, body.decode(errors="replace")):
+            for piece in await parsed(answer.whole, body.decode(errors="replace")):
                 emit(piece)
         else:
             hint = failures.hint(self.endpoint)
@@ -147,12 +150,10 @@ class HttpProvider:
 
     async def _read(self, response: httpx.Response, most: int) -> tuple[bytes, bool]:
         """Return the first bytes of a body, and whether they are all of it."""
-        body, parts = Body(response, most), []
-        with trio.CancelScope() as body.scope:
-            async for part in body:
-                parts.append(part)  # noqa: PERF401 - what has come stays when the reading is cancelled
+        body = Body(response, most)
+        taken = await body.read()
         self._check_body(body)
-        return b"".join(parts), not body.too_long
+        return taken, not body.too_long
 
     def _check_body(self, body: "Body") -> None:
         if body.problem is not None:
@@ -239,6 +240,14 @@ class Body(httpx.AsyncByteStream):
             except zlib.error:
                 self._stop("sent what cannot be decompressed")
 
+    async def read(self) -> bytes:
+        """Return what may be read of it; `too_long` and `problem` tell afterwards why that may not be all."""
+        parts = []
+        with trio.CancelScope() as self.scope:
+            async for part in self:
+                parts.append(part)  # noqa: PERF401 - what has come stays when the reading is cancelled
+        return b"".join(parts)
+
     def _counted(self, part: bytes) -> bytes:
         if len(part) > self.left:
             self.too_long = True
@@ -276,13 +285,13 @@ def _inflated(inflate: Any, raw: bytes) -> Iterator[bytes]:
         raw = inflate.unconsumed_tail
 
 
-async def _parsed(parse: Callable[[str], list[Piece]], data: str) -> list[Piece]:
+async def parsed(parse: Callable[[str], T], data: str) -> T:
     """Parse a text, in a thread if it is large. Cancelling waits for the thread."""
     if len(data) < OFF_THE_LOOP:
         return parse(data)
     with trio.CancelScope(shield=True):
-        pieces = await trio.to_thread.run_sync(parse, data)
-    return pieces  # noqa: RET504 - mypy takes the scope for one that may swallow an error
+        found = await trio.to_thread.run_sync(parse, data)
+    return found  # noqa: RET504 - mypy takes the scope for one that may swallow an error
 
 
 @attrs.define
@@ -306,7 +315,7 @@ class _Feeder:
             return
         size = self.answer.size
         try:
-            for piece in await _parsed(self.answer.feed, data):
+            for piece in await parsed(self.answer.feed, data):
                 self.emit(piece)
         except Exception as exc:  # noqa: BLE001 - raised again where the reading has ended
             self.failure = exc

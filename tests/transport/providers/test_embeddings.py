@@ -1,5 +1,6 @@
 """Vectors over HTTP: what is sent, what is tried again, what is refused."""
 
+import gzip
 from collections.abc import Callable
 from typing import Any
 
@@ -7,13 +8,14 @@ import attrs
 import pytest
 import trio
 
-from tests.transport.providers.server import Request, reset, serve, status
+from tests.transport.providers.server import HEAD, Handler, Request, chunk, reset, serve, status
 from warren.config import RetryPolicy
 from warren.errors import InvalidParamsError, ProviderError
 from warren.transport.embedders import BUILT_IN, open_embedder
 from warren.transport.providers.embeddings import BATCH, LONGEST, RemoteEmbedder, open_remote
 
 KEY = "k-123"
+MIB = 1024 * 1024
 QUICK = RetryPolicy(max_attempts=3, initial_delay=0.001, max_retry_after=0.001)
 BUSY = status(429, {"error": {"message": "slow down"}}, retry_after="0")
 
@@ -185,3 +187,54 @@ async def test_names_of_embedders() -> None:
             async with open_embedder(name, {}):
                 pass
         assert caught.value.path == "$.embedder"
+
+
+async def failure(faulty: Handler) -> ProviderError:
+    """Return how asking for the vector of one text fails at a server that goes wrong after its first answer."""
+    good, seen = Server(), list[Request]()
+
+    async def handle(request: Request, stream: trio.SocketStream) -> None:
+        seen.append(request)
+        await (good.handle if len(seen) == 1 else faulty)(request, stream)
+
+    async with serve(handle) as url, open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK) as embedder:
+        with pytest.raises(ProviderError) as caught:
+            await embedder.embed(["a"])
+    return caught.value
+
+
+async def endless(_: Request, stream: trio.SocketStream) -> None:
+    """Answer with one vector that has no end."""
+    await stream.send_all(HEAD + chunk(b'{"data": [{"embedding": [1'))
+    while True:
+        await stream.send_all(chunk(b",1" * 512))
+
+
+async def bomb(_: Request, stream: trio.SocketStream) -> None:
+    """Answer with a small body that inflates to a large one."""
+    body = gzip.compress(b'{"data": [{"embedding": [' + b"1," * MIB + b"1]}]}")
+    assert len(body) < 16 * 1024
+    await stream.send_all(f"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {len(body)}\r\n\r\n".encode())
+    await stream.send_all(body)
+
+
+@pytest.mark.parametrize("faulty", [endless, bomb])
+async def test_an_answer_has_a_bound(faulty: Handler) -> None:
+    """What a server sends for a text is bounded, decompressed, and not asked for again."""
+    error = await failure(faulty)
+    assert (error.cause, error.retryable) == ("too_long", False)
+    assert "mini" in error.message
+
+
+@pytest.mark.virtual_time
+async def test_an_answer_has_an_end() -> None:
+    """A server that sends its answer byte by byte for ever is given up."""
+
+    async def drip(_: Request, stream: trio.SocketStream) -> None:
+        await stream.send_all(HEAD)
+        while True:
+            await trio.sleep(30)
+            await stream.send_all(chunk(b" "))
+
+    error = await failure(drip)
+    assert (error.cause, error.retryable) == ("timeout", True)
