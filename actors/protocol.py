@@ -5,9 +5,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
 
+from warren.actors.lifecycle import Move, Signal
 from warren.categories import Decision
 from warren.inputs import Input, TurnOptions
-from warren.mailbox import Message, Signal
+from warren.mailbox import Message
 from warren.memory import MemoryEntry, Tail
 from warren.records import CompactionEntry, SessionRecord
 from warren.service import OnEvent
@@ -19,10 +20,10 @@ R = TypeVar("R")
 
 
 @attrs.frozen
-class StartTurn(Message[TurnResult]):
+class StartTurn(Move[TurnResult]):
     """Run one turn."""
 
-    signal: ClassVar[Signal | None] = Signal.START
+    signal: ClassVar[Signal] = Signal.START
     prompt: str
     options: TurnOptions = attrs.field(factory=TurnOptions)
     on_event: OnEvent | None = None
@@ -30,10 +31,10 @@ class StartTurn(Message[TurnResult]):
 
 
 @attrs.frozen
-class Compact(Message[CompactionEntry]):
+class Compact(Move[CompactionEntry]):
     """Compact the context now; the session is busy meanwhile, as with a turn."""
 
-    signal: ClassVar[Signal | None] = Signal.START
+    signal: ClassVar[Signal] = Signal.START
     instructions: str | None = None
 
 
@@ -71,10 +72,10 @@ class Wake(Message[None]):
 
 
 @attrs.frozen
-class BeginNext(Message[None]):
+class BeginNext(Move[None]):
     """Begin the turn of what waits longest: there is room, and it is claimed; where nothing waits the room is free."""
 
-    signal: ClassVar[Signal | None] = Signal.START
+    signal: ClassVar[Signal] = Signal.START
     urgent: ClassVar[bool] = True
 
 
@@ -87,17 +88,17 @@ class Decide(Message[None]):
 
 
 @attrs.frozen
-class Interrupt(Message[None]):
+class Interrupt(Move[None]):
     """End the running turn; answered when it has ended."""
 
-    signal: ClassVar[Signal | None] = Signal.INTERRUPT
+    signal: ClassVar[Signal] = Signal.INTERRUPT
 
 
 @attrs.frozen
-class Retire(Message[None]):
+class Retire(Move[None]):
     """End the session's actor after the running turn; `archive` and `delete` change the store first."""
 
-    signal: ClassVar[Signal | None] = Signal.RETIRE
+    signal: ClassVar[Signal] = Signal.RETIRE
     urgent: ClassVar[bool] = True
     how: Literal["stop", "archive", "delete"]
 

@@ -10,6 +10,7 @@ import trio
 from warren.actors.comms import Comms
 from warren.actors.conversation import Conversation
 from warren.actors.inbox import Ending, Inbox, Waiting
+from warren.actors.lifecycle import Admission, Signal, State
 from warren.actors.listeners import Listeners
 from warren.actors.outcome import Outcome, cause_of
 from warren.actors.planning import plan_of
@@ -35,7 +36,7 @@ from warren.errors import AgentError, LeasedError, SessionNotRunningError, Warre
 from warren.events import CompactionCompleted, RunFailed
 from warren.inputs import Input
 from warren.journal import Entry
-from warren.mailbox import Admission, Mail, Mailbox, Message, Signal, State
+from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry
 from warren.storage import retired
 from warren.tools import Tool
@@ -84,7 +85,7 @@ class SessionActor(Visible):
         self.held: Conversation = Conversation(self.log, self.shared.storage, inbox)
         self._retiring = Retiring(self.shared, self.held)
         self._admission = Admission(self.log.session_id)
-        self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admission)
+        self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admission.admit)
 
     # -- the life of the actor
 

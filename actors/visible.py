@@ -4,7 +4,7 @@ import attrs
 
 from warren.actors.conversation import Conversation
 from warren.actors.eventlog import EventLog
-from warren.mailbox import Admission
+from warren.actors.lifecycle import Admission
 from warren.records import SessionRecord
 from warren.views import HistoryPage, SessionSummary, SessionView, summary_of, view_of
 

@@ -1,19 +1,17 @@
-"""Typed messages, reply slots, the mailbox, and turn admission."""
+"""Mailboxes for actors: typed messages, one-shot reply slots, and a bounded queue with one receiver.
 
-from warren.mailbox.lifecycle import LIFECYCLE, Admission, Refusal, Signal, State
+Nothing here knows any particular actor. This package may import the domain (`warren.errors`, `warren.values`), and of
+the runtime nothing.
+"""
+
 from warren.mailbox.mail import Mail, Message, Reply
 from warren.mailbox.mailbox import Mailbox, MailboxClosedError, MailboxStatistics
 
 __all__ = [
-    "LIFECYCLE",
-    "Admission",
     "Mail",
     "Mailbox",
     "MailboxClosedError",
     "MailboxStatistics",
     "Message",
-    "Refusal",
     "Reply",
-    "Signal",
-    "State",
 ]

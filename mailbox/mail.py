@@ -1,4 +1,4 @@
-"""What travels between actors: messages typed by their reply, and the one-shot slot the reply lands in."""
+"""Messages between actors, each typed by its reply, and the one-shot slot that the reply lands in."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
@@ -7,31 +7,31 @@ import attrs
 import outcome
 import trio
 
-from warren.mailbox.lifecycle import Signal
 from warren.values import value
 
 R = TypeVar("R")
 
 
 class Message(Generic[R]):
-    """Base of all messages: `class StartTurn(Message[TurnResult])` is answered with a TurnResult.
+    """The base class of all messages: the answer to a `class Count(Message[int])` is an int.
 
-    Subclasses are frozen attrs classes, so that a message cannot change once it is sent. One with a `signal` is a move
-    of the session's lifecycle: the mailbox takes it only where the table allows the move, and claims it then.
+    Make your messages frozen attrs classes, so that a message cannot change between its sending and its receiving.
+
+    Attributes:
+        urgent: whether a full mailbox takes the message all the same. Set it for messages that free resources, and
+            whose number is bounded by something other than the mailbox.
     """
 
     __slots__ = ()
-    signal: ClassVar[Signal | None] = None
     urgent: ClassVar[bool] = False
-    """Whether the mailbox takes it even where it is full."""
 
 
 @attrs.define(eq=False)
 class Reply(Generic[R]):
-    """A one-shot slot for an answer: settled once, awaited by one task.
+    """A one-shot slot for the answer to one message.
 
-    A second task that waits for an answer that is not there yet gets trio.BusyResourceError, and the first waits on.
-    Settling a reply that nobody waits for is fine: a caller that went away must not break the actor.
+    The receiver of the message answers once; one task waits. Answering a slot that no task waits for does nothing
+    further, so a caller that was cancelled cannot break the actor that it asked.
     """
 
     _outcome: outcome.Outcome[R] | None = None
@@ -39,26 +39,35 @@ class Reply(Generic[R]):
 
     @property
     def settled(self) -> bool:
-        """Whether the answer is there."""
+        """Whether the answer, a value or an error, has arrived."""
         return self._outcome is not None
 
     @trio.lowlevel.enable_ki_protection
     def answer(self, value: R) -> None:
-        """Answer with a value. A second answer is passed over."""
+        """Answer with a value, and wake the waiting task. If the slot has an answer already, this does nothing."""
         self._settle(outcome.Value(value))
 
     @trio.lowlevel.enable_ki_protection
     def refuse(self, error: Exception) -> None:
-        """Answer with an error, raised in the waiting task. A second answer is passed over."""
+        """Answer with an error, and wake the waiting task. If the slot has an answer already, this does nothing.
+
+        Args:
+            error: the exception that the waiting task raises. Pass each slot an exception of its own: one object that
+                is raised in several tasks collects the tracebacks of all of them.
+        """
         self._settle(outcome.Error(error))
 
-    # A KeyboardInterrupt between `_task = ...` and the wait would leave a task in the slot that does not sleep; to
-    # reschedule that one is an error inside of trio. The same holds wherever a task parks by hand.
+    # Why the protection: a KeyboardInterrupt between `_task = ...` and the wait would leave a task in the slot that
+    # does not sleep, and rescheduling such a task is a TrioInternalError.
     @trio.lowlevel.enable_ki_protection
     async def wait(self) -> R:
-        """Return the answer or raise its error. Cancelling the wait leaves the request running.
+        """Wait for the answer and return it.
 
-        Raises trio.BusyResourceError if another task waits for the answer already.
+        If you cancel the wait, the receiver still works on the message, and you may call `wait` again.
+
+        Raises:
+            Exception: the error that the receiver answered with.
+            trio.BusyResourceError: if another task already waits. One answer wakes one task; the other would hang.
         """
         if self._outcome is not None:
             await trio.lowlevel.checkpoint()
@@ -67,18 +76,23 @@ class Reply(Generic[R]):
 
     @trio.lowlevel.enable_ki_protection
     async def wait_settled(self) -> R:
-        """Return the answer or raise its error, as `wait` does, but let no cancellation cut the wait short.
+        """Wait for the answer and return it, as `wait` does, but do not let a cancellation end the wait.
 
-        For what must be known before its caller may go on, such as a commit; the actor has to be one that answers.
+        Use it if you must know the outcome before you go on, such as that of a commit. Trap: a cancelled task hangs
+        here for as long as the receiver does not answer. So the receiver must answer every message, also if it crashes.
+
+        Raises:
+            Exception: the error that the receiver answered with.
+            trio.BusyResourceError: if another task already waits.
         """
         if self._outcome is not None:
             await trio.lowlevel.cancel_shielded_checkpoint()
             return self._outcome.unwrap()
-        return await self._park(_never)
+        return await self._park(_stay_parked)
 
     async def _park(self, abort: Callable[[Any], trio.lowlevel.Abort]) -> R:
         if self._task is not None:
-            raise trio.BusyResourceError("another task waits for this reply already")
+            raise trio.BusyResourceError("another task already waits for this reply")
         self._task = trio.lowlevel.current_task()
         value: R = await trio.lowlevel.wait_task_rescheduled(abort)
         return value
@@ -96,23 +110,28 @@ class Reply(Generic[R]):
         return trio.lowlevel.Abort.SUCCEEDED
 
 
-def _never(_raise_cancel: Any) -> trio.lowlevel.Abort:
+def _stay_parked(_raise_cancel: Any) -> trio.lowlevel.Abort:
     return trio.lowlevel.Abort.FAILED
 
 
 @value(eq=False)
 class Mail(Generic[R]):
-    """A message in a mailbox, with the slot for its reply; None where the sender wants none."""
+    """A message as its receiver gets it, with the slot for the reply.
+
+    Attributes:
+        message: the message.
+        reply: the slot for the answer; None if the sender wants no answer.
+    """
 
     message: Message[R]
     reply: Reply[R] | None = None
 
     def answer(self, value: R) -> None:
-        """Settle the reply, if one is wanted."""
+        """Answer with a value. If the sender wants no answer, this does nothing."""
         if self.reply is not None:
             self.reply.answer(value)
 
     def refuse(self, error: Exception) -> None:
-        """Settle the reply with an error, if one is wanted."""
+        """Answer with an error, which is raised in the sender's task. If it wants no answer, this does nothing."""
         if self.reply is not None:
             self.reply.refuse(error)

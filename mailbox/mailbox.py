@@ -1,4 +1,4 @@
-"""The mailbox: a bounded queue and one parked receiver that takes all that waits. Senders never wait for room."""
+"""The mailbox of an actor: a bounded queue whose senders never wait and whose one receiver takes whole batches."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -7,25 +7,24 @@ import attrs
 import trio
 
 from warren.errors import CapacityExceededError, WarrenError
-from warren.mailbox.lifecycle import Admission
 from warren.mailbox.mail import Mail, Message, Reply
 
 R = TypeVar("R")
 
 
 class MailboxClosedError(Exception):
-    """The owner closed the mailbox and every message in it was taken: the actor's loop ends."""
+    """Raised by `Mailbox.receive` when the mailbox is closed and empty. End your receive loop."""
 
 
 @attrs.frozen
 class MailboxStatistics:
-    """A mailbox at this moment.
+    """The figures of a mailbox at one moment.
 
     Attributes:
-        waiting: messages not yet taken.
-        capacity: how many may wait.
-        receiver_parked: whether the actor waits for mail.
-        closed: whether new messages are refused.
+        waiting: messages that are not received yet.
+        capacity: messages that may wait before senders are refused; urgent messages may exceed it.
+        receiver_parked: whether the receiver waits in `receive`.
+        closed: whether new messages are refused because the mailbox was closed.
     """
 
     waiting: int
@@ -36,53 +35,66 @@ class MailboxStatistics:
 
 @attrs.define(eq=False)
 class Mailbox:
-    """Mail for one actor.
+    """The mail of one actor. Any task of the event loop may send; one task receives.
 
     Attributes:
-        capacity: messages that may wait; past it senders are refused with CapacityExceededError.
-        admission: the lifecycle that messages with a signal are checked against; None for actors without one.
+        capacity: messages that may wait; further ones are refused with CapacityExceededError unless they are urgent.
+        admit: called with each message right before the mailbox takes it. It refuses the message by raising, and the
+            error reaches the sender. There is no checkpoint between `admit` and the taking, so state that `admit`
+            claims belongs to a message that is certain to be in the mailbox. It must not send to this mailbox.
     """
 
     capacity: int = 1_000
-    admission: Admission | None = None
+    admit: Callable[[Message[Any]], None] | None = None
     _waiting: list[Mail[Any]] = attrs.field(factory=list)
     _receiving: bool = False
     _parked: trio.lowlevel.Task | None = None
     _refusal: Callable[[], WarrenError] | None = None
 
-    # Without the protection a KeyboardInterrupt could come between the move of a signal and its message: the session
-    # would be claimed for a turn that nobody starts.
+    # Why the protection: a KeyboardInterrupt between `admit` and the append would leave state claimed for a message
+    # that nobody will ever receive.
     @trio.lowlevel.enable_ki_protection
     def tell(self, message: Message[Any]) -> None:
-        """Send without wanting a reply; never waits.
+        """Send a message without asking for a reply. Never waits.
 
-        Raises what the mailbox was closed with, CapacityExceededError, or the refusal of the message's signal.
+        Raises:
+            WarrenError: if the mailbox is closed: the error that it was closed with.
+            CapacityExceededError: if the mailbox is full and the message is not urgent; the cause is `mailbox_full`.
+            Exception: if `admit` refuses the message: the error that it raised.
         """
         self._put(Mail(message))
 
     @trio.lowlevel.enable_ki_protection
     def post(self, message: Message[R]) -> Reply[R]:
-        """Send, and return the slot its reply will land in; never waits. Raises as `tell`."""
+        """Send a message and return the slot that its reply will land in. Never waits. Raises as `tell` does."""
         reply: Reply[R] = Reply()
         self._put(Mail(message, reply))
         return reply
 
     async def ask(self, message: Message[R]) -> R:
-        """Send and wait for the reply: a value, a typed error, or the actor's death.
+        """Send a message and wait for its reply.
 
-        Trap: cancelling the wait does not recall the message: what came of it is unknown to the caller.
+        There is no timeout: use `trio.fail_after`. Trap: cancelling the wait does not recall the message, so the
+        outcome of a cancelled ask is unknown to you. A message that is refused is refused before any checkpoint.
+
+        Raises:
+            Exception: as `tell` does, or the error that the receiver answered with.
         """
         return await self.post(message).wait()
 
     @trio.lowlevel.enable_ki_protection
     async def receive(self) -> list[Mail[Any]]:
-        """Return all that waits; one checkpoint a batch. Only the owner calls it.
+        """Wait until there is mail and return all of it, oldest first.
 
-        Waits for a message, a `wake` (then the batch may be empty) or the close. Raises MailboxClosedError once the
-        mailbox is closed and empty, and trio.BusyResourceError if another task receives already.
+        There is one checkpoint in each call, also if mail waits already. The batch is empty if `wake` ended the wait.
+        If you are cancelled, no mail is lost: the next call returns it.
+
+        Raises:
+            MailboxClosedError: if the mailbox is closed and all of its mail was received.
+            trio.BusyResourceError: if another task already receives. One message wakes one task; the other would hang.
         """
         if self._receiving:
-            raise trio.BusyResourceError("another task receives from this mailbox already")
+            raise trio.BusyResourceError("another task already receives from this mailbox")
         self._receiving = True
         try:
             if self._waiting or self._refusal is not None:
@@ -97,37 +109,49 @@ class Mailbox:
         return self.take()
 
     def take(self) -> list[Mail[Any]]:
-        """Return all that waits, at once. Only the owner calls it."""
+        """Return all mail, oldest first, without waiting. The batch may be empty. Only the receiver calls this."""
         batch, self._waiting = self._waiting, []
         return batch
 
     @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], WarrenError]) -> None:
-        """Refuse new messages with `refusal()`; those inside are still received. Idempotent: the first reason stays."""
+        """Refuse all messages from now on. Mail that is inside already is still received.
+
+        If the mailbox is closed already, this does nothing: senders get the error of the first close.
+
+        Args:
+            refusal: makes the error that a sender gets, a new one for each sender.
+        """
         self._refusal = self._refusal or refusal
         self.wake()
 
     @trio.lowlevel.enable_ki_protection
     def abandon(self, refusal: Callable[[], WarrenError]) -> None:
-        """Close, and answer what waits with `refusal()`: the actor is dead."""
+        """Close the mailbox and answer all mail inside with an error. Call it when the receiver has ended.
+
+        Args:
+            refusal: makes the error for each sender whose message is inside, and for those that send later, unless
+                the mailbox was closed before.
+        """
         self.close(refusal)
         for mail in self.take():
             mail.refuse(refusal())
 
     @trio.lowlevel.enable_ki_protection
     def wake(self) -> None:
-        """Let a parked `receive` return; the owner's way to look up from its mail."""
+        """Let a parked `receive` return with an empty batch. If none is parked, this does nothing."""
         if self._parked is not None:
             trio.lowlevel.reschedule(self._parked)
+            # Cleared here and not by the receiver, which runs later: a second wake must not reschedule it again.
             self._parked = None
 
     @property
     def waiting(self) -> bool:
-        """Whether a message has not been taken yet."""
+        """Whether there is mail that is not received yet."""
         return bool(self._waiting)
 
     def statistics(self) -> MailboxStatistics:
-        """Return the mailbox's figures of this moment."""
+        """Return the figures of the mailbox at this moment."""
         return MailboxStatistics(len(self._waiting), self.capacity, self._parked is not None, self._refusal is not None)
 
     def _put(self, mail: Mail[Any]) -> None:
@@ -135,9 +159,9 @@ class Mailbox:
             raise self._refusal()
         if len(self._waiting) >= self.capacity and not mail.message.urgent:
             raise CapacityExceededError(f"the mailbox is full ({self.capacity} messages wait)", cause="mailbox_full")
-        signal = mail.message.signal
-        if signal is not None and self.admission is not None:
-            self.admission.move(signal)
+        # Last of the checks: if it claims something for the message, nothing may refuse the message afterwards.
+        if self.admit is not None:
+            self.admit(mail.message)
         self._waiting.append(mail)
         self.wake()
 

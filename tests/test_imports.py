@@ -19,8 +19,8 @@ FOLDERS: Final = LAYERS[1:]
 
 # Modules outside the domain that do no I/O of their own. The domain never does.
 SANS_IO: Final[tuple[str, ...]] = (
+    "actors/lifecycle.py",
     "actors/outcome.py",
-    "mailbox/lifecycle.py",
     "storage/memory/weights.py",
     "storage/memory/words.py",
     "storage/projection/formats.py",

@@ -1,4 +1,4 @@
-"""The messages of these tests, and small hands to hold the tasks that ask."""
+"""Messages, an admission rule and asking tasks for the tests of the mailbox."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
-from warren.errors import AgentError, SessionNotFoundError, WarrenError
-from warren.mailbox import Mailbox, Message, Signal
+from warren.errors import AgentError, SessionBusyError, SessionNotFoundError, WarrenError
+from warren.mailbox import Mailbox, Message
 
 
 @attrs.frozen
@@ -19,10 +19,27 @@ class Question(Message[str]):
 
 @attrs.frozen
 class Start(Message[str]):
-    """A message that begins a turn."""
+    """A message that `OneAtATime` admits only if the one before it is done."""
 
-    signal: ClassVar[Signal | None] = Signal.START
     number: int = 0
+
+
+@attrs.define
+class OneAtATime:
+    """An admission rule: it claims its place for a `Start`, and refuses the next one until the place is free again.
+
+    Attributes:
+        taken: whether a start was admitted and is not done.
+    """
+
+    taken: bool = False
+
+    def admit(self, message: Message[Any]) -> None:
+        """Claim the place for a start; take every other message. Raises SessionBusyError if the place is taken."""
+        if isinstance(message, Start):
+            if self.taken:
+                raise SessionBusyError("busy")
+            self.taken = True
 
 
 @attrs.frozen

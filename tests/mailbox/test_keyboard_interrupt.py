@@ -6,9 +6,9 @@ import attrs
 import trio
 import trio.testing
 
-from tests.mailbox.letters import Start, gone
+from tests.mailbox.letters import OneAtATime, Start, gone
 from tests.support.interrupting import Program, interrupt_everywhere
-from warren.mailbox import Admission, Mail, Mailbox, MailboxClosedError, Reply, State, mail, mailbox
+from warren.mailbox import Mail, Mailbox, MailboxClosedError, Reply, mail, mailbox
 from warren.storage import pool, runner
 
 
@@ -17,15 +17,15 @@ class Exchange:
     """A program with one actor, which is asked while it is parked and while it works.
 
     Attributes:
-        admission: the state of the actor.
+        rule: the admission rule of the mailbox.
         mailbox: where it is asked.
     """
 
-    admission: Admission = attrs.field(factory=lambda: Admission("s"))
+    rule: OneAtATime = attrs.field(factory=OneAtATime)
     mailbox: Mailbox = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.mailbox = Mailbox(admission=self.admission)
+        self.mailbox = Mailbox(admit=self.rule.admit)
 
     async def run(self) -> None:
         """Tell it something, ask it twice, the second time without a way to be cancelled, and close."""
@@ -46,20 +46,20 @@ class Exchange:
             while True:
                 batch = await self.mailbox.receive()
                 for each in batch:
-                    self.admission.state = State.IDLE
+                    self.rule.taken = False
                     each.answer("done")
         except MailboxClosedError:
             return
         finally:
-            self.admission.state = State.IDLE
+            self.rule.taken = False
             self.mailbox.abandon(gone)
             for each in batch:
                 each.refuse(gone())
 
     def check(self) -> None:
-        """Assert that nobody counts as parked, and that the session is claimed only for what is there."""
+        """Assert that nobody counts as parked, and that the place is claimed only for mail that is there."""
         assert not self.mailbox.statistics().receiver_parked
-        assert (self.admission.state is State.RUNNING) == bool(self.mailbox.take())
+        assert self.rule.taken == bool(self.mailbox.take())
 
 
 async def _lend() -> None:

@@ -6,7 +6,7 @@ from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
 from tests.mailbox.letters import Question
 from warren.errors import SessionBusyError
-from warren.mailbox import Mail, Message, Reply
+from warren.mailbox import Mail, Reply
 
 
 async def test_an_answer_that_is_there_already() -> None:
@@ -175,9 +175,3 @@ async def test_mail_that_wants_a_reply() -> None:
     assert refused.reply is not None
     with pytest.raises(SessionBusyError):
         await refused.reply.wait()
-
-
-def test_messages_carry_no_signal_of_themselves() -> None:
-    """Unless its class says so, a message is no move of the lifecycle."""
-    assert Message.signal is None
-    assert Question().signal is None

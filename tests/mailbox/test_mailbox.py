@@ -7,9 +7,9 @@ import pytest
 import trio
 from trio.testing import assert_checkpoints, assert_no_checkpoints, wait_all_tasks_blocked
 
-from tests.mailbox.letters import Asker, Farewell, Question, Start, crashed, gone
+from tests.mailbox.letters import Asker, Farewell, OneAtATime, Question, Start, crashed, gone
 from warren.errors import AgentError, CapacityExceededError, SessionBusyError, SessionNotFoundError
-from warren.mailbox import Admission, Mailbox, MailboxClosedError, Reply, Signal, State
+from warren.mailbox import Mailbox, MailboxClosedError, Reply
 
 CROWD: Final = 1_000
 
@@ -101,30 +101,29 @@ async def test_an_urgent_message_finds_room() -> None:
 
 
 async def test_a_refused_start_claims_nothing() -> None:
-    """A turn whose message found no room, or a closed door, was never admitted."""
-    admission = Admission("s")
-    mailbox = Mailbox(capacity=1, admission=admission)
+    """A full or closed mailbox refuses a message before its admission rule is asked."""
+    rule = OneAtATime()
+    mailbox = Mailbox(capacity=1, admit=rule.admit)
     mailbox.tell(Question())
     with pytest.raises(CapacityExceededError):
         mailbox.tell(Start())
     mailbox.close(gone)
     with pytest.raises(SessionNotFoundError):
         mailbox.tell(Start())
-    assert admission.state is State.IDLE
+    assert not rule.taken
 
 
-async def test_a_refused_move_leaves_no_mail() -> None:
-    """A message that the lifecycle refuses never reaches the actor; one without a signal always does."""
-    mailbox = Mailbox(admission=Admission("s", State.RUNNING))
-    with pytest.raises(SessionBusyError) as caught:
+async def test_a_message_that_is_not_admitted_leaves_no_mail() -> None:
+    """The sender gets the error of the admission rule, and the message never reaches the actor."""
+    mailbox = Mailbox(admit=OneAtATime(taken=True).admit)
+    with pytest.raises(SessionBusyError):
         mailbox.tell(Start())
     mailbox.tell(Question())
-    assert caught.value.session_id == "s"
     assert [mail.message for mail in mailbox.take()] == [Question()]
 
 
-async def test_without_a_lifecycle_signals_mean_nothing() -> None:
-    """An actor that has no lifecycle takes every message."""
+async def test_without_an_admission_rule_every_message_is_taken() -> None:
+    """A mailbox without a rule takes two starts."""
     mailbox = Mailbox()
     mailbox.tell(Start(1))
     mailbox.tell(Start(2))
@@ -133,7 +132,7 @@ async def test_without_a_lifecycle_signals_mean_nothing() -> None:
 
 def test_one_of_a_thousand_starts_wins() -> None:
     """Of 1,000 starts sent one after the other, outside any event loop, one is taken and 999 are told Busy."""
-    mailbox = Mailbox(capacity=CROWD, admission=Admission("s"))
+    mailbox = Mailbox(capacity=CROWD, admit=OneAtATime().admit)
     taken, busy = 0, 0
     for number in range(CROWD):
         try:
@@ -158,7 +157,7 @@ class PassCounter(trio.abc.Instrument):
 
 async def test_a_thousand_tasks_start_at_once() -> None:
     """Of 1,000 tasks that start a turn in one scheduler pass, 999 know in that pass that they lost; one is answered."""
-    mailbox = Mailbox(admission=Admission("s"))
+    mailbox = Mailbox(admit=OneAtATime().admit)
     counting = PassCounter()
     ended: list[int] = []
     askers = [Asker(mailbox, Start(number), on_end=lambda _: ended.append(counting.passes)) for number in range(CROWD)]
@@ -177,18 +176,18 @@ async def test_a_thousand_tasks_start_at_once() -> None:
 
 
 async def test_a_refused_ask_has_no_checkpoint() -> None:
-    """Between the look at the table and the refusal nobody else runs."""
-    mailbox = Mailbox(admission=Admission("s", State.RUNNING))
+    """No other task runs between the admission rule and the refusal."""
+    mailbox = Mailbox(admit=OneAtATime(taken=True).admit)
     with assert_no_checkpoints(), pytest.raises(SessionBusyError):
         await mailbox.ask(Start())
 
 
-async def test_the_next_turn_is_admitted_after_the_end() -> None:
-    """When the turn has ended the mailbox takes the next start, and only one."""
-    admission = Admission("s")
-    mailbox = Mailbox(admission=admission)
+async def test_a_freed_place_is_claimed_once() -> None:
+    """When the place is free again the mailbox takes the next start, and only one."""
+    rule = OneAtATime()
+    mailbox = Mailbox(admit=rule.admit)
     mailbox.tell(Start(1))
-    admission.move(Signal.TURN_ENDED)
+    rule.taken = False
     mailbox.tell(Start(2))
     with pytest.raises(SessionBusyError):
         mailbox.tell(Start(3))

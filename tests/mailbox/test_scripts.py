@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from tests.mailbox.letters import Asker, Question, Start, crashed, gone
+from tests.mailbox.letters import Asker, OneAtATime, Question, Start, crashed, gone
 from warren.errors import AgentError
-from warren.mailbox import Admission, Mail, Mailbox, MailboxClosedError, Signal
+from warren.mailbox import Mail, Mailbox, MailboxClosedError
 
 CAPACITY: Final = 3
 ANSWER: Final = "answer"
@@ -66,7 +66,7 @@ class World:
     """A mailbox, its callers, and an actor that is moved by hand."""
 
     nursery: trio.Nursery
-    admission: Admission = attrs.field(factory=lambda: Admission("s"))
+    rule: OneAtATime = attrs.field(factory=OneAtATime)
     mailbox: Mailbox = attrs.field(init=False)
     model: Model = attrs.field(factory=Model)
     askers: dict[int, Asker] = attrs.field(factory=dict)
@@ -74,7 +74,7 @@ class World:
     held: list[Mail[Any]] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.mailbox = Mailbox(CAPACITY, self.admission)
+        self.mailbox = Mailbox(CAPACITY, self.rule.admit)
 
     async def play(self, step: Step) -> None:
         """Let it happen, and compare."""
@@ -90,7 +90,7 @@ class World:
         }
         statistics = self.mailbox.statistics()
         assert (statistics.waiting, statistics.closed) == (len(self.model.waiting), bool(self.model.closed))
-        assert self.admission.turn_runs == self.model.running
+        assert self.rule.taken == self.model.running
 
     async def ask(self, _: int) -> None:
         self._ask(start=False)
@@ -138,9 +138,9 @@ class World:
             mail.refuse(AgentError("too late"))
             self.model.end(number, ANSWER)
 
-    async def end_turn(self, _: int) -> None:
+    async def finish(self, _: int) -> None:
         if self.model.running:
-            self.admission.move(Signal.TURN_ENDED)
+            self.rule.taken = False
             self.model.running = False
 
     async def wake(self, _: int) -> None:
@@ -169,7 +169,7 @@ class World:
 
 
 SENDS: Final = ("ask", "ask", "start", "start", "tell")
-OTHERS: Final = ("cancel", "receive", "receive", "answer", "answer", "answer_twice", "end_turn", "wake")
+OTHERS: Final = ("cancel", "receive", "receive", "answer", "answer", "answer_twice", "finish", "wake")
 ENDS: Final = ("close", "abandon")
 steps: Final = st.builds(Step, st.sampled_from((*SENDS, *OTHERS, *SENDS, *OTHERS, *ENDS)), st.integers(0, 5))
 

@@ -1,6 +1,8 @@
 """A crash inside a session's actor, on demand."""
 
-from warren.actors.protocol import Retire
+from typing import ClassVar
+
+from warren.actors.protocol import Decide
 from warren.actors.service import Service
 from warren.actors.session import SessionActor
 
@@ -9,20 +11,20 @@ class BugError(Exception):
     """What a bug in an actor's loop would raise."""
 
 
-class Bomb(Retire):
-    """A message that blows up in the hands of the actor that reads it."""
+class Bomb(Decide):
+    """A message that raises when the actor reads it."""
 
-    signal = None
+    urgent: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        """Carry nothing."""
+        """Set no field."""
 
     def __repr__(self) -> str:
-        """Stay quiet."""
+        """Return the name alone: the fields raise."""
         return "Bomb()"
 
     @property
-    def how(self) -> str:  # type: ignore[override]
+    def call_id(self) -> str:
         """Raise."""
         raise BugError("boom")
 

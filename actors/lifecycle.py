@@ -1,29 +1,32 @@
-"""A session's legal moves, as a table. Admission is one lookup: no checkpoint between the check and the claim."""
+"""The legal moves of a session as a table, and the admission of messages by it."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import attrs
 
 from warren.errors import AgentError, SessionBusyError, SessionNotFoundError, SessionNotRunningError, WarrenError
+from warren.mailbox import Message
+
+R = TypeVar("R")
 
 
 class State(Enum):
-    """Where a live session stands."""
+    """The state of a live session."""
 
     IDLE = auto()
     RUNNING = auto()
     INTERRUPTING = auto()
     DRAINING = auto()
-    """A turn runs and the session retires after it."""
+    """A turn runs, and the session retires after it."""
     RETIRING = auto()
     """No turn runs; the session is being archived, deleted or stopped."""
     CLOSED = auto()
 
 
 class Signal(Enum):
-    """What can happen to it."""
+    """A reason to change the state: a message, or news of the session's own work."""
 
     START = auto()
     INTERRUPT = auto()
@@ -32,17 +35,28 @@ class Signal(Enum):
     RETIRED = auto()
     RETIRE_FAILED = auto()
     PASSIVATE = auto()
-    """Nothing is asked of it: it leaves memory, and comes back with the next message."""
+    """The session is evicted from memory; the next message loads it again."""
 
 
 class Refusal(Enum):
-    """Why a move is not legal, in the words a caller gets."""
+    """Why a signal is refused in a state."""
 
     BUSY = auto()
     NOT_RUNNING = auto()
     RETIRED = auto()
     IMPOSSIBLE = auto()
-    """A signal that the actor itself can never send in that state: a bug."""
+    """Only a bug of the actor sends the signal in this state."""
+
+
+class Move(Message[R]):
+    """The base class of messages that move the session's state before they are in its mailbox.
+
+    Attributes:
+        signal: the signal; the message is refused if the table refuses the signal.
+    """
+
+    __slots__ = ()
+    signal: ClassVar[Signal]
 
 
 _S, _R = State, Refusal
@@ -108,11 +122,11 @@ TURN_RUNS: Final = (State.RUNNING, State.INTERRUPTING, State.DRAINING)
 
 @attrs.define
 class Admission:
-    """The state of one session, moved only along the table.
+    """The state of one session. It changes only along the table.
 
     Attributes:
-        session_id: named in refusals.
-        state: where the session stands.
+        session_id: the session, named in refusals.
+        state: the current state.
     """
 
     session_id: str
@@ -123,8 +137,27 @@ class Admission:
         """Whether a turn was admitted and has not ended."""
         return self.state in TURN_RUNS
 
+    def admit(self, message: Message[Any]) -> None:
+        """Apply the signal of a message, if it has one: the admission hook of the session's mailbox.
+
+        The mailbox calls this in the sender's task, without a checkpoint before the message is taken. So of two starts
+        that are sent at once one is admitted, and the sender of the other knows it at once.
+
+        Raises:
+            WarrenError: if the table refuses the signal; the state is unchanged.
+        """
+        if isinstance(message, Move):
+            self.move(message.signal)
+
     def move(self, signal: Signal) -> None:
-        """Make the move, or raise the typed error of its refusal and leave the state as it is."""
+        """Apply a signal.
+
+        Raises:
+            SessionBusyError: if a turn would start while another one runs.
+            SessionNotRunningError: if there is no turn to interrupt.
+            SessionNotFoundError: if the session retires or has retired; the cause is `retired`.
+            AgentError: if only a bug can send the signal in this state; the cause is `crash`.
+        """
         target = LIFECYCLE[self.state][signal]
         if isinstance(target, Refusal):
             raise self._refused(target, signal)

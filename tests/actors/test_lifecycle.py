@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warren.actors.lifecycle import LIFECYCLE, TURN_RUNS, Admission, Refusal, Signal, State
+from warren.actors.protocol import Compact, Interrupt, Retire, StartTurn, Withdraw
 from warren.errors import (
     AgentError,
     SessionBusyError,
@@ -14,10 +16,9 @@ from warren.errors import (
     SessionNotRunningError,
     WarrenError,
 )
-from warren.mailbox import LIFECYCLE, Admission, Refusal, Signal, State
-from warren.mailbox.lifecycle import TURN_RUNS
+from warren.mailbox import Mailbox
 
-# Where a signal leads, or in lower case why it is refused.
+# The next state, or in lower case the reason of the refusal.
 TABLE: Final = """
 state         START    INTERRUPT     TURN_ENDED  RETIRE    RETIRED     RETIRE_FAILED  PASSIVATE
 IDLE          RUNNING  not_running   impossible  RETIRING  impossible  impossible     CLOSED
@@ -120,3 +121,36 @@ def test_no_life_has_two_turns_at_once(signals: list[Signal]) -> None:
         ended += signal is Signal.TURN_ENDED
         assert begun - ended == admission.turn_runs
         assert was is not State.CLOSED
+
+
+def test_a_mailbox_admits_one_turn() -> None:
+    """Of a turn and a compaction the first is taken and the second refused, until the first has ended."""
+    admission = Admission("s")
+    mailbox = Mailbox(admit=admission.admit)
+    mailbox.tell(StartTurn("hello"))
+    for refused in (StartTurn("again"), Compact()):
+        with pytest.raises(SessionBusyError) as caught:
+            mailbox.tell(refused)
+        assert caught.value.session_id == "s"
+    admission.move(Signal.TURN_ENDED)
+    mailbox.tell(Compact())
+    assert [mail.message for mail in mailbox.take()] == [StartTurn("hello"), Compact()]
+
+
+def test_a_message_without_a_signal_is_admitted_in_every_state() -> None:
+    """Only messages that move the state are looked up in the table."""
+    for state in State:
+        admission = Admission("s", state)
+        admission.admit(Withdraw("i"))
+        assert admission.state is state
+
+
+def test_messages_move_the_state() -> None:
+    """A start, an interrupt and a retirement that are sent move the state before any of them is received."""
+    admission = Admission("s")
+    mailbox = Mailbox(admit=admission.admit)
+    states = []
+    for message in (StartTurn("hello"), Interrupt(), Retire("stop")):
+        mailbox.tell(message)
+        states.append(admission.state)
+    assert states == [State.RUNNING, State.INTERRUPTING, State.DRAINING]
