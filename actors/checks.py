@@ -5,6 +5,7 @@ from typing import Final, TypeVar, get_args
 
 from warren import codec
 from warren.actors.eventlog import EventLog
+from warren.compaction import CompactionConfig, Compactor, NewCompactor, compactor_of
 from warren.errors import InvalidParamsError, PersistenceDisabledError
 from warren.fields import LARGEST
 from warren.inputs import MAX_KEY, TurnMode
@@ -164,6 +165,14 @@ def check_callback(callback: C, name: str) -> C:
     if callback is not None and not callable(callback):
         raise _bad(name, "must be callable")
     return callback
+
+
+def check_compactor(compactor: Compactor | NewCompactor | None, config: CompactionConfig | None) -> None:
+    """Refuse a compactor that cannot work with a session's settings."""
+    try:
+        compactor_of(compactor, config or CompactionConfig(), None)
+    except Exception as exc:  # a host's own code may raise anything
+        raise _bad("compactor", storable(f"cannot be used: {exc}")) from exc
 
 
 def check_own_tools(tools: Sequence[str | Tool] | None, name: str, *, names: bool = False) -> dict[str, Tool]:

@@ -21,7 +21,7 @@ async def fork(supervisor: Supervisor, session_id: str, wanted: ForkRequest) -> 
     if storage is None:
         return await _fork_in_memory(supervisor, session_id, wanted)
     record = await _fork_in_store(storage, session_id, wanted)
-    supervisor.lend_tools(session_id, record.session_id)
+    supervisor.lend(session_id, record.session_id)
     return view_of(record, live=False, active=False)
 
 
@@ -30,7 +30,7 @@ async def _fork_in_memory(supervisor: Supervisor, session_id: str, wanted: ForkR
     original = supervisor.revive(session_id)
     await original.mailbox.ask(Loaded())
     kept = original.held.kept()
-    actor = supervisor.spawn_fork(kept.cut(forked(kept, wanted)), supervisor.tools_of(session_id))
+    actor = supervisor.spawn_fork(kept.cut(forked(kept, wanted)), supervisor.own_of(session_id))
     return view_of(await actor.mailbox.ask(Loaded()), live=True, active=False)
 
 

@@ -1,7 +1,7 @@
 """What a turn is started with: the runtime's settings, the session's, and what was asked for this one."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -10,33 +10,33 @@ from warren.actors.comms import Comms
 from warren.actors.compaction import CompactionPlan, window_for
 from warren.actors.memory import SEARCH
 from warren.actors.protocol import Compact, StartTurn
-from warren.actors.shared import Shared
+from warren.actors.shared import Own, Shared
 from warren.actors.turn import TurnPlan
 from warren.budget import Meter
 from warren.categories import INHERIT
-from warren.compaction import compactor_of
+from warren.compaction import CompactionConfig, compactor_of
 from warren.errors import AgentError, SessionNotFoundError
 from warren.inputs import DEFAULTS, TurnOptions
 from warren.records import SessionRecord
 from warren.structured import wish_of
 from warren.tools import Tool
+from warren.windows import Window
 
 logger: Final = logging.getLogger("warren.compaction")
 
 
-def plan_of(
-    message: StartTurn | Compact, record: SessionRecord, shared: Shared, comms: Comms, own_tools: Mapping[str, Tool]
-) -> TurnPlan:
+def plan_of(message: StartTurn | Compact, record: SessionRecord, shared: Shared, comms: Comms, own: Own) -> TurnPlan:
     """Return the plan of a session's next turn. Raises SessionNotFoundError, InvalidParamsError."""
     if record.archived:
         raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-    asked, brought = DEFAULTS, own_tools
+    asked, brought = DEFAULTS, own.tools
     if isinstance(message, StartTurn):
-        asked, brought = message.options, {**own_tools, **message.tools}
+        asked, brought = message.options, {**own.tools, **message.tools}
     provider = asked.provider or (shared.config.provider if asked.model else record.provider)
     limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
     max_tokens = asked.max_tokens or record.max_tokens
     tools = tools_of(record, asked, shared, comms, brought)
+    window = partial(window_for, model=choice.model, max_tokens=max_tokens, tools=tools)
     return TurnPlan(
         prompt=message.prompt if isinstance(message, StartTurn) else None,
         instructions=message.instructions if isinstance(message, Compact) else None,
@@ -48,7 +48,7 @@ def plan_of(
         retry=shared.config.retry,
         limits=limits,
         tool_threads=shared.tool_threads,
-        compaction=_compaction_of(record, shared, choice.model, max_tokens, tools),
+        compaction=_compaction_of(record, shared, own, window),
         output=wish_of(
             (asked.output_schema, record.output_schema),
             (asked.structured_output_retries, record.structured_output_retries),
@@ -57,16 +57,16 @@ def plan_of(
 
 
 def _compaction_of(
-    record: SessionRecord, shared: Shared, model: str, max_tokens: int | None, tools: Mapping[str, Tool]
+    record: SessionRecord, shared: Shared, own: Own, window_of: Callable[[CompactionConfig], Window | None]
 ) -> CompactionPlan | None:
     config = record.compaction or shared.config.compaction
     if config is None or shared.config.compaction is None:
         return None
-    window = window_for(config, model, max_tokens, tools)
+    window = window_of(config)
     index = partial(shared.memory.remember, record.session_id) if shared.memory is not None else None
     distance = config.min_turns_between_compactions
     try:
-        compactor = compactor_of(shared.config.compactor, config, window)
+        compactor = compactor_of(own.compactor or shared.config.compactor, config, window)
     except Exception as exc:  # a host's own code may raise anything
         logger.exception("a compactor could not be made")
         raise AgentError(storable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc

@@ -11,6 +11,7 @@ from warren.actors import forking
 from warren.actors.checks import (
     check_callback,
     check_changes,
+    check_compactor,
     check_count,
     check_flag,
     check_given,
@@ -37,9 +38,10 @@ from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Relabel, 
 from warren.actors.reading import Reads, no_store
 from warren.actors.schemas import check_schema
 from warren.actors.session import SessionActor
+from warren.actors.shared import Own
 from warren.budget import UNLIMITED, Budget
 from warren.categories import CATEGORIES, Decision, Gates, Switches
-from warren.compaction import CompactionConfig
+from warren.compaction import CompactionConfig, Compactor, NewCompactor
 from warren.creation import FIRST_PROMPT, Creation, creation_of
 from warren.errors import (
     AgentError,
@@ -85,6 +87,7 @@ class Service(Reads):
         title: str | None = None,
         budget: Budget | None = None,
         compaction: CompactionConfig | None = None,
+        compactor: Compactor | NewCompactor | None = None,
         tools: Sequence[str | Tool] | None = None,
         overrides: Switches | None = None,
         approvals: Gates | None = None,
@@ -120,8 +123,9 @@ class Service(Reads):
             budget=check_value(budget, Budget, "budget") or UNLIMITED,
             compaction=check_value(compaction, CompactionConfig, "compaction"),
         )
-        if compaction is not None and config.compaction is None:
+        if (compaction is not None or compactor is not None) and config.compaction is None:
             raise _no_compaction()
+        check_compactor(compactor, record.compaction or config.compaction)
         turn = None if prompt is None else StartTurn(check_prompt(prompt), on_event=on_event, tools=brought)
         instructions = check_text(system_prompt, "system_prompt") or config.system_prompt
 
@@ -132,7 +136,7 @@ class Service(Reads):
             if turn is not None:
                 self._supervisor.room.check()
             said = instructions_of(instructions, record, shared, self._comms, own_tools)
-            return self._supervisor.spawn(record, said, own_tools, creation)
+            return self._supervisor.spawn(record, said, Own(own_tools, compactor), creation)
 
         key = check_key(idempotency_key)
         if key is not None:

@@ -1,7 +1,7 @@
 """The session actor: owns one conversation, runs its turns one at a time, and answers all else while one runs."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -29,7 +29,7 @@ from warren.actors.protocol import (
     needs_nothing,
 )
 from warren.actors.retiring import Retiring
-from warren.actors.shared import Shared
+from warren.actors.shared import Own, Shared
 from warren.actors.turn import Turn, cancelled, shut_down
 from warren.actors.visible import Visible
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
@@ -39,7 +39,6 @@ from warren.journal import Entry
 from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry
 from warren.storage import retired
-from warren.tools import Tool
 from warren.views import TurnResult
 
 ASK_FOR_LEASE: Final = (Arrived, Withdraw, Retire)
@@ -58,7 +57,7 @@ class SessionActor(Visible):
         stays: told where it was to leave memory, and something is asked of it.
         may_start: asked before a turn begins by itself; it counts as running from then on.
         comms: by which it speaks to its peers.
-        own_tools: tools that only this session has.
+        own: its tools and its compactor, if it has any of its own.
         mailbox: where everything is asked of it.
     """
 
@@ -67,7 +66,7 @@ class SessionActor(Visible):
     stays: Callable[[], None]
     may_start: Callable[[], bool]
     comms: Comms
-    own_tools: Mapping[str, Tool]
+    own: Own
     mailbox: Mailbox = attrs.field(init=False)
     _turns: trio.Nursery = attrs.field(init=False)
     _in_hand: list[Mail[Any]] = attrs.field(factory=list)
@@ -257,7 +256,7 @@ class SessionActor(Visible):
     # -- a turn
 
     def _begin(self, message: StartTurn | Compact) -> None:
-        plan = plan_of(message, self.held.known, self.shared, self.comms, self.own_tools)
+        plan = plan_of(message, self.held.known, self.shared, self.comms, self.own)
         self._listeners = Listeners(self.log)
         self._listeners.add(message.on_event if isinstance(message, StartTurn) else None)
         self._turn = Turn(

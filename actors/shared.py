@@ -1,7 +1,7 @@
 """What the sessions of a runtime have in common."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 import trio
@@ -9,6 +9,7 @@ import trio
 from warren.actors.memory import SEARCH, MemoryActor
 from warren.actors.storage import StorageActor
 from warren.categories import Category
+from warren.compaction import Compactor, NewCompactor
 from warren.config import Config
 from warren.errors import StoreError
 from warren.health import McpHealth, MemoryHealth
@@ -17,6 +18,26 @@ from warren.tools import Tool
 
 PassingTools = Callable[[str | None, Collection[str]], Mapping[str, Tool]]
 McpHealthOf = Callable[[], Sequence[McpHealth]]
+
+
+@attrs.frozen
+class Own:
+    """What only one session has, and no store can hold.
+
+    Attributes:
+        tools: by name.
+        compactor: its compaction strategy, in place of the runtime's.
+    """
+
+    tools: Mapping[str, Tool] = attrs.field(factory=dict)
+    compactor: Compactor | NewCompactor | None = None
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything."""
+        return bool(self.tools) or self.compactor is not None
+
+
+NOTHING_OWN: Final = Own()
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
@@ -20,7 +20,7 @@ from warren.actors.patience import Patience
 from warren.actors.protocol import BeginNext, Passivate, Retire, Wake, Write
 from warren.actors.room import Room, shutting_down
 from warren.actors.session import SessionActor
-from warren.actors.shared import Shared
+from warren.actors.shared import NOTHING_OWN, Own, Shared
 from warren.actors.supervision import first_error
 from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenError
@@ -28,7 +28,6 @@ from warren.journal import envelopes
 from warren.mailbox import Message, Reply
 from warren.records import SessionRecord
 from warren.storage import Decline
-from warren.tools import Tool
 
 R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
@@ -47,14 +46,14 @@ class Entry:
 
     Attributes:
         log: its event stream.
-        tools: tools of its own, which no store can hold.
+        own: its tools and its compactor, which no store can hold.
         peer: its name among peers, from the moment on at which it is created here; None if it was loaded.
         actor: None while it is not live.
         scope: ends the actor where it does not end by itself; None while it has not begun.
     """
 
     log: EventLog
-    tools: Mapping[str, Tool] = attrs.field(factory=dict)
+    own: Own = NOTHING_OWN
     peer: str | None = None
     actor: SessionActor | None = None
     scope: trio.CancelScope | None = None
@@ -62,7 +61,7 @@ class Entry:
     @property
     def needed(self) -> bool:
         """Whether there is something here that a new actor could not get from the store."""
-        return self.actor is not None or self.log.needed or bool(self.tools)
+        return self.actor is not None or self.log.needed or bool(self.own)
 
 
 @attrs.define(eq=False)
@@ -140,7 +139,7 @@ class Supervisor:
         self,
         record: SessionRecord,
         system_prompt: str | None,
-        tools: Mapping[str, Tool],
+        own: Own,
         creation: Creation | None = None,
     ) -> SessionActor:
         """Start the actor of a new session; what is sent to it waits until the session is saved."""
@@ -148,25 +147,25 @@ class Supervisor:
         if creation is not None and self.shared.storage is None:
             self.creations.note(record.session_id, creation)
         name = None if record.peer is None else record.peer.name
-        entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), tools, name)
+        entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), own, name)
         return self._start(entry, lambda actor: actor.held.create(record, system_prompt, creation))
 
-    def spawn_fork(self, kept: Kept, tools: Mapping[str, Tool]) -> SessionActor:
+    def spawn_fork(self, kept: Kept, own: Own) -> SessionActor:
         """Start the actor of a fork that no store holds."""
         self.check_open()
-        entry = self._entries[kept.record.session_id] = Entry(self._new_log(kept.record.session_id), tools)
+        entry = self._entries[kept.record.session_id] = Entry(self._new_log(kept.record.session_id), own)
         return self._start(entry, lambda actor: actor.held.take_over(kept))
 
-    def lend_tools(self, session_id: str, fork_id: str) -> None:
-        """Let a stored fork have the tools of its original that no store can hold."""
-        tools = self.tools_of(session_id)
-        if tools:
-            self._entries.setdefault(fork_id, Entry(self._new_log(fork_id))).tools = tools
+    def lend(self, session_id: str, fork_id: str) -> None:
+        """Let a stored fork have the tools and the compactor of its original that no store can hold."""
+        own = self.own_of(session_id)
+        if own:
+            self._entries.setdefault(fork_id, Entry(self._new_log(fork_id))).own = own
 
-    def tools_of(self, session_id: str) -> Mapping[str, Tool]:
-        """Return the tools that only this session has."""
+    def own_of(self, session_id: str) -> Own:
+        """Return the tools and the compactor that only this session has."""
         entry = self._entries.get(session_id)
-        return {} if entry is None else entry.tools
+        return NOTHING_OWN if entry is None else entry.own
 
     def revive(self, session_id: str) -> SessionActor:
         """Return the session's actor, started if need be; what is sent to it waits until the session is loaded.
@@ -350,7 +349,7 @@ class Supervisor:
             partial(self._stays, entry),
             partial(self._may_start, entry.log.session_id),
             self.comms,
-            entry.tools,
+            entry.own,
         )
         self.live += 1
         self._rests(actor)

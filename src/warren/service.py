@@ -8,7 +8,7 @@ import attrs
 
 from warren.budget import Budget
 from warren.categories import Gates, Switches
-from warren.compaction import CompactionConfig
+from warren.compaction import CompactionConfig, Compactor, NewCompactor
 from warren.events import Envelope
 from warren.health import LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
 from warren.inputs import Input, TurnMode
@@ -90,6 +90,7 @@ class SessionService(Protocol):
         title: str | None = None,
         budget: Budget | None = None,
         compaction: CompactionConfig | None = None,
+        compactor: Compactor | NewCompactor | None = None,
         tools: Sequence[str | Tool] | None = None,
         overrides: Switches | None = None,
         approvals: Gates | None = None,
@@ -106,17 +107,19 @@ class SessionService(Protocol):
         first prompt. `budget` limits the session over all its turns. `tools` are names
         of the runtime's tools or tools of this session's own, which do not outlive the process; `extra_tools` are for
         the first turn, see `start_turn`. `compaction` says how the session's context is compacted, where the runtime's
-        way shall not do. `overrides` switches kinds of tools on and off, and `approvals` says which calls wait for
-        `approve_tool`; both hold for all turns, unless one says otherwise. `peer` is the name under which other
-        sessions may speak to it, whom it trusts, and whether their messages begin turns.
+        way shall not do. `compactor` is a strategy for this session alone, as `Config.compactor` is for all: it does
+        not outlive the process either, and forks of the session have it too. `overrides` switches kinds of tools on
+        and off, and `approvals` says which calls wait for `approve_tool`; both hold for all turns, unless one says
+        otherwise. `peer` is the name under which other sessions may speak to it, whom it trusts, and whether their
+        messages begin turns.
 
         With an `output_schema`, a JSON schema, every turn's answer is asked for once more as data that fits it: that is
         `TurnResult.structured_output`. What does not fit is tried again `structured_output_retries` times.
 
         An `idempotency_key` creates one session: a call with the key of an earlier one gets that one's result, waits
         for it, or runs the first turn if the process died before the turn was stored. With a store this holds across
-        restarts and processes. Other parameters under the same key are an InvalidParamsError; `extra_tools` and
-        `on_event` are not compared.
+        restarts and processes. Other parameters under the same key are an InvalidParamsError; `compactor`,
+        `extra_tools` and `on_event` are not compared.
 
         Raises InvalidParamsError and CompactionDisabledError before anything exists, CapacityExceededError, StoreError
         without a `session_id` where nothing could be created, and whatever `start_turn` raises: then the session

@@ -1,6 +1,7 @@
 """When a session compacts, what it tells of it, what the model sees afterwards, and what a restart finds."""
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -24,8 +25,9 @@ from tests.support.compacting import (
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, replay, transcript
 from warren.budget import Budget
-from warren.compaction import PROMPT, SUMMARY_PREFIX, CompactionConfig, estimate, size_of
+from warren.compaction import PROMPT, SUMMARY_PREFIX, CompactionConfig, DefaultCompactor, estimate, size_of
 from warren.config import Config, Limits
+from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.events import CompactionCompleted, CompactionStarted, Envelope, TurnStarted
 from warren.messages import SystemMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
@@ -355,3 +357,41 @@ async def test_the_session_is_readable_while_it_compacts(store: Path | None) -> 
         assert len(await transcript(service, session_id)) == before.state.message_count
         gate.set()
         await turn.value()
+
+
+@attrs.frozen
+class Brief(DefaultCompactor):
+    """A host's own compactor, for one session: it asks for the summary in words of its own."""
+
+    def compaction_prompt(self) -> str:
+        return f"{PROMPT} BRIEFLY"
+
+
+async def test_a_compactor_of_one_session(store: Path | None) -> None:
+    """It compacts its session and the forks of it, also after they have left memory, and no other session."""
+    model = Model()
+    config = attrs.evolve(settings(), limits=Limits(idle_after=10))
+    async with compacting(model, store, config=config) as service:
+        own = (await service.create_session(None, compactor=Brief)).session_id
+        fork = (await service.fork(own)).state.session_id
+        other = await new_session(service)
+        for session_id in (own, fork, other):
+            await trio.sleep(20)
+            model.asked.clear()
+            await talk(service, session_id, 5)
+            prompts = [request.messages[-1] for request in model.compactions]
+            brief = [isinstance(each, UserMessage) and "BRIEFLY" in each.content for each in prompts]
+            assert brief == [session_id != other]
+
+
+async def test_a_compactor_that_is_none(store: Path | None) -> None:
+    """A session is not created with what is no compactor, nor with one where compaction is off."""
+    no_compactor: Any = object()
+    async with compacting(Model(), store) as service:
+        with pytest.raises(InvalidParamsError) as refused:
+            await service.create_session(None, compactor=no_compactor)
+        assert refused.value.path == "$.compactor"
+        assert (await service.list()).sessions == ()
+    async with compacting(Model(), store, config=Config()) as service:
+        with pytest.raises(CompactionDisabledError):
+            await service.create_session(None, compactor=Brief)
