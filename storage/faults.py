@@ -7,10 +7,10 @@ from typing import Final
 
 import apsw
 
-from warren.errors import StoreError, WarrenError
+from warren.errors import StoreCause, StoreError, WarrenError
 
 # From the particular to the general: the first that fits counts.
-_CAUSES: Final[tuple[tuple[type[Exception], str, bool, str], ...]] = (
+_CAUSES: Final[tuple[tuple[type[Exception], StoreCause, bool, str], ...]] = (
     (apsw.BusyError, "locked", True, "another process keeps the session store locked"),
     (apsw.LockedError, "locked", True, "another process keeps the session store locked"),
     (apsw.FullError, "disk_full", True, "the disk that holds the session store is full"),

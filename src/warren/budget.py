@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Iterator
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 import attrs
 
+from warren.errors import BudgetCause
 from warren.events import BudgetWarning
 from warren.fields import fits, is_whole_or_none, positive
 from warren.usage import NO_USAGE, Usage
 from warren.values import value
 
-BudgetType = Literal["tokens", "time", "tool_calls", "steps"]
+BudgetType = BudgetCause
 WARN_AT = 0.8
 
 

@@ -1,14 +1,17 @@
-"""Every error a caller can meet: a closed family, each with its stable code, and one table of numbers."""
+"""Every error that Warren raises on purpose: one class for each code, their causes, and one table of numbers.
+
+The family is closed: a surface that knows this module knows every error that can reach it.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Literal, Self, TypedDict, Unpack
 
 import attrs
 
 
 class ErrorCode(StrEnum):
-    """The stable name of an error: the contract on every surface."""
+    """The stable names of the errors. They are part of the contract and the same on every surface."""
 
     SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
     SESSION_BUSY = "SESSION_BUSY"
@@ -25,19 +28,100 @@ class ErrorCode(StrEnum):
 
 
 MAX_MESSAGE: Final = 1_000
-"""Characters of an error's message, which may quote its client: a book in the place of a name does not come back."""
+"""Characters of an error's message. A message may quote its client, so without a bound it could be a book."""
 MAX_NAME: Final = 200
 """Characters of a path or an id in an error."""
 
+SessionNotFoundCause = Literal["archived", "crash", "retired"]
+StoreCause = Literal[
+    "cannot_open",
+    "closed",
+    "conflict",
+    "corrupt",
+    "crash",
+    "database_error",
+    "disk_full",
+    "exists",
+    "index_not_built",
+    "io_error",
+    "key_used",
+    "lease_lost",
+    "leased",
+    "locked",
+    "missing",
+    "newer_schema",
+    "not_a_database",
+    "not_a_store",
+    "out_of_memory",
+    "permission",
+    "read_only",
+    "too_big",
+    "unstorable",
+]
+CapacityCause = Literal[
+    "batch",
+    "inbox_full",
+    "mailbox_full",
+    "max_connections",
+    "max_in_flight",
+    "max_subscriptions",
+    "max_tools",
+    "memory",
+]
+ProviderCause = Literal[
+    "bad_address",
+    "bad_embedding",
+    "bad_request",
+    "bad_response",
+    "certificate",
+    "conflict",
+    "connection",
+    "content_filter",
+    "context_length",
+    "forbidden",
+    "not_found",
+    "overloaded",
+    "provider_bug",
+    "quota",
+    "rate_limited",
+    "script_ended",
+    "scripted",
+    "server_error",
+    "stream_broken",
+    "timeout",
+    "too_large",
+    "too_long",
+    "unauthorized",
+]
+BudgetCause = Literal["tokens", "time", "tool_calls", "steps"]
+AgentCause = Literal[
+    "cancelled",
+    "compaction_failed",
+    "compactor",
+    "crash",
+    "internal",
+    "interrupt_timeout",
+    "outcome_unknown",
+    "shutting_down",
+    "structured_output",
+]
+
 
 def _clip(text: str, most: int) -> str:
-    """Return a text, without its middle if it is longer than it may be: an error ends with what to do."""
+    """Return a text of at most `most` characters. A longer one loses its middle, as its end says what to do."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) + 1 :]}"
 
 
 @attrs.frozen
 class Numbers:
-    """What one code is called on the surfaces that count."""
+    """The numbers of one code on the surfaces that have numbers.
+
+    Attributes:
+        jsonrpc: `error.code` over JSON-RPC.
+        http: the status over HTTP.
+        exit: the exit code of the command line.
+        acp: `error.code` over ACP; None if ACP shows no error, but a stop reason or nothing.
+    """
 
     jsonrpc: int
     http: int
@@ -61,15 +145,35 @@ NUMBERS: Mapping[ErrorCode, Numbers] = {
 }
 
 
+class _Options(TypedDict, total=False):
+    """The arguments that every error takes besides its message and its cause."""
+
+    session_id: str | None
+    retryable: bool | None
+    details: Mapping[str, Any] | None
+
+
 class WarrenError(Exception):
-    """Base of every error that Warren raises on purpose.
+    """The base class of every error that Warren raises on purpose.
+
+    Each class with causes has their names as the type of its `cause`, and `docs/errors.md` explains them. Trap: an
+    error that a newer server sent, or a provider of your own raised, may have a cause that is not listed.
+
+    Args:
+        message: one sentence for a person: the problem, the value, and the remedy. It is cut to `MAX_MESSAGE`
+            characters.
+        session_id: the session that the error is about.
+        cause: the name of the reason.
+        retryable: whether the same request may succeed later; None takes the class's `retryable_by_nature`.
+        details: more data for programs, JSON-compatible.
 
     Attributes:
         code: the stable code (class attribute).
         message: one sentence for a person.
-        session_id: the session concerned, where there is one; a failed first turn names its new session here.
+        session_id: the session that the error is about, if there is one. The error of a failed first turn names its
+            new session here.
+        cause: a finer reason than the code, for programs; None if the code says it all.
         retryable: whether the same request may succeed later without a change.
-        cause: a finer reason within the code, for programs.
         details: more data for programs, JSON-compatible.
     """
 
@@ -99,17 +203,20 @@ class WarrenError(Exception):
 
     @property
     def numbers(self) -> Numbers:
-        """The code's numbers on the surfaces that count."""
+        """The numbers of the code on the surfaces that have numbers."""
         return NUMBERS[self.code]
 
     def again(self) -> Self:
-        """Return the same error anew, to be raised in another task."""
+        """Return a copy without a traceback. Raise one copy in each task, or their tracebacks get mixed up."""
         copy = type(self).__new__(type(self), *self.args)
         copy.__dict__.update(self.__dict__ | {"details": dict(self.details)})
         return copy
 
     def body(self) -> dict[str, Any]:
-        """Return the error as every surface shows it: `{code, message, session_id?, retryable, details?}`."""
+        """Return the error as every surface shows it: `{code, message, session_id?, retryable, details?}`.
+
+        The cause is `details["cause"]`.
+        """
         details = self.details | ({"cause": self.cause} if self.cause else {})
         body: dict[str, Any] = {"code": self.code.value, "message": self.message, "retryable": self.retryable}
         if self.session_id is not None:
@@ -120,7 +227,11 @@ class WarrenError(Exception):
 
 
 def of_body(body: Mapping[str, Any]) -> WarrenError:
-    """Return the error that a body shows; of a code that only a newer version knows it is an AgentError."""
+    """Return the error of a body that `WarrenError.body` has made. An unknown code gives an AgentError.
+
+    Args:
+        body: the body, which may come from a newer version.
+    """
     classes = {cls.code.value: cls for cls in WarrenError.__subclasses__()}
     cls = classes.get(body["code"], AgentError)
     error = cls.__new__(cls, body["message"])
@@ -133,20 +244,24 @@ def of_body(body: Mapping[str, Any]) -> WarrenError:
 
 
 class SessionNotFoundError(WarrenError):
-    """No such session: unknown, deleted, or archived where a live one is needed."""
+    """The session is unknown or deleted, or it is archived and the operation needs one that is not."""
 
     code = ErrorCode.SESSION_NOT_FOUND
+    cause: SessionNotFoundCause | None
+
+    def __init__(self, message: str, *, cause: SessionNotFoundCause | None = None, **options: Unpack[_Options]) -> None:
+        super().__init__(message, cause=cause, **options)
 
 
 class SessionBusyError(WarrenError):
-    """The session already runs a turn; nothing was queued."""
+    """The session already runs a turn, and nothing was queued."""
 
     code = ErrorCode.SESSION_BUSY
     retryable_by_nature = True
 
 
 class PersistenceDisabledError(WarrenError):
-    """The operation needs the `session-store` capability."""
+    """The operation needs the `session-store` capability, which is off."""
 
     code = ErrorCode.SESSION_PERSISTENCE_DISABLED
 
@@ -158,87 +273,118 @@ class CompactionDisabledError(WarrenError):
 
 
 class SessionNotRunningError(WarrenError):
-    """There is no turn to interrupt."""
+    """The session runs no turn that could be interrupted, or whose tool call could be approved."""
 
     code = ErrorCode.SESSION_NOT_RUNNING
 
 
 class StoreError(WarrenError):
-    """The store refused: nothing of the operation was written."""
+    """The store or the memory failed, and nothing of the operation was written.
+
+    Trap: with the cause `crash` the outcome is unknown, as the store's actor ended before it could report it.
+    """
 
     code = ErrorCode.SESSION_STORE_ERROR
     retryable_by_nature = True
+    cause: StoreCause | None
+
+    def __init__(self, message: str, *, cause: StoreCause | None = None, **options: Unpack[_Options]) -> None:
+        super().__init__(message, cause=cause, **options)
 
 
 class LeasedError(StoreError):
-    """Another process has the session; `details["holder"]` names it."""
+    """Another process has the lease of the session; `details["holder"]` names the process."""
 
 
 class MemoryDisabledError(WarrenError):
-    """The operation needs the `memory-store` capability."""
+    """The operation needs the `memory-store` capability, which is off."""
 
     code = ErrorCode.SESSION_MEMORY_DISABLED
 
 
 class CapacityExceededError(WarrenError):
-    """As many turns run as the runtime was configured for."""
+    """A limit of the runtime or of a connection is reached. `cause` names it; None is the limit of running turns."""
 
     code = ErrorCode.CAPACITY_EXCEEDED
     retryable_by_nature = True
+    cause: CapacityCause | None
+
+    def __init__(self, message: str, *, cause: CapacityCause | None = None, **options: Unpack[_Options]) -> None:
+        super().__init__(message, cause=cause, **options)
 
 
 class ProviderError(WarrenError):
-    """The model provider failed; `details["retry_after"]` is the wait in seconds that it asked for, if it did."""
+    """The model provider, or the provider of embeddings, failed.
+
+    Args:
+        message: see WarrenError.
+        cause: see WarrenError.
+        retry_after: seconds until the provider wants to be called again; None if it stated none. It is kept as
+            `details["retry_after"]`.
+        options: `session_id`, `retryable` and `details`, see WarrenError.
+    """
 
     code = ErrorCode.PROVIDER_ERROR
-    refusals: ClassVar = frozenset({"bad_request", "too_large", "context_length", "content_filter", "forbidden"})
+    refusals: ClassVar[frozenset[ProviderCause]] = frozenset(
+        {"bad_request", "too_large", "context_length", "content_filter", "forbidden"}
+    )
+    cause: ProviderCause | None
 
     def __init__(
         self,
         message: str,
         *,
-        session_id: str | None = None,
-        cause: str | None = None,
-        retryable: bool | None = None,
-        details: Mapping[str, Any] | None = None,
+        cause: ProviderCause | None = None,
         retry_after: float | None = None,
+        **options: Unpack[_Options],
     ) -> None:
-        wish = {} if retry_after is None else {"retry_after": retry_after}
-        all_details = {**(details or {}), **wish}
-        super().__init__(message, session_id=session_id, cause=cause, retryable=retryable, details=all_details)
+        super().__init__(message, cause=cause, **options)
+        if retry_after is not None:
+            self.details["retry_after"] = retry_after
 
     @property
     def refuses_request(self) -> bool:
-        """Whether the provider refuses for good what it was asked: the same context would be refused again."""
+        """Whether the provider refused the context itself, so that it would refuse the same context again."""
         return not self.retryable and self.cause in self.refusals
 
     @property
     def retry_after(self) -> float | None:
-        """The wait in seconds that the provider asked for; None if it stated none."""
+        """Seconds until the provider wants to be called again; None if it stated none."""
         return self.details.get("retry_after")
 
 
 class BudgetExhaustedError(WarrenError):
-    """A budget of the turn or the session ran out; `details` has the budget and the text so far."""
+    """A budget of the turn or the session ran out. `cause` is the kind of the budget.
+
+    `details` has `budget_type`, `used` and `limit`, and the `text` that the model had written.
+    """
 
     code = ErrorCode.BUDGET_EXHAUSTED
+    cause: BudgetCause | None
+
+    def __init__(self, message: str, *, cause: BudgetCause | None = None, **options: Unpack[_Options]) -> None:
+        super().__init__(message, cause=cause, **options)
 
 
 NOTHING_TO_SHORTEN: Final = ("not_smaller", "nothing_to_reduce")
-"""Reasons of a failed compaction that lie in the conversation alone."""
+"""Reasons of a failed compaction that lie in the conversation alone, not in the server."""
 
 
 class AgentError(WarrenError):
-    """The turn ended without an answer; `cause` says why (`cancelled`, `crash`, `shutting_down`)."""
+    """A turn, a compaction or a request ended without an answer, and no other class fits: `cause` says why."""
 
     code = ErrorCode.AGENT_ERROR
+    cause: AgentCause | None
+
+    def __init__(self, message: str, *, cause: AgentCause | None = None, **options: Unpack[_Options]) -> None:
+        super().__init__(message, cause=cause, **options)
 
     @property
     def numbers(self) -> Numbers:
-        """As the table, but a cancelled turn is 409 over HTTP and no error over ACP.
+        """The numbers of the table, except if the server has not failed.
 
-        Over HTTP so are an answer that does not fit its schema and a conversation that cannot be shortened: the server
-        has not failed.
+        Then the status over HTTP is 409: for a cancelled turn, an answer that does not fit its schema, and a
+        conversation that cannot be made shorter. A cancelled turn is no error over ACP.
         """
         numbers = NUMBERS[self.code]
         if self.cause == "cancelled":
@@ -248,7 +394,13 @@ class AgentError(WarrenError):
 
 
 class InvalidParamsError(WarrenError):
-    """Bad input; `details["path"]` names the field."""
+    """The input is bad; `details["path"]` names the field.
+
+    Args:
+        message: one sentence, which begins with the path.
+        path: the field, as in `$.budget.max_steps`; it is cut to `MAX_NAME` characters.
+        session_id: the session that the error is about.
+    """
 
     code = ErrorCode.INVALID_PARAMS
 

@@ -189,5 +189,6 @@ class Follower:
     def _fault(self, exc: Exception) -> WarrenError:
         if isinstance(exc, apsw.Error):
             return translate(exc)
-        cause = translate(exc).cause
+        fault = translate(exc)
+        cause = fault.cause if isinstance(fault, StoreError) else None
         return StoreError(f"the projections in {self._path} cannot be written: {exc}", cause=cause)

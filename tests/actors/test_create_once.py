@@ -66,7 +66,7 @@ async def test_ten_requests_at_once(store: Path | None) -> None:
         nonlocal calls
         calls += 1
         await trio.sleep(1)
-        raise ProviderError("not today", cause="refused", retryable=False)
+        raise ProviderError("not today", cause="unauthorized", retryable=False)
 
     async def create() -> str | None:
         with pytest.raises(ProviderError, match="not today") as caught:

@@ -10,7 +10,7 @@ from tests.support.models import USAGE, Emit, reply
 from tests.support.runtime import new_session, open_runtime
 from warren.compaction import CompactionConfig
 from warren.config import Config
-from warren.errors import ProviderError
+from warren.errors import ProviderCause, ProviderError
 from warren.messages import AssistantMessage, Message, StopReason, SystemMessage, TextBlock, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.service import SessionService
@@ -47,7 +47,7 @@ class Strict:
         return reply(f"{len(messages)} messages")
 
 
-def refusal(cause: str = "bad_request") -> ProviderError:
+def refusal(cause: ProviderCause = "bad_request") -> ProviderError:
     """Return how a provider refuses a prompt."""
     return ProviderError("no", cause=cause, retryable=False)
 
@@ -64,7 +64,7 @@ async def marks(service: SessionService, session_id: str) -> list[bool]:
 
 
 @pytest.mark.parametrize("cause", ["bad_request", "too_large", "context_length", "content_filter", "forbidden"])
-async def test_a_session_goes_on_after_a_refused_prompt(cause: str) -> None:
+async def test_a_session_goes_on_after_a_refused_prompt(cause: ProviderCause) -> None:
     """A prompt that was refused is not sent again; the history has it, marked."""
     model = Strict(refusal(cause))
     async with open_runtime(model) as service:
@@ -83,7 +83,7 @@ async def test_a_session_goes_on_after_a_refused_prompt(cause: str) -> None:
 
 
 @pytest.mark.parametrize("cause", ["unauthorized", "not_found", "quota", "connection", "provider_bug"])
-async def test_a_prompt_that_nobody_looked_at_stays(cause: str) -> None:
+async def test_a_prompt_that_nobody_looked_at_stays(cause: ProviderCause) -> None:
     """A failure that says nothing about the prompt leaves it where it is: the next turn goes on from it."""
     model = Strict(refusal(cause))
     async with open_runtime(model) as service:

@@ -46,7 +46,7 @@ async def test_the_first_turn_gives_it(tmp_path: Path, *, stored: bool) -> None:
 
 async def refuse(_request: ModelRequest, _emit: Emit) -> ModelReply:
     """Be a model that does not answer."""
-    raise ProviderError("not today", cause="refused", retryable=False)
+    raise ProviderError("not today", cause="unauthorized", retryable=False)
 
 
 @pytest.mark.virtual_time
@@ -91,7 +91,7 @@ async def test_it_can_be_given_during_a_turn(tmp_path: Path, before: str | None,
     async def wait(_request: ModelRequest, _emit: Emit) -> ModelReply:
         running.set()
         await go_on.wait()
-        raise ProviderError("not today", cause="refused", retryable=False)
+        raise ProviderError("not today", cause="unauthorized", retryable=False)
 
     async def take_turn() -> None:
         with pytest.raises(ProviderError):

@@ -182,7 +182,7 @@ async def test_a_failed_turn_keeps_what_was_said() -> None:
     async def break_off(_request: ModelRequest, emit: Emit) -> ModelReply:
         await trio.lowlevel.checkpoint()
         emit(TextPiece("I was about"))
-        raise ProviderError("the connection broke", cause="reset", retryable=False)
+        raise ProviderError("the connection broke", cause="connection", retryable=False)
 
     recorder, models = Recorder(), {"broken": FunctionModel(break_off)}
     async with open_runtime(says(["fine"]), models=models) as service:

@@ -12,7 +12,7 @@ import trio
 
 from warren import codec
 from warren.config import RetryPolicy
-from warren.errors import ProviderError
+from warren.errors import ProviderCause, ProviderError
 from warren.transport.embedders import OPENAI_PREFIX
 from warren.transport.providers import failures, remote, wire
 from warren.transport.providers.settings import OPENAI, Endpoint, endpoint
@@ -127,7 +127,7 @@ class RemoteEmbedder:
             return self._failure("did not answer in time", "timeout", retryable=True)
         return self._failure(f"cannot be reached: {str(exc) or type(exc).__name__}", "connection", retryable=True)
 
-    def _failure(self, problem: str, cause: str, *, retryable: bool = False) -> ProviderError:
+    def _failure(self, problem: str, cause: ProviderCause, *, retryable: bool = False) -> ProviderError:
         vendor = self.endpoint.vendor.name
         text = f"{vendor} at {self.endpoint.host} {problem} (embeddings of {self.model})"
         return ProviderError(text, cause=cause, retryable=retryable, details={"provider": vendor})
@@ -154,7 +154,7 @@ async def open_remote(
     """
     place = endpoint(OPENAI, environ)
     if problem := place.problem:
-        cause = "unauthorized" if place.url_problem is None else "bad_address"
+        cause: ProviderCause = "unauthorized" if place.url_problem is None else "bad_address"
         raise ProviderError(f"{OPENAI.name}: {problem}", cause=cause, retryable=False)
     async with remote.new_client() if client is None else nullcontext(client) as connection:
         asking = RemoteEmbedder(place, model, connection, retry)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from warren.errors import ProviderError
+from warren.errors import ProviderCause, ProviderError
 from warren.model import joined
 from warren.transport.providers import wire
 from warren.transport.providers.settings import OPENAI, Endpoint
@@ -26,9 +26,9 @@ _TOO_LONG: Final = re.compile(r"context.{0,12}(length|window|size)|prompt is too
 
 @attrs.frozen
 class Verdict:
-    """What is wrong, in one word, and whether trying again may help."""
+    """The cause of a refusal, and whether the same request may succeed later."""
 
-    cause: str
+    cause: ProviderCause
     retryable: bool
 
 

@@ -12,7 +12,7 @@ import trio
 from httpx_sse import EventSource
 
 from warren import codec
-from warren.errors import ProviderError
+from warren.errors import ProviderCause, ProviderError
 from warren.model import ModelReply, ModelRequest, Piece, WholePieces
 from warren.transport.providers import failures
 from warren.transport.providers.anthropic import MessagesDialect
@@ -39,7 +39,7 @@ INFLATED: Final = 64 * 1024
 
 
 # Failures that mean the same wherever they happen.
-_BREAKS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...]] = (
+_BREAKS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, ProviderCause], ...]] = (
     (httpx.ConnectTimeout, "did not accept the connection in time", "connection"),
     (httpx.DecodingError, "sent what cannot be decompressed", "bad_response"),
     (
@@ -97,7 +97,7 @@ class HttpProvider:
 
     def _check(self) -> None:
         if problem := self.endpoint.problem:
-            cause = "unauthorized" if self.endpoint.url_problem is None else "bad_address"
+            cause: ProviderCause = "unauthorized" if self.endpoint.url_problem is None else "bad_address"
             raise ProviderError(f"{self.endpoint.vendor.name}: {problem}", cause=cause, retryable=False)
 
     async def _exchange(self, body: bytes, answer: Answer, emit: Callable[[Piece], None]) -> None:
@@ -198,7 +198,7 @@ class HttpProvider:
             return self._failure("has a certificate that cannot be verified", "certificate")
         return self._failure(f"cannot be reached: {str(exc) or type(exc).__name__}", "connection")
 
-    def _failure(self, problem: str, cause: str) -> ProviderError:
+    def _failure(self, problem: str, cause: ProviderCause) -> ProviderError:
         vendor = self.endpoint.vendor.name
         return ProviderError(
             f"{vendor} at {self.endpoint.host} {problem}",

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import trio
 
 from warren import codec
-from warren.errors import InvalidParamsError, ProviderError
+from warren.errors import InvalidParamsError, ProviderCause, ProviderError
 from warren.fields import FieldValueError, not_negative, positive
 from warren.messages import AssistantMessage, Block, Message, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
@@ -165,7 +165,9 @@ class ScriptedProvider:
         if error is None or (error.times is not None and failed >= error.times):
             return
         self._failures[position] = failed + 1
-        raise ProviderError(error.message, cause=error.cause, retryable=error.retryable, retry_after=error.retry_after)
+        # A script may name a cause that is not listed, as a provider of a newer version may.
+        cause = cast("ProviderCause", error.cause)
+        raise ProviderError(error.message, cause=cause, retryable=error.retryable, retry_after=error.retry_after)
 
 
 def _answers(messages: Iterable[Message]) -> int:
