@@ -1,4 +1,5 @@
 """What processes that share a store do for one another: hand sessions over, and notice each other's changes."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import json
 from collections.abc import Sequence
@@ -16,23 +17,23 @@ from warren.storage.rows import DELETED, OPEN, raw, shown
 if TYPE_CHECKING:
     import apsw
 
-_HOLDING: Final = f"SELECT key, holder FROM sessions WHERE session_id = ? AND state <> {DELETED}"  # noqa: S608 - a constant
+_HOLDING: Final = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _REQUEST: Final = "INSERT OR REPLACE INTO requests (session, holder) VALUES (?, ?)"
-_ANSWER: Final = """
-    SELECT sessions.holder, requests.holder FROM sessions LEFT JOIN requests ON requests.session = sessions.key
+_ANSWER: Final = f"""
+    SELECT {raw("sessions.holder, requests.holder")} FROM sessions LEFT JOIN requests ON requests.session = sessions.key
     WHERE session_id = ?
 """
 _WANTED: Final = f"""
     SELECT {raw("session_id")} FROM requests JOIN sessions ON sessions.key = requests.session
     WHERE requests.holder = ?1 AND sessions.holder = ?1
-"""  # noqa: S608 - constants
+"""
 _ARRIVED: Final = f"""
     SELECT inbox.number, {raw("inbox.body, session_id")} FROM inbox JOIN sessions ON sessions.key = inbox.session
     WHERE inbox.number > ? AND outcome IS NULL AND sessions.holder = ? ORDER BY inbox.number
-"""  # noqa: S608 - constants
-_WATCHED: Final = (
-    "SELECT session_id, last_seq, state FROM sessions WHERE session_id IN (SELECT value FROM json_each(?))"
-)
+"""
+_WATCHED: Final = f"""
+    SELECT session_id, {raw("last_seq, state")} FROM sessions WHERE session_id IN (SELECT value FROM json_each(?))
+"""
 
 
 @attrs.frozen

@@ -143,6 +143,16 @@ def scan(db: apsw.Connection) -> Iterator[BadRow]:
                 yield _bad(db, name, key, session, str(exc))
 
 
+def readable_session(db: apsw.Connection, key: int) -> str | None:
+    """Return the id of a session whose row can be read, None for one that is damaged. Raises apsw.Error."""
+    row: Any = db.execute(f"SELECT {_TABLES['sessions'].columns} FROM sessions WHERE key = ?", (key,)).fetchone()
+    try:
+        _check_session(row)
+        return text_in(row[0], "session_id")
+    except Exception:  # noqa: BLE001 - as in `scan`
+        return None
+
+
 def _bad(db: apsw.Connection, table: str, rowid: int, session: Any, problem: str) -> BadRow:
     owner: Any = db.execute(f"SELECT {raw('session_id, holder')} FROM sessions WHERE key = ?", (session,)).fetchone()
     session_id, holder = (None, None) if owner is None else owner

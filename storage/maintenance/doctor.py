@@ -228,10 +228,10 @@ class _Label(Operation[tuple[int, int]]):
     session_id: str = ""
 
     def apply(self, db: apsw.Connection, holder: Holder) -> tuple[int, int]:
-        wrong = [row[0] for row in db.execute(MISLABELLED)]
+        query = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id IN ({MISLABELLED})"
+        wrong: list[Any] = db.execute(query).fetchall()
         alive = rivals(db, holder)
-        rows = [db.execute("SELECT key, holder FROM sessions WHERE session_id = ?", (each,)).get for each in wrong]
-        free = [(key,) for key, owner in rows if owner not in alive]
+        free = [(key,) for key, owner in wrong if owner not in alive]
         for key in free:
             db.execute("DELETE FROM labels WHERE session = ?", key)
             db.execute(_LABEL_ANEW, key)

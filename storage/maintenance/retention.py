@@ -4,7 +4,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 import apsw
@@ -16,9 +16,10 @@ from warren.memory import Progress
 from warren.retention import Retention
 from warren.storage.file import FILE_NAME, open_writer
 from warren.storage.lease import Holder
+from warren.storage.maintenance.damage import readable_session
 from warren.storage.maintenance.files import faults_of, reading, rivals
-from warren.storage.operations import Delete, Operation
-from warren.storage.rows import ARCHIVED, DELETED, microseconds
+from warren.storage.operations import NEXT_CHANGE, Delete, Operation
+from warren.storage.rows import ARCHIVED, DELETED, microseconds, raw, shown
 from warren.storage.writer import Writer
 
 Table = Literal["messages", "events"]
@@ -33,39 +34,43 @@ ATTEMPTS: Final = 50
 FEWEST: Final = 20
 MOST: Final = 5_000
 
+EARLIEST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
+# A time that is damaged is no reason to remove something. By its type: see `checks.ORPHANED`.
+_IS_YOUNG: Final = f"(typeof({{0}}) <> 'integer' OR {{0}} >= ?1 OR {{0}} < {EARLIEST})"
 # In both, `edge` is the first row that stays.
 _SUPERSEDED: Final = f"""
     WITH held AS (
-        SELECT key, session_id, max(1, messages_from) AS low, head FROM sessions
-        WHERE state <> {DELETED} AND head > max(1, messages_from)
+        SELECT key, max(1, messages_from) AS low, head FROM sessions
+        WHERE state <> {DELETED} AND typeof(head) = 'integer' AND head > max(1, messages_from)
     ), due AS (
-        SELECT key, session_id, low, coalesce((
+        SELECT key, low, coalesce((
             SELECT position FROM messages
-            WHERE session = key AND position >= low AND position < head AND created_at >= ?1
+            WHERE session = key AND position >= low AND position < head AND {_IS_YOUNG.format("created_at")}
             ORDER BY position LIMIT 1
         ), head) AS edge FROM held
     )
-    SELECT session_id, edge, count(*), sum(octet_length(body)) FROM due
+    SELECT key, edge, count(*), sum(octet_length(body)) FROM due
     JOIN messages ON session = key AND position >= low AND position < edge GROUP BY key ORDER BY key
 """
 _OLD_EVENTS: Final = f"""
     WITH due AS (
-        SELECT key, session_id, coalesce((
-            SELECT seq FROM events WHERE session = key AND timestamp >= ?1 ORDER BY seq LIMIT 1
+        SELECT key, coalesce((
+            SELECT seq FROM events
+            WHERE session = key AND typeof(seq) = 'integer' AND {_IS_YOUNG.format("timestamp")} ORDER BY seq LIMIT 1
         ), last_seq + 1) AS edge FROM sessions WHERE state <> {DELETED}
     )
-    SELECT session_id, edge, count(*), sum(octet_length(body)) FROM due
-    JOIN events ON session = key AND seq < edge GROUP BY key ORDER BY key
+    SELECT key, edge, count(*), sum(octet_length(body)) FROM due
+    JOIN events ON session = key AND typeof(seq) = 'integer' AND seq < edge GROUP BY key ORDER BY key
 """
-_OLD_ARCHIVES: Final = f"SELECT session_id, holder FROM sessions WHERE state = {ARCHIVED} AND updated_at < ?"
-_WHOLE: Final = {
+_OLD_ARCHIVES: Final = f"SELECT key, {raw('holder')} FROM sessions WHERE state = {ARCHIVED} AND updated_at < ?"
+_WHOLE: Final[dict[Table, str]] = {
     "messages": """
-        SELECT session_id, message_count, count(*), sum(octet_length(body)) FROM sessions
-        JOIN messages ON session = key AND position > 0 WHERE session_id = ?
+        SELECT message_count + 0, count(*), sum(octet_length(body)) FROM sessions
+        JOIN messages ON session = key AND position > 0 WHERE key = ?
     """,
     "events": """
-        SELECT session_id, last_seq + 1, count(*), sum(octet_length(body)) FROM sessions
-        JOIN events ON session = key WHERE session_id = ?
+        SELECT last_seq + 1, count(*), sum(octet_length(body)) FROM sessions
+        JOIN events ON session = key AND typeof(seq) = 'integer' WHERE key = ?
     """,
 }
 _KEY: Final = (
@@ -79,7 +84,8 @@ _DROP: Final = {
     """,
     "events": """
         DELETE FROM events WHERE rowid IN (
-            SELECT rowid FROM events WHERE session = ? AND seq < ? ORDER BY seq LIMIT ?
+            SELECT rowid FROM events
+            WHERE session = ? AND typeof(seq) = 'integer' AND seq < ? ORDER BY seq LIMIT ?
         ) RETURNING seq
     """,
 }
@@ -87,7 +93,7 @@ _MARK: Final = {
     "messages": "UPDATE sessions SET messages_from = max(messages_from, ?) WHERE key = ?",
     "events": "UPDATE sessions SET events_after = max(events_after, ?) WHERE key = ?",
 }
-_CHANGED: Final = "UPDATE sessions SET change = (SELECT max(change) + 1 FROM sessions) WHERE key = ?"
+_CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"
 
 
 @attrs.frozen
@@ -116,10 +122,12 @@ class Plan:
     Attributes:
         shares: rows, session by session.
         sessions: archived sessions that go whole after their rows.
+        damaged: sessions that are left alone because their rows cannot be read.
     """
 
     shares: tuple[Share, ...] = ()
     sessions: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
 
     def rows(self, table: Table) -> int:
         """Return how many rows of a table go."""
@@ -141,6 +149,7 @@ class Pruned:
         sessions: archived ones that are deleted. What is kept of them elsewhere is due to be erased.
         bytes_before: size of the file before.
         bytes_after: and after; it is larger than could be where a reader was in the way, and the next time it is not.
+        damaged: sessions that were left alone because their rows cannot be read.
     """
 
     messages: int
@@ -148,6 +157,7 @@ class Pruned:
     sessions: tuple[str, ...]
     bytes_before: int
     bytes_after: int
+    damaged: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -185,12 +195,18 @@ class Drop(Operation[int]):
 def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
     """Return what may go at the time `now`; nothing is changed. Raises StoreError as `reading` does."""
     with reading(config) as db:
-        me = Holder.of(config)
-        archived = _due_archives(db, me, retention.archived, now)
-        whole = [_share(db, table, session_id) for session_id in archived for table in ("messages", "events")]
+        archived = _due_archives(db, Holder.of(config), retention.archived, now)
+        whole = [_whole(db, table, key) for key in archived for table in _WHOLE]
         parts = [*_due(db, "messages", retention.superseded, now), *_due(db, "events", retention.events, now)]
-        others = [share for share in parts if share.session_id not in archived]
-    return Plan(tuple(share for share in [*others, *whole] if share.rows), tuple(archived))
+        due = [*(each for each in parts if each.key not in archived), *(each for each in whole if each.rows)]
+        # A row with a value that the schema does not allow cannot be written either.
+        ids = {key: readable_session(db, key) for key in dict.fromkeys([*(each.key for each in due), *archived])}
+        damaged = [key for key, session_id in ids.items() if session_id is None]
+        named = [
+            shown(db.execute(f"SELECT {raw('session_id')} FROM sessions WHERE key = ?", (key,)).get) for key in damaged
+        ]
+    shares = [Share(known, each.table, each.edge, each.rows, each.size) for each in due if (known := ids[each.key])]
+    return Plan(tuple(shares), tuple(known for key in archived if (known := ids[key])), tuple(named))
 
 
 def prune(config: StoreConfig, what: Plan, progress: Progress | None = None, rest: Rest = time.sleep) -> Pruned:
@@ -212,7 +228,7 @@ def prune(config: StoreConfig, what: Plan, progress: Progress | None = None, res
         finally:
             writer.close()
         gone = pruning.gone
-        return Pruned(gone["messages"], gone["events"], deleted, before, size_of(config))
+        return Pruned(gone["messages"], gone["events"], deleted, before, size_of(config), what.damaged)
 
 
 @attrs.define
@@ -313,23 +329,34 @@ def rewrite(config: StoreConfig) -> None:
             Writer(db, me).close()
 
 
-def _due(db: apsw.Connection, table: Table, age: float | None, now: datetime) -> list[Share]:
+@attrs.frozen
+class _Due:
+    """A share of the session with this key."""
+
+    key: int
+    table: Table
+    edge: int
+    rows: int
+    size: int
+
+
+def _due(db: apsw.Connection, table: Table, age: float | None, now: datetime) -> list[_Due]:
     if age is None:
         return []
     found = db.execute(_SUPERSEDED if table == "messages" else _OLD_EVENTS, (_cut(age, now),))
-    return [Share(session_id, table, edge, rows, size) for session_id, edge, rows, size in found]
+    return [_Due(key, table, edge, rows, size) for key, edge, rows, size in found]
 
 
-def _due_archives(db: apsw.Connection, me: Holder, age: float | None, now: datetime) -> list[str]:
+def _due_archives(db: apsw.Connection, me: Holder, age: float | None, now: datetime) -> dict[int, None]:
     if age is None:
-        return []
+        return {}
     found: list[Any] = db.execute(_OLD_ARCHIVES, (_cut(age, now),)).fetchall()
-    return [session_id for session_id, holder in found if holder is None or me.rival(db, holder) is None]
+    return {key: None for key, holder in found if holder is None or me.rival(db, holder) is None}
 
 
-def _share(db: apsw.Connection, table: Table, session_id: str) -> Share:
-    _, edge, rows, size = db.execute(_WHOLE[table], (session_id,)).get
-    return Share(session_id, table, edge or 0, rows, size or 0)
+def _whole(db: apsw.Connection, table: Table, key: int) -> _Due:
+    edge, rows, size = db.execute(_WHOLE[table], (key,)).get
+    return _Due(key, table, edge or 0, rows, size or 0)
 
 
 def _cut(age: float, now: datetime) -> int:
@@ -337,7 +364,7 @@ def _cut(age: float, now: datetime) -> int:
     try:
         return microseconds(now - timedelta(seconds=age))
     except OverflowError:
-        return microseconds(datetime.min.replace(tzinfo=now.tzinfo))
+        return EARLIEST
 
 
 def _value(outcome: int | WarrenError | None) -> int:

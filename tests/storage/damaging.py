@@ -3,7 +3,7 @@
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +19,21 @@ KINDS: Final = {
     "the largest number": "9223372036854775807",
     "the smallest number": "-9223372036854775808",
 }
+STORAGE: Final = Path(__file__).parents[2] / "storage"
 _IMPOSSIBLE: Final = re.compile(r"NOT NULL constraint|UNIQUE constraint|datatype mismatch")
 """What SQLite itself cannot hold: a row's number that is none, nothing in a key, and the key of another row."""
+
+
+def columns(schema: Iterable[Path]) -> list[tuple[str, str]]:
+    """Return each column of each table that the scripts make, but those that a virtual table keeps for itself."""
+    found: list[tuple[str, str]] = []
+    with closing(apsw.Connection(":memory:")) as db:
+        for script in schema:
+            db.execute(script.read_text())
+        for (table,) in db.execute("SELECT name FROM pragma_table_list WHERE type = 'table' ORDER BY name").fetchall():
+            if table not in ("sqlite_schema", "sqlite_temp_schema"):
+                found += [(str(table), str(row[1])) for row in db.execute(f"PRAGMA table_info({table})")]
+    return found
 
 
 @contextmanager

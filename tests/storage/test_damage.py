@@ -3,15 +3,13 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import apsw
 import pytest
 import trio
 
-from tests.storage.damaging import KINDS, put, quick_folder
+from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
 from tests.storage.samples import opened, turn, updated, written
 from tests.storage.test_compactions import entry, moved
 from tests.support.runtime import open_runtime, replay
@@ -20,24 +18,12 @@ from warren.errors import StoreError, WarrenError
 from warren.events import StreamTruncated
 from warren.inputs import Input
 from warren.peers import Peer
-from warren.storage import Delete, Enqueue, Lease, Release
+from warren.storage import Delete, Enqueue, Lease, Release, Request, Store
 from warren.storage.file import FILE_NAME, VERSION, open_writer
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.maintenance.damage import FILE
 from warren.storage.maintenance.doctor import examine, fix
 
-TABLES: Final = (
-    "sessions",
-    "messages",
-    "events",
-    "compactions",
-    "labels",
-    "inbox",
-    "holders",
-    "erasures",
-    "creations",
-    "requests",
-)
 NOT_MADE_UP: Final = {"transcript", "events", "head", "peers", "labels"}
 """Problems that may be left after a row was set aside: what is missing is not invented."""
 
@@ -65,16 +51,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / "store"
 
 
-def columns() -> Iterator[tuple[str, str]]:
-    """Yield each column of each table."""
-    db = apsw.Connection(":memory:")
-    for version in range(1, VERSION + 1):
-        db.execute((Path(__file__).parents[2] / "storage" / f"schema_{version}.sql").read_text())
-    found = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    assert found - {"sqlite_sequence"} == set(TABLES)
-    for table in (*TABLES, "sqlite_sequence"):
-        for row in db.execute(f"PRAGMA table_info({table})"):
-            yield table, row[1]
+SCHEMA: Final = [STORAGE / f"schema_{version}.sql" for version in range(1, VERSION + 1)]
 
 
 def damage(folder: Path, table: str, column: str, value: str) -> bool:
@@ -132,7 +109,7 @@ async def goes_on(folder: Path) -> set[str]:
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize(("table", "column"), list(columns()))
+@pytest.mark.parametrize(("table", "column"), columns(SCHEMA))
 async def test_one_damaged_value(template: Path, table: str, column: str) -> None:
     """Other sessions go on, lists name what they leave out; doctor finds it, a backup is refused, a fix mends it."""
     mended = 0
@@ -180,6 +157,28 @@ async def one_damaged_value(folder: Path, table: str, column: str, kind: str, *,
         restore(copy / "copy.sqlite3", restored)
         assert "cannot be read" not in str(examine(restored).findings)
     return bool(unreadable)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("kind", KINDS)
+async def test_neighbours_pass_over_a_damaged_value(template: Path, kind: str) -> None:
+    """Another process's requests, inputs and events are found beside a damaged row, which is free or left out."""
+    for table, column in (("sessions", "holder"), ("sessions", "last_seq"), ("requests", "holder")):
+        with quick_folder() as work:
+            folder = shutil.copytree(template, work / "store")
+            if not damage(folder, table, column, KINDS[kind]):
+                continue
+            async with opened(work) as store:
+                found = await store.news(["a", "b"], 0)
+                assert found.last_seqs["b"] == (await replays(store, "b"))
+                assert (await store.write([Request("a"), Request("b")])) == [False, False]
+                for session_id in ("a", "b"):
+                    assert await store.handed_over(session_id) in (True, False)
+
+
+async def replays(store: Store, session_id: str) -> int:
+    """Return the number of a session's last event."""
+    return (await store.events(session_id))[-1].seq
 
 
 @pytest.mark.virtual_time

@@ -1,6 +1,6 @@
 """`warren doctor` and `warren doctor prune`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -153,11 +153,12 @@ def _show_plan(options: Options, plan: "Plan") -> None:
     counts: dict[str, Any] = {"messages": plan.rows("messages"), "events": plan.rows("events")}
     streams = Streams()
     if options.mode.json:
-        data = counts | {"sessions": plan.sessions, "bytes": plan.size}
+        data = counts | {"sessions": plan.sessions, "bytes": plan.size, "damaged": plan.damaged}
         streams.write(codec.encode(data).decode() + "\n")
         return
     text = "would go: {messages} messages, {events} events".format_map(counts)
     streams.write(f"{text}, {len(plan.sessions)} archived sessions; {size(plan.size)} of text\n")
+    _note_damaged(streams, plan.damaged)
 
 
 def _show_pruned(options: Options, done: "Pruned") -> None:
@@ -169,6 +170,13 @@ def _show_pruned(options: Options, done: "Pruned") -> None:
         f"gone: {done.messages} messages, {done.events} events, {len(done.sessions)} archived sessions\n"
         f"the file: {size(done.bytes_before)} before, {size(done.bytes_after)} after\n"
     )
+    _note_damaged(streams, done.damaged)
+
+
+def _note_damaged(streams: Streams, sessions: Sequence[str]) -> None:
+    if sessions:
+        listed = ", ".join(sessions[:5]) + (f" and {len(sessions) - 5} more" if len(sessions) > 5 else "")  # noqa: PLR2004
+        streams.note(f"left alone, their rows are damaged: {listed}; `warren doctor --fix` sets them aside")
 
 
 def size(count: int) -> str:
