@@ -63,7 +63,7 @@ builds: $(READY) ## the contract of each capability build, from the wheel, in an
 	$(BIN)/python tests/builds/run.py
 
 docs: $(READY) ## make the pages under docs/ that come from the code
-	$(BIN)/python -m warren.transport.protocol_page > docs/protocol.md
+	$(BIN)/python -m warren.transport.rpc.protocol_page > docs/protocol.md
 	$(BIN)/python -m warren.transport.cli.settings_page > docs/settings.md
 
 format: $(READY) ## sort the imports and format the code

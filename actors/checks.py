@@ -5,13 +5,14 @@ from typing import Final, TypeVar, get_args
 
 from warren import codec
 from warren.actors.eventlog import EventLog
-from warren.compaction import CompactionConfig, Compactor, NewCompactor, compactor_of
+from warren.compaction.config import CompactionConfig
+from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.errors import InvalidParamsError, PersistenceDisabledError
 from warren.fields import LARGEST
 from warren.inputs import MAX_KEY, TurnMode
 from warren.memory import MAX_HITS
 from warren.records import MAX_TITLE
-from warren.structured import MAX_RETRIES
+from warren.structured.output import MAX_RETRIES
 from warren.tools import Tool
 
 V = TypeVar("V")

@@ -11,20 +11,10 @@ from warren import codec
 from warren.actors.checks import storable
 from warren.actors.eventlog import utc_now
 from warren.actors.model_call import ask_aside
-from warren.compaction import (
-    CompactionConfig,
-    CompactionContext,
-    CompactionError,
-    CompactionResult,
-    Compactor,
-    Measured,
-    estimate,
-    mechanical,
-    prompt_with,
-    summary_message,
-    summary_request,
-    verify,
-)
+from warren.compaction.config import CompactionConfig
+from warren.compaction.fit import mechanical, summary_request
+from warren.compaction.layout import CompactionError, CompactionResult, Measured, estimate, summary_message, verify
+from warren.compaction.policy import CompactionContext, Compactor, prompt_with
 from warren.config import RetryPolicy
 from warren.errors import WarrenError
 from warren.events import CompactionFailed, CompactionStarted, Event

@@ -14,11 +14,12 @@ from warren.actors.shared import Own, Shared
 from warren.actors.turn import TurnPlan
 from warren.budget import Meter
 from warren.categories import INHERIT
-from warren.compaction import CompactionConfig, compactor_of
+from warren.compaction.config import CompactionConfig
+from warren.compaction.policy import compactor_of
 from warren.errors import AgentError, SessionNotFoundError
 from warren.inputs import DEFAULTS, TurnOptions
 from warren.records import SessionRecord
-from warren.structured import wish_of
+from warren.structured.output import wish_of
 from warren.tools import Tool
 from warren.windows import Window
 

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from warren.messages import AssistantMessage
-from warren.structured import Fit, NotQuickError, checked_schema, fit
+from warren.structured.output import Fit, NotQuickError, checked_schema, fit
 
 T = TypeVar("T")
 THREADS: Final = 2

@@ -41,7 +41,8 @@ from warren.actors.session import SessionActor
 from warren.actors.shared import Own
 from warren.budget import UNLIMITED, Budget
 from warren.categories import CATEGORIES, Decision, Gates, Switches
-from warren.compaction import CompactionConfig, Compactor, NewCompactor
+from warren.compaction.config import CompactionConfig
+from warren.compaction.policy import Compactor, NewCompactor
 from warren.creation import FIRST_PROMPT, Creation, creation_of
 from warren.errors import (
     AgentError,
@@ -59,7 +60,7 @@ from warren.mailbox import Message
 from warren.peers import Peer, PeerMessage
 from warren.records import CompactionEntry, SessionRecord
 from warren.service import OnEvent
-from warren.structured import RETRIES
+from warren.structured.output import RETRIES
 from warren.tools import Tool
 from warren.views import (
     SessionView,

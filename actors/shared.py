@@ -9,7 +9,7 @@ import trio
 from warren.actors.memory import SEARCH, MemoryActor
 from warren.actors.storage import StorageActor
 from warren.categories import Category
-from warren.compaction import Compactor, NewCompactor
+from warren.compaction.policy import Compactor, NewCompactor
 from warren.config import Config
 from warren.errors import StoreError
 from warren.health import McpHealth, MemoryHealth

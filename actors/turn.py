@@ -17,7 +17,7 @@ from warren.actors.supervision import first_error
 from warren.actors.toolbox import ToolRun
 from warren.budget import Meter, Use
 from warren.categories import Decision, Gates
-from warren.compaction import estimate
+from warren.compaction.layout import estimate
 from warren.config import Limits, RetryPolicy
 from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
 from warren.events import (
@@ -42,7 +42,7 @@ from warren.messages import (
 )
 from warren.model import ModelChoice, ModelReply, ModelRequest
 from warren.records import CompactionEntry, SessionRecord
-from warren.structured import OutputWish
+from warren.structured.output import OutputWish
 from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import NO_USAGE, Usage

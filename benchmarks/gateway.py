@@ -24,7 +24,7 @@ import trio
 
 from benchmarks.gateway_server import PIECES
 from benchmarks.report import Goal, report
-from warren.transport.process import allow_files
+from warren.transport.cli.process import allow_files
 
 LOADS: Final = ((1, 20), (100, 1))
 """Clients at once, and turns of each."""

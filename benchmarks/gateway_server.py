@@ -18,8 +18,9 @@ from trio_websocket import ConnectionClosed, WebSocketRequest, serve_websocket
 from warren import Config, open_supervisor
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
-from warren.transport.gateway import GatewayConfig, serve_gateway
-from warren.transport.process import allow_files, tune
+from warren.transport.cli.process import allow_files, tune
+from warren.transport.gateway.server import serve_gateway
+from warren.transport.http.config import GatewayConfig
 from warren.usage import Usage
 
 PIECES: Final = ("a few words ",) * 100

@@ -10,7 +10,7 @@ import attrs
 from warren import codec
 from warren.budget import UNLIMITED, Budget, Spent
 from warren.categories import Gates, Switches
-from warren.compaction import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.errors import StoreError
 from warren.peers import Peer
 from warren.records import CompactionEntry, Parent, SessionRecord, Span

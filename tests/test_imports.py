@@ -29,19 +29,8 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/acp/content.py",
     "transport/acp/params.py",
     "transport/acp/updates.py",
-    "transport/contracts/__init__.py",
-    "transport/contracts/meerkat.py",
-    "transport/contracts/meerkat_events.py",
-    "transport/contracts/meerkat_params.py",
-    "transport/contracts/meerkat_versions.py",
-    "transport/contracts/meerkat_views.py",
-    "transport/dialect.py",
-    "transport/gateway_config.py",
-    "transport/handshake.py",
-    "transport/jsonrpc.py",
-    "transport/methods.py",
-    "transport/outbox.py",
-    "transport/params.py",
+    "transport/http/config.py",
+    "transport/http/handshake.py",
     "transport/providers/accumulate.py",
     "transport/providers/anthropic.py",
     "transport/providers/dialect.py",
@@ -50,9 +39,20 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/settings.py",
     "transport/providers/wire.py",
     "transport/remarks.py",
-    "transport/results.py",
-    "transport/schemas.py",
-    "transport/settings.py",
+    "transport/rpc/contracts/__init__.py",
+    "transport/rpc/contracts/meerkat.py",
+    "transport/rpc/contracts/meerkat_events.py",
+    "transport/rpc/contracts/meerkat_params.py",
+    "transport/rpc/contracts/meerkat_versions.py",
+    "transport/rpc/contracts/meerkat_views.py",
+    "transport/rpc/dialect.py",
+    "transport/rpc/jsonrpc.py",
+    "transport/rpc/methods.py",
+    "transport/rpc/outbox.py",
+    "transport/rpc/params.py",
+    "transport/rpc/results.py",
+    "transport/rpc/schemas.py",
+    "transport/rpc/settings.py",
 )
 DOES_IO: Final = frozenset({"apsw", "click", "httpx", "httpx_sse", "trio", "trio_websocket", "usearch"})
 
@@ -220,6 +220,6 @@ def test_an_allowed_import_passes(path: str, source: str) -> None:
 
 def test_a_module_declared_sans_io_is_held_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A module on the list may not import what does I/O; its neighbours may."""
-    monkeypatch.setitem(globals(), "SANS_IO", ("transport/jsonrpc.py",))
-    assert violations(PurePosixPath("transport/jsonrpc.py"), "import trio") != []
-    assert violations(PurePosixPath("transport/gateway.py"), "import trio") == []
+    monkeypatch.setitem(globals(), "SANS_IO", ("transport/rpc/jsonrpc.py",))
+    assert violations(PurePosixPath("transport/rpc/jsonrpc.py"), "import trio") != []
+    assert violations(PurePosixPath("transport/gateway/server.py"), "import trio") == []

@@ -17,10 +17,10 @@ from warren.tools import Tool
 from warren.transport.providers import Bounds, open_providers
 
 if TYPE_CHECKING:
+    from warren.actors.tools.session_tools import RuntimeServers, SessionTools
     from warren.storage import Store
     from warren.storage.memory import MemoryStore
     from warren.storage.projection import Follower
-    from warren.transport.tools.session_tools import RuntimeServers, SessionTools
 
 
 @attrs.frozen
@@ -119,8 +119,8 @@ class _Tools:
 async def _tools_of(config: Config, environ: Mapping[str, str] | None, stack: AsyncExitStack) -> _Tools:
     if config.tools is None:
         return _Tools()
-    from warren.transport.tools.session_tools import open_pool  # noqa: PLC0415 - see above
-    from warren.transport.tools.workspace import workspace_of  # noqa: PLC0415 - see above
+    from warren.actors.tools.session_tools import open_pool  # noqa: PLC0415 - see above
+    from warren.actors.tools.workspace import workspace_of  # noqa: PLC0415 - see above
 
     made = await workspace_of(config.tools, environ, memory=config.memory is not None)
     servers = await stack.enter_async_context(open_pool(config.tools.mcp_servers))
@@ -130,7 +130,7 @@ async def _tools_of(config: Config, environ: Mapping[str, str] | None, stack: As
 async def _hosted(service: SessionService, servers: "RuntimeServers | None", stack: AsyncExitStack) -> Hosted:
     if servers is None:
         return Hosted(service)
-    from warren.transport.tools.session_tools import open_session_tools  # noqa: PLC0415 - as above
+    from warren.actors.tools.session_tools import open_session_tools  # noqa: PLC0415 - as above
 
     return Hosted(service, await stack.enter_async_context(open_session_tools(servers, service)))
 

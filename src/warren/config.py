@@ -7,7 +7,8 @@ import attrs
 
 from warren.budget import Budget
 from warren.categories import Gates, Switches
-from warren.compaction import CompactionConfig, Compactor, NewCompactor, compactor_of
+from warren.compaction.config import CompactionConfig
+from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.fields import FieldValueError, no_url, not_negative, positive
 from warren.memory import MemoryConfig
 from warren.tool_config import ToolsConfig

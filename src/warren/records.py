@@ -9,7 +9,7 @@ import attrs
 
 from warren.budget import UNLIMITED, Budget, Spent
 from warren.categories import Gates, Switches
-from warren.compaction_config import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.peers import Peer
 from warren.usage import Usage
 from warren.values import value

@@ -8,7 +8,8 @@ import attrs
 
 from warren.budget import Budget
 from warren.categories import Gates, Switches
-from warren.compaction import CompactionConfig, Compactor, NewCompactor
+from warren.compaction.config import CompactionConfig
+from warren.compaction.policy import Compactor, NewCompactor
 from warren.events import Envelope
 from warren.health import LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
 from warren.inputs import Input, TurnMode

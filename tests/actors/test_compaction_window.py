@@ -27,7 +27,7 @@ from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import Recorder, new_session, transcript
 from warren import codec
 from warren.compaction import estimate, size_of
-from warren.compaction_layout import GAP
+from warren.compaction.layout import GAP
 from warren.config import Config
 from warren.errors import MemoryDisabledError, ProviderError, StoreError
 from warren.events import CompactionCompleted, CompactionFailed, TurnStarted

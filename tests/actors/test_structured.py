@@ -33,7 +33,7 @@ from warren.events import (
 from warren.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
 from warren.service import SessionService
-from warren.structured import CORRECTION, INSTRUCTION
+from warren.structured.output import CORRECTION, INSTRUCTION
 from warren.tools import tool
 from warren.transport.providers import Script, ScriptedProvider, ScriptedStep
 from warren.usage import Usage

@@ -25,7 +25,7 @@ MODULES: Final = {
 PACKAGE: Final = Path(str(warren.__file__)).parent
 EXTRA_FREE: Final = (
     *("warren.actors", "warren.mailbox", "warren.transport.providers", "warren.transport.embed"),
-    *("warren.transport.tools.session_tools", "warren.transport.tools.workspace", "warren.transport.tools.mcp.pool"),
+    *("warren.actors.tools.session_tools", "warren.actors.tools.workspace", "warren.actors.tools.mcp.pool"),
 )
 
 

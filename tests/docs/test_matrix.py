@@ -16,7 +16,7 @@ from warren.errors import NUMBERS, ErrorCode
 from warren.memory import MemoryConfig
 from warren.messages import UserMessage
 from warren.model import ModelReply, ModelRequest
-from warren.transport.methods import METHODS
+from warren.transport.rpc.methods import METHODS
 
 PAGE: Final = (DOCS / "capability-matrix.md").read_text(encoding="utf-8")
 WORKS: Final = "works"

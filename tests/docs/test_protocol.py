@@ -13,8 +13,8 @@ import pytest
 from tests.conftest import ROOT
 from warren import codec
 from warren.events import Envelope
-from warren.transport.methods import METHODS
-from warren.transport.protocol_page import protocol_page
+from warren.transport.rpc.methods import METHODS
+from warren.transport.rpc.protocol_page import protocol_page
 
 PAGE: Path = ROOT / "docs" / "protocol.md"
 

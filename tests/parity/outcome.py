@@ -12,7 +12,7 @@ from warren.events import DELTAS, Envelope, Event
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry
 from warren.service import Capabilities
-from warren.transport.results import (
+from warren.transport.rpc.results import (
     Archived,
     Decided,
     Deleted,

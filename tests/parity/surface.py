@@ -10,7 +10,7 @@ import trio
 from tests.parity.outcome import Outcome
 from warren.errors import ErrorCode
 from warren.events import Envelope
-from warren.transport.methods import METHODS
+from warren.transport.rpc.methods import METHODS
 
 if TYPE_CHECKING:
     from tests.parity.world import World

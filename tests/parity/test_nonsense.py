@@ -13,7 +13,7 @@ from tests.parity.surfaces import SURFACES
 from tests.parity.surfaces.wire import Wire
 from tests.parity.world import BUILDS, Setting, World
 from warren.errors import ErrorCode
-from warren.transport.jsonrpc import NAMES
+from warren.transport.rpc.jsonrpc import NAMES
 
 PARSE, REQUEST, METHOD, PARAMS = -32700, -32600, -32601, -32602
 DEEP: Final = b"[" * 200 + b"]" * 200

@@ -16,7 +16,7 @@ from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.peers import Peer, PeerMessage
 from warren.service import SessionService
-from warren.transport.methods import METHODS
+from warren.transport.rpc.methods import METHODS
 
 pytestmark = pytest.mark.virtual_time
 JUNK: Final[tuple[Any, ...]] = (

@@ -19,7 +19,7 @@ from warren.errors import WarrenError
 from warren.events import ToolCallRequested
 from warren.messages import AssistantMessage, ToolUseBlock
 from warren.service import SessionService
-from warren.transport.methods import METHODS
+from warren.transport.rpc.methods import METHODS
 from warren.views import TurnResult
 
 MOST = 15_000

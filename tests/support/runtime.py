@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 import attrs
 import trio
 
-import warren.structured_check  # noqa: F401 - its first import is done in a thread, which a virtual clock passes by
+import warren.structured.check  # noqa: F401 - its first import is done in a thread, which a virtual clock passes by
 from tests.support.faulty_store import Faults, FaultyStore
 from warren.actors.memory import OpenMemory
 from warren.actors.runtime import open_service

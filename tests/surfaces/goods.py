@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.transport.contracts import dialect_of
 from warren.transport.mcp.tools import TOOLS
-from warren.transport.methods import METHODS
+from warren.transport.rpc.contracts import dialect_of
+from warren.transport.rpc.methods import METHODS
 
 SESSION: Final = "SESSION"
 ONE: Final = {"session_id": SESSION}

@@ -15,7 +15,7 @@ from tests.surfaces.goods import ACP, HELLO, JSONRPC, MCP, MEERKAT, SESSION, req
 from tests.surfaces.noise import Noise
 from tests.surfaces.watched import Watched
 from tests.transport.cli.process import LIMIT
-from warren.transport.stdio import LineReader
+from warren.actors.tools.lines import LineReader
 
 BATCH: Final = 50
 ARCHIVE: Final = request("session/archive", {"session_id": SESSION})

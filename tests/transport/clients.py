@@ -14,7 +14,8 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_st
 from wsproto.events import AcceptConnection, CloseConnection, Event, RejectConnection, Request, TextMessage
 
 from warren.service import SessionService
-from warren.transport.gateway import GatewayConfig, serve_gateway
+from warren.transport.gateway.server import serve_gateway
+from warren.transport.http.config import GatewayConfig
 
 HOST = "127.0.0.1"
 

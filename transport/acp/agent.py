@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from warren.compaction_config import DEFAULT_THRESHOLD, CompactionConfig
+from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
 from warren.errors import InvalidParamsError, SessionBusyError, WarrenError
 from warren.events import Event
 from warren.memory import MAX_HITS
@@ -32,7 +32,7 @@ from warren.views import SessionSummary
 from warren.windows import window_of
 
 if TYPE_CHECKING:
-    from warren.transport.tools.session_tools import SessionTools
+    from warren.actors.tools.session_tools import SessionTools
 
 Say = Callable[[str, Update], Awaitable[None]]
 """Sends an update of a session to the client; returns once it is on its way, in order with everything else."""

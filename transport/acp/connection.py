@@ -8,12 +8,12 @@ from typing import Any, Final
 import attrs
 import trio
 
+from warren.actors.tools.lines import LineReader, LineTooLongError
 from warren.errors import CapacityExceededError, InvalidParamsError, WarrenError
 from warren.service import SessionService
-from warren.transport import jsonrpc
 from warren.transport.acp.agent import Agent, AgentSettings, Answer, UnknownMethodError
 from warren.transport.acp.updates import Update
-from warren.transport.stdio import LineReader, LineTooLongError
+from warren.transport.rpc import jsonrpc
 
 UPDATE: Final = "session/update"
 MAX_LINE: Final = 16 * 1024 * 1024

@@ -12,7 +12,7 @@ from warren.errors import WarrenError
 from warren.events import ToolApprovalRequested
 from warren.service import SessionService
 from warren.transport.acp.updates import tool_call
-from warren.transport.jsonrpc import Response
+from warren.transport.rpc.jsonrpc import Response
 
 Ask = Callable[[str, Mapping[str, Any], Callable[[], None]], Awaitable[Response]]
 """Sends a request to the client, tells that it is on its way, and waits for the answer; cancel it to hear no more."""

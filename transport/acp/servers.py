@@ -13,7 +13,7 @@ from warren.tool_config import McpServer
 from warren.transport.acp.params import read
 
 if TYPE_CHECKING:
-    from warren.transport.tools.session_tools import SessionTools
+    from warren.actors.tools.session_tools import SessionTools
 
 NAME: Final = 64
 """Characters of a server's name in the runtime; clients may call it anything."""

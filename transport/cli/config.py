@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from warren import codec
-from warren.compaction_config import DEFAULT_THRESHOLD, CompactionConfig
+from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
 from warren.transport.cli.config_file import FILE_NAMES, ConfigFile
 from warren.transport.cli.config_tables import LEAVES, NUMBERS, default_of
 from warren.transport.cli.options import CONFIG_FILE, DEFAULT_STORE, Mode

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
-from warren.compaction_config import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits, no_url, positive

@@ -18,7 +18,7 @@ from warren.fields import FieldValueError, fits
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.setting_names import variable_of, variables_in
 from warren.transport.cli.values import seconds_of
-from warren.transport.gateway_config import GatewayConfig
+from warren.transport.http.config import GatewayConfig
 
 TURN: Final = {
     "max_total_tokens": "max_tokens",

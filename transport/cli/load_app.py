@@ -155,7 +155,7 @@ def run(context: click.Context, /, url: str | None, **given: Any) -> int:
     Latency counts from the moment a turn was meant to start, so an open run (--rate) shows what a slow target makes
     others wait. Figures go to stdout, progress to stderr.
     """  # noqa: D301 - click's mark for lines that are not to be filled
-    from warren.transport.load import command  # noqa: PLC0415 - help does without it
+    from warren.transport.cli import load as command  # noqa: PLC0415 - help does without it
 
     return command.run(url, given, json=context.obj.json)
 
@@ -175,6 +175,6 @@ def run(context: click.Context, /, url: str | None, **given: Any) -> int:
 @click.pass_context
 def diff(context: click.Context, /, before: Path, after: Path, fail_over: float | None, **_: Any) -> int:
     """Compare two results that `--json` has written: each figure, and how it grew."""
-    from warren.transport.load import command  # noqa: PLC0415 - help does without it
+    from warren.transport.cli import load as command  # noqa: PLC0415 - help does without it
 
     return command.diff(before, after, fail_over, json=context.obj.json)

@@ -12,11 +12,11 @@ from click.core import ParameterSource
 
 from warren.budget import Budget
 from warren.categories import Gates, Switches
-from warren.compaction_config import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
-from warren.structured import MAX_RETRIES, RETRIES
+from warren.structured.output import MAX_RETRIES, RETRIES
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.option import group, option
@@ -30,7 +30,7 @@ from warren.transport.cli.values import (
     schema_of,
     text_of,
 )
-from warren.transport.embedders import BM25, BUILT_IN, OPENAI_PREFIX
+from warren.transport.providers.embedders import BM25, BUILT_IN, OPENAI_PREFIX
 
 if TYPE_CHECKING:
     from warren.transport.cli.config_file import ConfigFile

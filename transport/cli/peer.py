@@ -12,12 +12,12 @@ from warren.config import Config
 from warren.service import SessionService
 from warren.transport.cli.ending import until_told
 from warren.transport.cli.options import Options
+from warren.transport.cli.process import tune
 from warren.transport.cli.runtime import execute, open_hosted, served_config_of
-from warren.transport.process import tune
-from warren.transport.stdio import open_stdio
+from warren.transport.stdio.streams import open_stdio
 
 if TYPE_CHECKING:
-    from warren.transport.tools.session_tools import SessionTools
+    from warren.actors.tools.session_tools import SessionTools
 
 
 @attrs.frozen

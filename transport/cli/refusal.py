@@ -50,8 +50,8 @@ def _telling() -> Iterator[None]:
 
 def _tell(failure: BaseException, source: int, sink: int) -> None:
     # Imported late: the command's help does without them.
-    from warren.transport import jsonrpc  # noqa: PLC0415
     from warren.transport.cli.failures import error_of  # noqa: PLC0415
+    from warren.transport.rpc import jsonrpc  # noqa: PLC0415
 
     try:
         if os.isatty(source):

@@ -11,9 +11,9 @@ import attrs
 
 from warren.transport.cli.options import Options
 from warren.transport.cli.peer import Peer, serve_peer
-from warren.transport.contracts import dialect_of
-from warren.transport.dialect import Dialect
-from warren.transport.stdio_server import StdioConfig, serve_stdio
+from warren.transport.rpc.contracts import dialect_of
+from warren.transport.rpc.dialect import Dialect
+from warren.transport.stdio.server import StdioConfig, serve_stdio
 
 REALMS: Final = "realms"
 

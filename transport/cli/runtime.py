@@ -19,11 +19,11 @@ from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
 from warren.transport.embed import Hosted, open_host
-from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
+from warren.transport.providers.embedders import open_embedder
 
 if TYPE_CHECKING:
-    from warren.compaction import Compactor, NewCompactor
+    from warren.compaction.policy import Compactor, NewCompactor
 
 T = TypeVar("T")
 MEMORY_FOLDER: Final = "memory"
@@ -94,7 +94,7 @@ def compactor_of(options: Options) -> "Compactor | NewCompactor | None":
     """
     if options.compactor is None or options.compaction is None:
         return None
-    from warren.transport.compactors import load_compactor  # noqa: PLC0415 - few have one
+    from warren.transport.cli.compactors import load_compactor  # noqa: PLC0415 - few have one
 
     return load_compactor(options.compactor, options.compaction)
 

@@ -14,14 +14,14 @@ from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.transport.cli.ending import until_told
 from warren.transport.cli.options import Options
+from warren.transport.cli.process import allow_files, tune
 from warren.transport.cli.runtime import execute, open_runtime, served_config_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.turns import NO_MODEL
-from warren.transport.process import allow_files, tune
 from warren.transport.providers.registry import ECHO
 
 if TYPE_CHECKING:
-    from warren.transport.gateway import GatewayConfig
+    from warren.transport.http.config import GatewayConfig
 
 ANSWERS: Final = "answers sessions that name no model; --model names another one"
 NEEDED: Final = ("wsproto", "hypercorn", "starlette")
@@ -70,7 +70,8 @@ def serve(options: Options, address: Address) -> None:
 
 
 def _gateway_config(options: Options, address: Address, runtime: Config) -> "GatewayConfig":
-    from warren.transport.gateway import GatewayConfig, read_token  # noqa: PLC0415 - it has an extra of its own
+    from warren.transport.gateway.server import read_token  # noqa: PLC0415 - it has an extra of its own
+    from warren.transport.http.config import GatewayConfig  # noqa: PLC0415 - it has an extra of its own
 
     token = read_token(address.token_file) if address.token_file is not None else None
     try:
@@ -90,7 +91,7 @@ def _gateway_config(options: Options, address: Address, runtime: Config) -> "Gat
 
 
 async def _serve(config: Config, gateway: "GatewayConfig", address: Address, *, unnamed: bool) -> None:
-    from warren.transport.gateway import serve_gateway  # noqa: PLC0415 - it has an extra of its own
+    from warren.transport.gateway.server import serve_gateway  # noqa: PLC0415 - it has an extra of its own
 
     async with until_told(config.limits.drain) as stop, open_runtime(config) as service:
         stop.service = service

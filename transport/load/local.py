@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from warren import codec, events
-from warren.compaction_config import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.config import Config, Limits, StoreConfig
 from warren.errors import WarrenError
 from warren.events import Envelope

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from warren.errors import ErrorCode
-from warren.transport.ending import Ending
+from warren.transport.http.ending import Ending
 from warren.transport.load.follower import Follower
 from warren.transport.load.pace import paces
 from warren.transport.load.plan import LoadPlan

@@ -6,7 +6,7 @@ import attrs
 import trio
 
 from warren.errors import ErrorCode
-from warren.transport.ending import Ending
+from warren.transport.http.ending import Ending
 from warren.transport.load.follower import Follower
 from warren.transport.load.pace import Pace
 from warren.transport.load.plan import Conduct, LoadPlan

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warren.service import SessionService
-from warren.transport import auth
+from warren.transport.http import auth
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
 

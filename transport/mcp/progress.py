@@ -9,8 +9,8 @@ import trio
 
 from warren import codec
 from warren.events import Envelope, Event, ReasoningDelta, TextDelta
-from warren.transport.outbox import Outbox
 from warren.transport.remarks import remark_of
+from warren.transport.rpc.outbox import Outbox
 
 WAITING: Final = 256
 """Events that may wait for a client that reads slowly; past it adjacent deltas become one, then there is a gap."""

@@ -13,8 +13,8 @@ from warren import codec
 from warren.errors import CapacityExceededError, SessionNotFoundError, WarrenError
 from warren.events import TERMINAL, StreamTruncated
 from warren.service import SessionService
-from warren.transport.jsonrpc import shorten
 from warren.transport.mcp.refusal import refusal
+from warren.transport.rpc.jsonrpc import shorten
 from warren.views import HistoryEntry, SessionSummary, SessionView
 
 SCHEME: Final = "warren://sessions/"

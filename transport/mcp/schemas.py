@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from warren.transport.error_schema import error_schema
 from warren.transport.mcp.tools import McpTool
-from warren.transport.schemas import Schema, Schemas
+from warren.transport.rpc.error_schema import error_schema
+from warren.transport.rpc.schemas import Schema, Schemas
 
 ERROR: Final = "Error"
 

@@ -20,7 +20,6 @@ from warren import codec
 from warren.errors import AgentError, CapacityExceededError, WarrenError
 from warren.events import Envelope
 from warren.service import Capabilities, SessionService
-from warren.transport.jsonrpc import shorten
 from warren.transport.mcp import logs
 from warren.transport.mcp.calls import Call, key_of, keyed
 from warren.transport.mcp.progress import Send, message_of
@@ -28,8 +27,9 @@ from warren.transport.mcp.refusal import refusal
 from warren.transport.mcp.resources import Resources, Watched, template
 from warren.transport.mcp.schemas import input_schema, output_schema
 from warren.transport.mcp.tools import TOOLS, McpTool
-from warren.transport.methods import Host
-from warren.transport.peer import RESERVE
+from warren.transport.rpc.jsonrpc import shorten
+from warren.transport.rpc.methods import Host
+from warren.transport.rpc.peer import RESERVE
 
 MAX_CALLS: Final = 256
 """Calls of one connection that may be unanswered; past it only those that end others are let through."""

@@ -11,12 +11,12 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from warren.actors.tools.lines import LineReader, LineTooLongError
 from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.service import SessionService
-from warren.transport import jsonrpc
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import Tools, server_of
-from warren.transport.stdio import LineReader, LineTooLongError
+from warren.transport.rpc import jsonrpc
 
 MAX_LINE: Final = 16 * 1024 * 1024
 LINGER: Final = 1.5

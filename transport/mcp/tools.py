@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import attrs
 
-from warren.transport.methods import METHODS, Method
+from warren.transport.rpc.methods import METHODS, Method
 
 
 @attrs.frozen

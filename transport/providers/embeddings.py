@@ -13,8 +13,8 @@ import trio
 from warren import codec
 from warren.config import RetryPolicy
 from warren.errors import ProviderCause, ProviderError
-from warren.transport.embedders import OPENAI_PREFIX
 from warren.transport.providers import failures, remote, wire
+from warren.transport.providers.embedders import OPENAI_PREFIX
 from warren.transport.providers.settings import OPENAI, Endpoint, endpoint
 
 logger: Final = logging.getLogger("warren.memory")

@@ -13,7 +13,7 @@ from warren.errors import InvalidParamsError, ProviderCause, ProviderError
 from warren.fields import FieldValueError, not_negative, positive
 from warren.messages import AssistantMessage, Block, Message, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
-from warren.structured import asked_at
+from warren.structured.output import asked_at
 from warren.transport.providers.echo import last_words, tokens, words
 from warren.usage import Usage
 

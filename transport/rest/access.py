@@ -8,9 +8,9 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warren.transport import auth
-from warren.transport.gateway_config import GatewayConfig
-from warren.transport.handshake import RefusedError, check_hosts, check_origins
+from warren.transport.http import auth
+from warren.transport.http.config import GatewayConfig
+from warren.transport.http.handshake import RefusedError, check_hosts, check_origins
 from warren.transport.rest.answers import refusal
 
 METHODS: Final = ("GET", "POST", "PATCH", "DELETE")

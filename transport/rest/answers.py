@@ -12,7 +12,7 @@ from starlette.types import ExceptionHandler
 
 from warren import codec
 from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, ProviderError, WarrenError
-from warren.transport.handshake import RefusedError
+from warren.transport.http.handshake import RefusedError
 
 JSON: Final = "application/json"
 SOON: Final = "1"

@@ -18,11 +18,9 @@ from warren import codec
 from warren.errors import InvalidParamsError, WarrenError
 from warren.events import Envelope
 from warren.service import OnEvent
-from warren.transport.ending import Ending
-from warren.transport.gateway_config import GatewayConfig
-from warren.transport.handshake import RefusedError, check_token
-from warren.transport.methods import Caller, Host, Method, given_up
-from warren.transport.outbox import is_large
+from warren.transport.http.config import GatewayConfig
+from warren.transport.http.ending import Ending
+from warren.transport.http.handshake import RefusedError, check_token
 from warren.transport.rest.access import Cors, Door
 from warren.transport.rest.answers import HANDLERS, JSON, answer, failure, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
@@ -37,6 +35,8 @@ from warren.transport.rest.parameters import (
     with_whole_numbers,
 )
 from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
+from warren.transport.rpc.methods import Caller, Host, Method, given_up
+from warren.transport.rpc.outbox import is_large
 from warren.views import TurnResult
 
 Answer = Response | EventStream

@@ -13,11 +13,11 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.events import Envelope
 from warren.service import SessionService
-from warren.transport.dialect import missing
-from warren.transport.ending import Ending
-from warren.transport.feeds import session_over
-from warren.transport.params import SessionParams, Subscribe
+from warren.transport.http.ending import Ending
 from warren.transport.rest.answers import failure
+from warren.transport.rpc.dialect import missing
+from warren.transport.rpc.feeds import session_over
+from warren.transport.rpc.params import SessionParams, Subscribe
 
 MEDIA_TYPE: Final = "text/event-stream"
 LAST_ID: Final = "$.headers.last-event-id"

@@ -7,7 +7,7 @@ import trio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warren.transport.handshake import PATH, RefusedError, check_framing
+from warren.transport.http.handshake import PATH, RefusedError, check_framing
 from warren.transport.rest.answers import refusal
 
 CLOSE: Final = (b"connection", b"close")

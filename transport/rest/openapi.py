@@ -8,14 +8,14 @@ from typing import Any, Final, get_args
 
 from warren.events import Envelope
 from warren.service import Capabilities
-from warren.transport.error_schema import error_schema
-from warren.transport.methods import Capability
-from warren.transport.params import Subscribe
 from warren.transport.rest.answers import JSON
 from warren.transport.rest.events import MEDIA_TYPE
 from warren.transport.rest.parameters import KEY, KEY_HEADER
 from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
-from warren.transport.schemas import Schemas
+from warren.transport.rpc.error_schema import error_schema
+from warren.transport.rpc.methods import Capability
+from warren.transport.rpc.params import Subscribe
+from warren.transport.rpc.schemas import Schemas
 
 OPENAPI: Final = "3.1.0"
 COMPONENTS: Final = "#/components/schemas/"

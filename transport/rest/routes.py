@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from warren.transport.methods import METHODS, Method
+from warren.transport.rpc.methods import METHODS, Method
 
 Verb = Literal["GET", "POST", "PATCH", "DELETE"]
 WITH_BODY: Final = ("POST", "PATCH")

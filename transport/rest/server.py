@@ -24,12 +24,12 @@ from hypercorn.config import Config
 from hypercorn.trio import serve
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warren.transport.ending import Ending
-from warren.transport.gateway_config import GatewayConfig
-from warren.transport.handshake import MAX_HEAD, RefusedError
+from warren.transport.http.config import GatewayConfig
+from warren.transport.http.ending import Ending
+from warren.transport.http.handshake import MAX_HEAD, RefusedError
+from warren.transport.http.wire import Wire
 from warren.transport.rest.answers import RETRY
 from warren.transport.rest.events import LEFT
-from warren.transport.wire import Wire
 
 CHUNK: Final = 64 * 1024
 LONGEST_FOLDER: Final = 90

@@ -15,8 +15,8 @@ from tests.parity.world import World
 from tests.transport.sessions import NOW
 from warren.errors import ErrorCode
 from warren.events import Event
-from warren.transport.contracts import dialect_of
-from warren.transport.stdio_server import StdioConfig, serve_stdio
+from warren.transport.rpc.contracts import dialect_of
+from warren.transport.stdio.server import StdioConfig, serve_stdio
 from warren.views import Billing, SessionState
 
 SAME: Final = frozenset({CREATE, TURN, REGISTER, "session/archive"})

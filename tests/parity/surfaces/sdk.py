@@ -31,8 +31,8 @@ from warren.compaction import CompactionConfig
 from warren.errors import InvalidParamsError, WarrenError
 from warren.peers import Peer, PeerMessage
 from warren.service import SessionService
-from warren.transport.params import NoParams
-from warren.transport.results import (
+from warren.transport.rpc.params import NoParams
+from warren.transport.rpc.results import (
     Archived,
     Decided,
     Deleted,

@@ -11,10 +11,10 @@ import trio
 from acp import schema
 from trio.testing import lockstep_stream_one_way_pair, memory_stream_one_way_pair
 
-from warren.compaction_config import CompactionConfig
+from warren.actors.tools.session_tools import SessionTools
+from warren.compaction.config import CompactionConfig
 from warren.service import SessionService
 from warren.transport.acp import AgentSettings, Connection
-from warren.transport.tools.session_tools import SessionTools
 
 FOLDER: Final = "/the/agents/folder"
 RESULTS: Final[Mapping[str, type[pydantic.BaseModel]]] = {

@@ -13,7 +13,7 @@ from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, connect, said
 from tests.transport.sessions import NOW, FakeService
 from warren.budget import Budget
-from warren.compaction_config import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.config import Config, Limits
 from warren.errors import (
     NUMBERS,

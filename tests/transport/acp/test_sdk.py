@@ -25,7 +25,7 @@ from acp.schema import (
 
 from tests.transport.cli.process import SLOW, Cli, clean_environ
 
-OFFICIAL = Path(__file__).parents[1] / "tools" / "mcp" / "official.py"
+OFFICIAL = Path(__file__).parents[2] / "actors" / "tools" / "mcp" / "official.py"
 TOOLS = {"tool_calls": [{"name": "nothing", "args": {"a": 1}}], "reasoning": "hm"}
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.budget import Budget
-from warren.compaction_config import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.config import StoreConfig
 from warren.transport.cli.app import cli
 from warren.transport.cli.options import Mode, Options, gather, label_option, turn_options

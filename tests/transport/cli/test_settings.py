@@ -11,7 +11,7 @@ import pytest
 from tests.transport.cli.process import Cli
 from tests.transport.cli.test_options import parse
 from warren.budget import Budget
-from warren.compaction_config import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.transport.cli.config_file import FILE_NAMES, read_config

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tests.transport.load.fake import FakeTarget, Faults
-from warren.transport.ending import Ending
+from warren.transport.http.ending import Ending
 from warren.transport.load.plan import LoadPlan, Mix
 from warren.transport.load.result import CUT_SHORT, Result
 from warren.transport.load.run import run_load

@@ -17,12 +17,12 @@ from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import at_rest
 from tests.transport.sessions import FakeService, FakeTurn, Puppet
 from tests.transport.stdio.client import line
+from warren.actors.tools.lines import LineReader
 from warren.service import SessionService
-from warren.transport import jsonrpc
 from warren.transport.mcp import stdio
 from warren.transport.mcp.server import MAX_CALLS
 from warren.transport.mcp.stdio import LINGER, MAX_ANSWERS, serve_mcp
-from warren.transport.stdio import LineReader
+from warren.transport.rpc import jsonrpc
 
 HELLO: Final = {
     "protocolVersion": "2025-06-18",

@@ -15,8 +15,8 @@ from warren.events import ExtractionCompleted, TextDelta
 from warren.messages import AssistantMessage, Message, TextBlock, ToolResult, ToolResultsMessage, ToolUseBlock
 from warren.messages import UserMessage as User
 from warren.model import ModelRequest, Piece
-from warren.structured import correction
-from warren.structured import request as question
+from warren.structured.output import correction
+from warren.structured.output import request as question
 from warren.transport.providers import Script, ScriptedProvider, ScriptedStep, open_providers
 from warren.usage import Usage
 

@@ -16,10 +16,10 @@ from wsproto.events import Request as Upgrade
 from tests.transport.clients import HOST, Frames, connect, gateway, healthy, knock
 from tests.transport.rest.clients import Events, client, create, events, port_of, problem, rest, until_free, unwatched
 from tests.transport.sessions import FakeService, FakeTurn
-from warren.transport.ending import Ending
-from warren.transport.gateway_config import GatewayConfig
+from warren.transport.http.config import GatewayConfig
+from warren.transport.http.ending import Ending
+from warren.transport.http.wire import Wire
 from warren.transport.rest.server import HttpServer, socket_folder
-from warren.transport.wire import Wire
 
 GET = f"GET /health HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 

@@ -14,13 +14,13 @@ import trio
 from tests.transport.clients import HOST, gateway
 from tests.transport.rest.clients import rest
 from tests.transport.sessions import FakeService
-from warren.compaction_config import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import NUMBERS, AgentError
 from warren.service import Capabilities
 from warren.transport.embed import open_supervisor
-from warren.transport.methods import METHODS
 from warren.transport.rest.routes import ROUTES
+from warren.transport.rpc.methods import METHODS
 
 ELSEWHERE: Final = {"initialize", "initialized", "session/unsubscribe", "tools/register"}
 """Methods that make sense on a connection that stays."""

@@ -15,8 +15,8 @@ from tests.transport.clients import HOST, gateway, http
 from tests.transport.rest.clients import port_of, problem, rest
 from tests.transport.sessions import FakeService
 from warren.errors import InvalidParamsError
-from warren.transport.params import ListSessions
 from warren.transport.rest.parameters import from_query
+from warren.transport.rpc.params import ListSessions
 
 JSON = {"content-type": "application/json"}
 BAD: list[tuple[str, str, Any, int, str]] = [

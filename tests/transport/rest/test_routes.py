@@ -12,7 +12,7 @@ import trio
 
 from tests.transport.rest.clients import create, problem, rest
 from tests.transport.sessions import FakeService, Puppet
-from warren.compaction_config import CompactionConfig
+from warren.compaction.config import CompactionConfig
 from warren.config import Config, Limits, StoreConfig
 from warren.errors import ProviderError
 from warren.health import Status

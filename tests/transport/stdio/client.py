@@ -12,9 +12,9 @@ import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from tests.transport.cli.process import LIMIT, Cli, Ended, Running
+from warren.actors.tools.lines import LineReader
 from warren.service import SessionService
-from warren.transport.stdio import LineReader
-from warren.transport.stdio_server import StdioConfig, serve_stdio
+from warren.transport.stdio.server import StdioConfig, serve_stdio
 
 
 def line(method: str, request_id: int | str | None = None, **params: Any) -> bytes:

@@ -1,0 +1,66 @@
+"""Newline-delimited messages: the lines of a stream of bytes, within a bound."""
+
+from collections import deque
+from typing import Final
+
+import trio
+
+CHUNK: Final = 64 * 1024
+
+
+class LineTooLongError(Exception):
+    """A line has more bytes than it may; it was passed over."""
+
+
+class LineReader:
+    """The lines of a stream of bytes; what comes after the last newline is one too.
+
+    Of a line with more than `limit` bytes nothing is kept: it is told of in its place, and the ones after it are read
+    as ever.
+    """
+
+    def __init__(self, stream: trio.abc.ReceiveStream, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._ready: deque[bytes | None] = deque()
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._ended = False
+
+    async def next(self) -> bytes | None:
+        """Return the next line without its newline, None at the end. Raises LineTooLongError for one passed over."""
+        while not self._ready:
+            if self._ended:
+                return None
+            await self._receive()
+        line = self._ready.popleft()
+        if line is None:
+            raise LineTooLongError(f"the line has more than {self._limit} bytes")
+        return line
+
+    async def _receive(self) -> None:
+        try:
+            data = bytes(await self._stream.receive_some(CHUNK))
+        except trio.BrokenResourceError:  # a terminal that is gone
+            data = b""
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            self._add(part)
+            self._end_line()
+        self._add(rest)
+        if not data:
+            self._ended = True
+            if self._size:
+                self._end_line()
+
+    def _add(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._limit:
+            self._parts.clear()
+        elif part:
+            self._parts.append(part)
+
+    def _end_line(self) -> None:
+        self._ready.append(None if self._size > self._limit else b"".join(self._parts))
+        self._parts.clear()
+        self._size = 0

@@ -1,0 +1,160 @@
+"""The connections to all servers of a runtime, and which session has which."""
+
+from collections.abc import AsyncIterator, Collection, Hashable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, Self
+
+import attrs
+import trio
+
+from warren.actors.supervision import supervised_nursery
+from warren.actors.tools.mcp.naming import names
+from warren.actors.tools.mcp.server import Backoff, McpServer, McpStatus
+from warren.errors import InvalidParamsError
+from warren.tools import Tool
+
+if TYPE_CHECKING:
+    from warren.actors.tools.mcp.connection import Connection
+
+STARTUP: Final = 5.0
+MISSING: Final = "MCP servers need the extra `mcp`; from a clone: pip install '.[mcp]'"
+
+
+@attrs.define(eq=False)
+class _Held:
+    """A connection, and who wants it; None is the runtime."""
+
+    connection: "Connection"
+    owners: set[Hashable | None]
+
+
+@attrs.define(eq=False)
+class McpPool:
+    """The servers of a runtime and of its sessions.
+
+    None of them can end it: a server that is away has errors for results, and is tried again for ever.
+
+    Attributes:
+        startup: seconds that servers have to connect before those who wait for them go on without.
+    """
+
+    _nursery: trio.Nursery
+    _backoff: Backoff
+    startup: float = STARTUP
+    _held: list[_Held] = attrs.field(factory=list, init=False)
+    _each: tuple[McpServer, ...] = attrs.field(default=(), init=False)
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls, servers: Sequence[McpServer] = (), *, backoff: Backoff | None = None, startup: float = STARTUP
+    ) -> AsyncIterator[Self]:
+        """Connect to the servers of a runtime, for as long as the body lasts; on leaving, all of them are gone.
+
+        The body begins once each has connected or failed to, at the latest after `startup` seconds. Servers that are
+        not `shared` are connected to for each session that is added.
+
+        Raises InvalidParamsError where two have one name, or the extra `mcp` is not installed.
+        """
+        _check(servers)
+        async with supervised_nursery() as nursery:
+            pool = cls(nursery, backoff or Backoff(), startup)
+            pool._each = tuple(server for server in servers if not server.shared)
+            try:
+                await pool._settled([pool._hold(server, None) for server in servers if server.shared])
+                yield pool
+            finally:
+                for held in pool._held:
+                    held.connection.close()
+
+    @asynccontextmanager
+    async def session(self, owner: Hashable, servers: Sequence[McpServer] = ()) -> AsyncIterator[None]:
+        """Have servers for a session, as `add` does, for as long as the body lasts."""
+        await self.add(owner, servers)
+        try:
+            yield
+        finally:
+            await self.drop(owner)
+
+    async def add(self, owner: Hashable, servers: Sequence[McpServer] = ()) -> None:
+        """Connect to servers for one session: those given, and those of the runtime that are not shared.
+
+        Of those that are, sessions which ask for the same have one connection. Waits as `running` does, and raises as
+        it does. Cancelling it drops them.
+        """
+        _check(servers)
+        added = [self._hold(server, owner) for server in (*self._each, *servers)]
+        try:
+            await self._settled(added)
+        except trio.Cancelled:
+            self._let_go(owner)
+            raise
+
+    async def drop(self, owner: Hashable) -> None:
+        """End the connections that only this session has; returns when they are gone, also where it is cancelled."""
+        with trio.CancelScope(shield=True):
+            for held in self._let_go(owner):
+                await held.connection.ended.wait()
+
+    def tools(self, owner: Hashable | None = None, taken: Collection[str] = ()) -> Sequence[Tool]:
+        """Return the tools of the runtime's servers, and those of a session's, as of now.
+
+        Two that have one name, or one that is `taken`, are called `server_tool`. A tool may be called when its server
+        is away: it has an error for a result, at once.
+        """
+        mine = [held.connection for held in self._held if held.owners & {None, owner}]
+        offers = [(connection, spec) for connection in mine for spec in connection.tools]
+        called = names([(connection.server.name, spec.name) for connection, spec in offers], taken)
+        return [
+            Tool(
+                attrs.evolve(spec, name=name),
+                partial(connection.call, spec.name),
+                is_async=True,
+                timeout=connection.server.call_timeout,
+                category="mcp",
+            )
+            for (connection, spec), name in zip(offers, called, strict=True)
+        ]
+
+    def health(self) -> Sequence[McpStatus]:
+        """Return how each connection does, the runtime's first."""
+        return [held.connection.status() for held in self._held]
+
+    def _hold(self, server: McpServer, owner: Hashable | None) -> "Connection":
+        for held in self._held:
+            if server.shared and held.connection.server == server:
+                held.owners.add(owner)
+                return held.connection
+        from warren.actors.tools.mcp.connection import Connection  # noqa: PLC0415 - it has an extra of its own
+
+        connection = Connection(server, self._backoff)
+        self._held.append(_Held(connection, {owner}))
+        self._nursery.start_soon(connection.run)
+        return connection
+
+    def _let_go(self, owner: Hashable) -> list[_Held]:
+        mine = [held for held in self._held if owner in held.owners]
+        for held in mine:
+            held.owners.discard(owner)
+        unwanted = [held for held in mine if not held.owners]
+        for held in unwanted:
+            self._held.remove(held)
+            held.connection.close()
+        return unwanted
+
+    async def _settled(self, connections: Sequence["Connection"]) -> None:
+        with trio.move_on_after(self.startup):
+            for connection in connections:
+                await connection.settled.wait()
+
+
+def _check(servers: Sequence[McpServer]) -> None:
+    if servers and find_spec("mcp") is None:
+        raise InvalidParamsError(MISSING, path="mcp_servers")
+    seen: set[str] = set()
+    for index, server in enumerate(servers):
+        if server.name in seen:
+            raise InvalidParamsError("two servers have this name", path=f"mcp_servers[{index}].name")
+        seen.add(server.name)

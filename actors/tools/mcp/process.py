@@ -1,0 +1,223 @@
+"""A server that is a process of ours: one message a line on its standard streams, and nothing left of it at the end.
+
+The official client leaves alone what a server that has ended by itself had started; here the whole process group ends,
+however the server or we do.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Final
+
+import anyio
+import attrs
+import mcp_types as types
+import trio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+
+from warren.actors.tools.lines import LineReader, LineTooLongError
+from warren.actors.tools.mcp.server import McpServer
+
+INHERITED: Final = frozenset(
+    {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
+)
+"""The variables of our environment that a server sees."""
+MAX_LINE: Final = 16 * 1024 * 1024
+BACKLOG: Final = 1_000
+"""Messages that may wait for a server that does not read; past them callers wait."""
+TAIL: Final = 2_000
+"""Bytes of what it wrote to stderr last that are kept, for the error that says why it ended."""
+DRAIN: Final = 0.25
+"""Seconds that the rest of its output has to come once it has ended: what it started may hold the pipes open."""
+REAP: Final = 2.0
+"""Seconds to wait for what was killed: only a process that hangs in the kernel takes longer."""
+TICK: Final = 0.02
+GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
+Outgoing = MemoryObjectSendStream[SessionMessage]
+
+logger: Final = logging.getLogger(__name__)
+
+
+class ServerGoneError(Exception):
+    """A server has ended or cannot be talked to; the text goes on from the server's name."""
+
+
+@asynccontextmanager
+async def open_process(server: McpServer) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    """Start a server and give its messages; at the end, end it.
+
+    Where it ends first the body is cancelled and ServerGoneError raised, in a group.
+    """
+    process = await _start(server)
+    to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, to_server = anyio.create_memory_object_stream[SessionMessage](BACKLOG)
+    pipes = _Pipes(process)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pipes.read, to_session)
+            nursery.start_soon(pipes.write, to_server)
+            nursery.start_soon(pipes.listen)
+            nursery.start_soon(pipes.watch)
+            yield incoming, outgoing
+            nursery.cancel_scope.cancel()
+    finally:
+        for stream in (to_session, incoming, outgoing, to_server):
+            stream.close()
+        with trio.CancelScope(shield=True):
+            await end(process, server.stop_timeout)
+
+
+def environment(given: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """Return what a server sees: a few variables of our own and those it is given. No API key of ours is among them."""
+    return {name: value for name, value in ours.items() if name in INHERITED} | dict(given)
+
+
+async def _start(server: McpServer) -> trio.Process:
+    assert server.command is not None  # noqa: S101 - for the type checker
+    try:
+        return await trio.lowlevel.open_process(
+            [server.command, *server.args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(server.env, os.environ),
+            cwd=server.cwd,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as exc:
+        raise ServerGoneError(f"cannot be started: {exc}") from exc
+
+
+@attrs.define(eq=False)
+class _Pipes:
+    """The standard streams of a process."""
+
+    process: trio.Process
+    _said: bytes = b""
+    _silent: trio.Event = attrs.field(factory=trio.Event)
+    _read: trio.Event = attrs.field(factory=trio.Event)
+    _refused: trio.Event = attrs.field(factory=trio.Event)
+
+    async def read(self, to_session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        """Hand the server's messages over; what it prints besides them is passed over."""
+        assert self.process.stdout is not None  # noqa: S101 - for the type checker
+        lines = LineReader(self.process.stdout, MAX_LINE)
+        with _bounded(), suppress(*GONE, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            while (line := await lines.next()) is not None:
+                message = _message(line)
+                if message is not None:
+                    await to_session.send(SessionMessage(message))
+        self._read.set()
+
+    async def write(self, to_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Send what the session has to say, in one task: a send that was cancelled in the middle would break a line."""
+        assert self.process.stdin is not None  # noqa: S101 - for the type checker
+        try:
+            async for item in to_server:
+                await self.process.stdin.send_all(_line(item.message))
+        except GONE:
+            self._refused.set()
+
+    async def listen(self) -> None:
+        """Keep the last of what the server writes to stderr, and read all of it: a full pipe would stop it."""
+        assert self.process.stderr is not None  # noqa: S101 - for the type checker
+        with suppress(*GONE):
+            async for data in self.process.stderr:
+                self._said = (self._said + bytes(data))[-TAIL:]
+        self._silent.set()
+
+    async def watch(self) -> None:
+        """Raise ServerGoneError once the server has ended, or has closed a stream that it needs."""
+        async with trio.open_nursery() as nursery:
+            for wait in (self.process.wait, self._read.wait, self._refused.wait):
+                nursery.start_soon(_first, wait, nursery.cancel_scope)
+        with trio.move_on_after(DRAIN):
+            await self.process.wait()
+            await self._read.wait()
+            await self._silent.wait()
+        raise ServerGoneError(self._why())
+
+    def _why(self) -> str:
+        code = self.process.returncode
+        why = "has closed its input or output" if code is None else f"has ended with {_status(code)}"
+        said = self._said.decode(errors="replace").strip()
+        return f"{why}: {said}" if said else why
+
+
+async def _first(wait: Any, scope: trio.CancelScope) -> None:
+    await wait()
+    scope.cancel()
+
+
+def _status(code: int) -> str:
+    return f"status {code}" if code >= 0 else f"signal {-code}"
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Give up a server whose message is too long: whoever waits for it cannot be told otherwise."""
+    try:
+        yield
+    except LineTooLongError as exc:
+        raise ServerGoneError(f"sent too long a message: {exc}") from exc
+
+
+def _message(line: bytes) -> types.JSONRPCMessage | None:
+    """Return the message in a line; None for what is none, as a stray print."""
+    if not line.strip():
+        return None
+    try:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        logger.debug("an MCP server's line is no message: %r", line[:200])
+        return None
+
+
+def _line(message: types.JSONRPCMessage) -> bytes:
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
+async def end(process: trio.Process, patience: float) -> None:
+    """End a process and what it started: close its input, then SIGTERM, then SIGKILL, each with some patience.
+
+    What has left its process group is on its own.
+    """
+    streams = (process.stdin, process.stdout, process.stderr)
+    if process.stdin is not None:
+        await process.stdin.aclose()
+    with trio.move_on_after(patience):
+        await process.wait()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not _signal(process.pid, number):
+            break
+        await _group_ended(process, patience)
+    with trio.move_on_after(REAP):
+        await process.wait()
+    for stream in streams:
+        if stream is not None:
+            await stream.aclose()
+
+
+async def _group_ended(process: trio.Process, patience: float) -> None:
+    """Wait until nothing is left of the group. A group has no event to wait for."""
+    with trio.move_on_after(max(patience, TICK)):
+        await process.wait()
+        while _signal(process.pid, 0):  # noqa: ASYNC110 - see above
+            await trio.sleep(TICK)
+
+
+def _signal(group: int, number: int) -> bool:
+    """Signal a process group; return whether there was one."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # macOS says so of a group of zombies
+        return False
+    return True

@@ -1,0 +1,139 @@
+"""The shell as a tool: a command with a time limit, a bounded answer, and nothing of it left when it ends."""
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Final
+
+import attrs
+import trio
+
+from warren.actors.tools.shell_folder import open_folder
+from warren.actors.tools.shell_hiding import hide_environment
+from warren.actors.tools.shell_output import Tail
+from warren.actors.tools.shell_process import END_LIMIT, Command, Ended
+from warren.fields import positive
+from warren.tools import Tool, ToolError, tool
+
+ALLOWED: Final = ("PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER")
+"""The environment variables that a command gets, `*` standing for anything: none of them holds a key."""
+LONGEST_COMMAND: Final = 100_000
+"""Bytes of a command: the system takes no longer argument than 128 KiB."""
+USAGE: Final = """\
+Run a command line in {shell}, in the working directory, and return its output, stdout and stderr as one. There is no \
+input and no terminal: pass flags that keep a program from asking. The command is ended after {timeout:g} s. Whatever \
+it left running is ended with it, also background jobs. Of a long output only the last {limit} bytes are returned."""
+
+
+def shell_tool(
+    root: Path,
+    *,
+    environ: Mapping[str, str],
+    allow_env: Sequence[str] = ALLOWED,
+    timeout: float = 120.0,
+    output_limit: int = 30_000,
+) -> Tool:
+    """Make the tool `shell`, whose commands start in folders under `root`.
+
+    A command gets the variables of `environ` whose names match `allow_env`, `timeout` seconds at most, and the last
+    `output_limit` bytes of its output are the answer. When it ends, is interrupted or runs out of time, or Warren ends
+    in whatever way, all of its processes get SIGTERM, two seconds later SIGKILL. On Linux that holds for those that
+    left its session or lost their parents too; elsewhere for its process group alone.
+
+    On Linux this hides the environment of the process itself, apart from those variables: `hide_environment` says how.
+
+    Trap: this is no sandbox. A command can read and write whatever the user that Warren runs as can, go to other
+    folders, use the network, end Warren or the process that is to end the command, or have somebody else (a service
+    manager, a container engine, another user by sudo) start a process that is then not ended. As root it can read
+    Warren's memory. Where that matters, run Warren as a user or in a container that can do no harm.
+
+    Raises FieldValueError for a bound that is not above 0.
+    """
+
+    def shown(name: str) -> bool:
+        return any(fnmatchcase(name, each) for each in allow_env)
+
+    hide_environment(shown)
+    given = {name: value for name, value in environ.items() if shown(name)}
+    program = shutil.which("bash", path=given.get("PATH")) or "/bin/sh"
+    shell = Shell(root, given, program, timeout, output_limit)
+    usage = USAGE.format(shell=Path(program).name, timeout=timeout, limit=output_limit)
+    # the runtime's own limit comes after this one, which tells what was printed until then
+    return tool(name="shell", description=usage, timeout=timeout + 2 * END_LIMIT)(shell.run)
+
+
+@attrs.frozen
+class Shell:
+    """What runs the commands of one tool.
+
+    Attributes:
+        root: the folder whose folders they start in.
+        environ: all of their environment.
+        program: the shell.
+        timeout: seconds that one may run.
+        output_limit: bytes of its output that are kept.
+    """
+
+    root: Path
+    environ: Mapping[str, str]
+    program: str
+    timeout: float = attrs.field(validator=positive)
+    output_limit: int = attrs.field(validator=positive)
+
+    async def run(
+        self,
+        command: Annotated[str, "The command line"],
+        working_dir: Annotated[str, "Folder to run it in, by its path from the root folder"] = ".",
+        timeout_seconds: Annotated[float | None, "Seconds until it is ended, where fewer than usual will do"] = None,
+    ) -> str:
+        """Run a command and tell how it ended and what it printed. Raises ToolError, also where it ran out of time."""
+        limit = self._limit(timeout_seconds)
+        tail, began = Tail(self.output_limit), trio.current_time()
+        with open_folder(self.root, working_dir) as folder:
+            started = await Command.start([self.program, "-c", "--", _checked(command)], folder, self.environ, tail)
+        try:
+            with trio.move_on_after(limit) as scope:
+                ended = await started.follow()
+        finally:
+            await started.end()
+        if scope.cancelled_caught:
+            raise ToolError(_report(f"ended: it had not finished after {limit:g} s", tail))
+        if ended is None:
+            raise ToolError(_report("the process that keeps the command was ended, and the command with it", tail))
+        return _report(f"{_how(ended)}, {trio.current_time() - began:.2f} s", tail)
+
+    def _limit(self, wanted: float | None) -> float:
+        if wanted is None:
+            return self.timeout
+        if not (wanted > 0 and math.isfinite(wanted)):
+            raise ToolError("timeout_seconds: must be above 0")
+        return min(wanted, self.timeout)
+
+
+def _checked(command: str) -> str:
+    """Return a command that the system can take. Raises ToolError."""
+    if not command.strip():
+        raise ToolError("command: must not be empty")
+    if "\0" in command:
+        raise ToolError("command: must not have a null character in it")
+    try:
+        size = len(command.encode())
+    except UnicodeEncodeError as exc:
+        raise ToolError("command: half a character: UTF-8 cannot hold it") from exc
+    if size > LONGEST_COMMAND:
+        raise ToolError(f"command: must be at most {LONGEST_COMMAND} bytes; write a file with it and run that")
+    return command
+
+
+def _how(ended: Ended) -> str:
+    how = f"exit code {ended.code}" if ended.code >= 0 else f"ended by signal {-ended.code}"
+    return f"{how}; {ended.left} left running: ended" if ended.left else how
+
+
+def _report(how: str, tail: Tail) -> str:
+    """Return what the model reads: how the command ended, what is missing, and the end of its output."""
+    text = tail.text()
+    cut = f"[the first {tail.cut} bytes of the output are left out]\n" if tail.cut else ""
+    return f"[{how}]\n{cut}{text}"

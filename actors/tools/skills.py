@@ -1,0 +1,136 @@
+"""Skills: texts that tell a model how to do something, listed by name in its instructions and loaded when it asks."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Final
+
+import attrs
+import trio
+
+from warren.actors.tools.skill_file import Skill, SkillFileError, read_skill
+from warren.errors import InvalidParamsError
+from warren.tools import Tool, ToolError, tool
+
+logger: Final = logging.getLogger("warren.skills")
+SHIPPED: Final = Path(__file__).parent / "shipped"
+LOAD: Final = "load_skill"
+USAGE: Final = """\
+Load a skill: instructions for a kind of task. The skills and what each is for are listed in your instructions; load \
+one before you begin with a task that it is for, then follow it."""
+NOTE: Final = f"Skills tell you how to do certain tasks well; load one with {LOAD} before you begin with its task:"
+MAX_SKILLS: Final = 100
+"""The list of them is in every request to a model."""
+MAX_ENTRIES: Final = 10_000
+"""Entries of one folder that are looked at."""
+MISSING: Final = "skills need the extra `skills`; from a clone: pip install '.[skills]'"
+
+
+async def _signature(name: Annotated[str, "The skill's name, as it is listed"]) -> str:
+    """Say what the tool's argument is; the skills that are offered put their own in the place of this."""
+    raise NotImplementedError
+
+
+# Made once: a tool's schema takes longer than a turn.
+_TOOL: Final = tool(name=LOAD, description=USAGE)(_signature)
+
+
+@attrs.frozen
+class Skills:
+    """The skills that were read.
+
+    Attributes:
+        known: by name, in the order they are listed.
+        problems: why files were left out, each a sentence that begins with the file.
+    """
+
+    known: Mapping[str, Skill] = attrs.field(factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def offered(self, *, memory: bool) -> "Skills":
+        """Return those that can be followed where there is a memory, or none."""
+        if memory:
+            return self
+        return attrs.evolve(self, known={name: skill for name, skill in self.known.items() if not skill.needs_memory})
+
+    def note(self) -> str:
+        """Return what a model is told of them: a sentence and a line for each; empty where there is none."""
+        lines = [f"- {skill.name}: {skill.description}" for skill in self.known.values()]
+        return "\n".join([NOTE, *lines]) if lines else ""
+
+    def tool(self) -> Tool:
+        """Return the tool by which a model loads one of them."""
+        return attrs.evolve(_TOOL, call=self._load)
+
+    async def _load(self, name: str) -> str:
+        await trio.lowlevel.checkpoint()
+        skill = self.known.get(name)
+        if skill is None:
+            raise ToolError(f"there is no skill {name[:80]!r}; there are: {', '.join(self.known) or 'none'}")
+        return skill.body
+
+
+def load_skills(folders: Sequence[Path]) -> Skills:
+    """Read the skills of folders, `NAME.md` or `NAME/SKILL.md`, and those that Warren ships.
+
+    What changes later is not seen. Of two with one name the first folder's counts, and the shipped ones come last. A
+    file that is no skill is left out, with a warning. Without the extra `skills` there are none, nor is that an error.
+
+    Raises InvalidParamsError where folders are named and the extra is not installed.
+    """
+    try:
+        import yaml  # noqa: F401, PLC0415 - to tell early that it is missing
+    except ModuleNotFoundError as exc:
+        if folders:
+            raise InvalidParamsError(MISSING, path="$.skills") from exc
+        return Skills()
+    known: dict[str, Skill] = {}
+    problems: list[str] = []
+    for folder in (*folders, SHIPPED):
+        _read_folder(folder, known, problems)
+    for problem in problems:
+        logger.warning("a skill is left out: %s", problem)
+    return Skills(known, tuple(problems))
+
+
+def _read_folder(folder: Path, known: dict[str, Skill], problems: list[str]) -> None:
+    """Add the skills of a folder, and what is wrong with it."""
+    try:
+        paths = list(_skill_files(folder))
+    except OSError as exc:
+        problems.append(f"{folder}: {exc.strerror}")
+        return
+    for path in paths:
+        try:
+            skill = read_skill(path)
+            _add(skill, known)
+        except SkillFileError as exc:
+            problems.append(f"{path}: {exc}")
+
+
+def _add(skill: Skill, known: dict[str, Skill]) -> None:
+    if skill.name in known:
+        if skill.path.parent == SHIPPED:  # somebody has a better one
+            return
+        raise SkillFileError(f"the name {skill.name!r} is taken by {known[skill.name].path}")
+    if len(known) >= MAX_SKILLS:
+        raise SkillFileError(f"there are {MAX_SKILLS} skills already")
+    known[skill.name] = skill
+
+
+def _skill_files(folder: Path) -> Iterator[Path]:
+    """Yield what looks like a skill, in the order of the names; hidden entries and other folders are none."""
+    for path in sorted(islice(folder.iterdir(), MAX_ENTRIES)):
+        if not path.name.startswith("."):
+            if path.suffix == ".md":
+                yield path
+            elif path.is_dir() and _is_there(path / "SKILL.md"):
+                yield path / "SKILL.md"
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return True  # reading it tells what is wrong

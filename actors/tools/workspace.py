@@ -1,0 +1,100 @@
+"""From a runtime's settings to the tools that it has itself: files, the shell, the web, the clock, skills."""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import attrs
+import trio
+
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
+from warren.tool_config import ToolsConfig
+from warren.tools import Tool
+
+if TYPE_CHECKING:
+    from warren.actors.tools.skills import Skills
+
+T = TypeVar("T")
+MISSING: Final = "file tools need the extra `tools`; from a clone: pip install '.[tools]'"
+
+
+@attrs.frozen
+class Workspace:
+    """The tools that a runtime has itself.
+
+    Attributes:
+        tools: each in its category.
+        notes: what instructions say of a tool where it is offered, by its name.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    notes: Mapping[str, str] = attrs.field(factory=dict)
+
+
+async def workspace_of(
+    config: ToolsConfig, environ: Mapping[str, str] | None = None, *, memory: bool = False
+) -> Workspace:
+    """Make the tools that settings ask for; what none of them needs is not imported.
+
+    Commands get their variables from `environ`, by default the process's own. Skills that need a memory are there only
+    with one. Raises InvalidParamsError for a setting that cannot be obeyed, by its path below `$.tools`, or an extra
+    that is not installed.
+    """
+    tools = [*_builtins(config), *_shell(config, os.environ if environ is None else environ)]
+    if config.skills is None:
+        return Workspace(tuple(tools))
+    skills = (await _skills(config)).offered(memory=memory)
+    if not skills.known:
+        return Workspace(tuple(tools))
+    load = skills.tool()
+    return Workspace((*tools, load), {load.spec.name: skills.note()})
+
+
+def _builtins(config: ToolsConfig) -> list[Tool]:
+    """Return the tools of the category `builtins`."""
+    found: list[Tool] = []
+    if config.root is not None:
+        if find_spec("re2") is None:
+            raise InvalidParamsError(f"$.tools.root: {MISSING}", path="$.tools.root")
+        from warren.actors.tools.files import file_tools  # noqa: PLC0415 - it has an extra of its own
+
+        root = config.root
+        found += _made(lambda: file_tools(root, writable=config.writable), "root")
+    if config.fetch:
+        from warren.actors.tools.fetch import fetch_tool  # noqa: PLC0415 - few have it
+
+        found.append(_made(lambda: fetch_tool(allow=config.fetch_allow), "fetch_allow"))
+    if found:
+        from warren.actors.tools.clock import clock_tools  # noqa: PLC0415 - as above
+
+        found += clock_tools()
+    return [attrs.evolve(each, category="builtins") for each in found]
+
+
+def _shell(config: ToolsConfig, environ: Mapping[str, str]) -> list[Tool]:
+    if config.root is None or not config.shell:
+        return []
+    from warren.actors.tools.shell import ALLOWED, shell_tool  # noqa: PLC0415 - few have it
+
+    allow = (*ALLOWED, *config.env)
+    made = shell_tool(config.root, environ=environ, allow_env=allow, timeout=config.shell_timeout)
+    return [attrs.evolve(made, category="shell")]
+
+
+async def _skills(config: ToolsConfig) -> "Skills":
+    """Read the skills. Loading one harms nothing: it stays in the category of the host's own functions."""
+    from warren.actors.tools import skills  # noqa: PLC0415 - it has an extra of its own
+
+    if find_spec("yaml") is None:
+        raise InvalidParamsError(f"$.tools.skills: {skills.MISSING}", path="$.tools.skills")
+    return await trio.to_thread.run_sync(skills.load_skills, config.skills or ())
+
+
+def _made(make: Callable[[], T], setting: str) -> T:
+    """Return what is made of a setting. Raises InvalidParamsError that names it."""
+    try:
+        return make()
+    except FieldValueError as exc:
+        raise InvalidParamsError(f"$.tools.{setting}: {exc.problem}", path=f"$.tools.{setting}") from exc

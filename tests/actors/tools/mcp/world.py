@@ -1,0 +1,67 @@
+"""Servers for tests, and what is to be seen of them from outside."""
+
+import os
+import sys
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from warren.actors.tools.mcp.pool import McpPool
+from warren.actors.tools.mcp.server import Backoff, McpServer
+from warren.tools import Tool
+
+HERE: Final = Path(__file__).parent
+SOON: Final = Backoff(initial=0.02, maximum=0.1)
+LONG: Final = 50.0
+"""Seconds that servers may take on a busy machine, where a test is not about that."""
+
+
+def bare(folder: Path, name: str, *flags: str, **settings: Any) -> McpServer:
+    """Return a server that misbehaves as the flags say."""
+    options = {"stop_timeout": 0.1} | settings
+    args = ["-S", str(HERE / "bare.py"), str(folder), name, *flags]
+    return McpServer(name, command=sys.executable, args=args, **options)
+
+
+def official(folder: Path, name: str = "official", **settings: Any) -> McpServer:
+    """Return a server made with the official package."""
+    return McpServer(name, command=sys.executable, args=[str(HERE / "official.py"), str(folder)], **settings)
+
+
+def pids(folder: Path, name: str) -> list[int]:
+    """Return every process that a bare server was, and has started."""
+    path = folder / f"{name}.pids"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def exists(pid: int) -> bool:
+    """Tell whether there is such a process, be it a zombie of ours."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except FileNotFoundError:
+        return False
+    return state[0] != b"Z" or int(state[1]) == os.getpid()
+
+
+def descriptors() -> int:
+    """Return how many files and sockets we have open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until something has come about, in another process maybe; the test's time limit ends it."""
+    while not condition():  # noqa: ASYNC110 - it has no event
+        await trio.sleep(0.01)
+
+
+def tool(pool: McpPool, name: str, owner: Hashable | None = None) -> Tool:
+    """Return the tool that models know by a name."""
+    return {each.spec.name: each for each in pool.tools(owner)}[name]
+
+
+async def call(pool: McpPool, name: str, /, **arguments: Any) -> object:
+    """Call a tool by the name that models know, as the runtime does."""
+    found = tool(pool, name)
+    return await found.call(**found.bind(arguments))

@@ -1,0 +1,424 @@
+"""The table of methods: what each takes, what it calls, what it answers."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from tests.transport.sessions import ENTRY, NOW, FakeService
+from warren.budget import Budget
+from warren.compaction.config import CompactionConfig
+from warren.config import Config, StoreConfig
+from warren.errors import InvalidParamsError, MemoryDisabledError
+from warren.memory import MemoryHit
+from warren.peers import PeerMessage
+from warren.service import OnEvent
+from warren.tools import Tool, tool
+from warren.transport.http.config import GatewayConfig
+from warren.transport.rpc.methods import METHODS, Caller, Host
+from warren.transport.rpc.settings import Settings
+from warren.usage import Usage
+from warren.views import Billing, SessionState, SessionView, TurnResult
+
+VIEW = SessionView(SessionState("s1", NOW, NOW, 0, False, None, "live", {}, "m"), Billing(0, Usage()))
+SECRET = "t0ken"  # noqa: S105 - not one of ours
+
+
+@attrs.define
+class FakeCaller(Caller):
+    """Notes what it is asked; its events go nowhere.
+
+    Attributes:
+        brought: the tools that it runs itself.
+    """
+
+    calls: list[tuple[Any, ...]] = attrs.field(factory=list)
+    brought: tuple[Tool, ...] = ()
+
+    def tools(self) -> tuple[Tool, ...]:
+        return self.brought
+
+    async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
+        self.calls.append(("stream", session_id))
+        return await run(lambda _envelope: None)
+
+    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+        await trio.lowlevel.checkpoint()
+        self.calls.append(("subscribe", session_id, after_seq))
+
+    def unsubscribe(self, session_id: str) -> bool:
+        self.calls.append(("unsubscribe", session_id))
+        return session_id == "s1"
+
+
+async def call(
+    name: str, service: FakeService | None = None, caller: FakeCaller | None = None, **params: object
+) -> object:
+    """Call a method as a surface does."""
+    method = METHODS[name]
+    host = Host(service or FakeService(), Settings(gateway={"max_in_flight": 3}))
+    return await method.call(host, caller or FakeCaller(), method.decode(params))
+
+
+def test_the_table_has_the_contracts_methods() -> None:
+    """Every method is there under its name, with a line of documentation."""
+    assert list(METHODS) == [
+        "initialize",
+        "initialized",
+        "session/create",
+        "session/resume",
+        "session/read",
+        "session/list",
+        "session/history",
+        "session/archive",
+        "session/delete",
+        "session/compact",
+        "session/fork",
+        "session/label",
+        "session/inject_context",
+        "session/inputs",
+        "session/withdraw",
+        "session/subscribe",
+        "session/unsubscribe",
+        "turn/start",
+        "turn/interrupt",
+        "tool/approve",
+        "peer/send",
+        "peer/list",
+        "tools/register",
+        "memory/search",
+        "capabilities/get",
+        "config/get",
+        "health",
+    ]
+    for name, method in METHODS.items():
+        assert method.name == name
+        assert method.doc.endswith(".")
+
+
+TOOL = {"name": "a", "description": "", "input_schema": {}}
+BAD_PARAMS: list[tuple[str, Any, str]] = [
+    ("health", [], "$"),
+    ("health", None, "$"),
+    ("health", "x", "$"),
+    ("health", {"x": 1}, "$.x"),
+    ("initialize", {"client_info": "me"}, "$.client_info"),
+    ("session/create", {}, "$.prompt"),
+    ("session/create", {"prompt": 1}, "$.prompt"),
+    ("session/create", {"prompt": "hi", "modle": "x"}, "$.modle"),
+    ("session/create", {"prompt": "hi", "max_tokens": 0}, "$.max_tokens"),
+    ("session/create", {"prompt": "hi", "max_tokens": True}, "$.max_tokens"),
+    ("session/create", {"prompt": "hi", "max_tokens": 2**64}, "$.max_tokens"),
+    ("session/create", {"prompt": "hi", "labels": {"a": 1}}, "$.labels.a"),
+    ("session/create", {"prompt": "hi", "labels": ["a"]}, "$.labels"),
+    ("session/create", {"prompt": "hi", "tools": "a"}, "$.tools"),
+    ("session/create", {"prompt": "hi", "tools": ["a", 2]}, "$.tools[1]"),
+    ("session/create", {"prompt": "hi", "budget": {"max_steps": -1}}, "$.budget.max_steps"),
+    ("session/create", {"prompt": "hi", "budget": {"max_stepz": 1}}, "$.budget.max_stepz"),
+    ("session/create", {"prompt": "hi", "compaction": True}, "$.compaction"),
+    ("session/create", {"prompt": "hi", "compaction": {"windw": 1}}, "$.compaction.windw"),
+    ("session/create", {"prompt": "hi", "compaction": {"window": "1"}}, "$.compaction.window"),
+    ("session/create", {"prompt": "hi", "compaction": {"recent_turn_budget": None}}, "$.compaction.recent_turn_budget"),
+    (
+        "session/create",
+        {"prompt": "hi", "compaction": {"auto_compact_threshold": 0}},
+        "$.compaction.auto_compact_threshold",
+    ),
+    (
+        "session/create",
+        {"prompt": "hi", "compaction": {"max_summary_tokens": 2**64}},
+        "$.compaction.max_summary_tokens",
+    ),
+    ("session/compact", {}, "$.session_id"),
+    ("session/compact", {"session_id": "s1", "instructions": ["x"]}, "$.instructions"),
+    ("session/compact", {"session_id": "s1", "instruction": "x"}, "$.instruction"),
+    ("session/read", {}, "$.session_id"),
+    ("session/read", {"session_id": None}, "$.session_id"),
+    ("session/read", {"session_id": 5}, "$.session_id"),
+    ("session/list", {"limit": 0}, "$.limit"),
+    ("session/list", {"limit": 1001}, "$.limit"),
+    ("session/list", {"limit": "10"}, "$.limit"),
+    ("session/list", {"offset": -1}, "$.offset"),
+    ("session/list", {"include_archived": 1}, "$.include_archived"),
+    ("session/history", {"session_id": "s1", "offset": 1.5}, "$.offset"),
+    ("session/subscribe", {"session_id": "s1", "after_seq": -1}, "$.after_seq"),
+    ("session/subscribe", {"session_id": "s1", "after_seq": "0"}, "$.after_seq"),
+    ("turn/start", {"session_id": "s1"}, "$.prompt"),
+    ("turn/start", {"session_id": "s1", "prompt": None}, "$.prompt"),
+    ("turn/start", {"session_id": "s1", "prompt": "hi", "system_prompt": "x"}, "$.system_prompt"),
+    ("turn/interrupt", {"session": "s1"}, "$.session_id"),
+    ("turn/start", {"session_id": "s1", "prompt": "hi", "mode": "later"}, "$.mode"),
+    ("turn/start", {"session_id": "s1", "prompt": "hi", "idempotency_key": "k" * 201}, "$.idempotency_key"),
+    ("session/create", {"prompt": "hi", "peer": {"name": "a b"}}, "$.peer.name"),
+    ("session/inject_context", {"session_id": "s1", "text": " "}, "$.text"),
+    ("session/withdraw", {"session_id": "s1"}, "$.input_id"),
+    ("peer/send", {"session_id": "s1", "body": "hi"}, "$.to"),
+    ("peer/send", {"session_id": "s1", "to": "b", "body": "hi", "kind": "response", "status": "ok"}, "$.request_id"),
+    ("peer/send", {"session_id": "s1", "to": "b", "body": "hi", "kind": "request", "status": "ok"}, "$.status"),
+    ("tool/approve", {"session_id": "s1", "call_id": "c", "decision": "yes"}, "$.decision"),
+    ("tools/register", {}, "$.tools"),
+    ("tools/register", {"tools": [{"name": "a", "description": ""}]}, "$.tools[0].input_schema"),
+    ("tools/register", {"tools": [TOOL, {**TOOL, "input_schema": []}]}, "$.tools[1].input_schema"),
+    ("tools/register", {"tools": [{**TOOL, "name": "a b"}]}, "$.tools[0].name"),
+    ("tools/register", {"tools": [{**TOOL, "name": "x" * 65}]}, "$.tools[0].name"),
+    ("tools/register", {"tools": [TOOL, TOOL]}, "$.tools[1].name"),
+    ("tools/register", {"tools": [{**TOOL, "name": f"t{n}"} for n in range(129)]}, "$.tools"),
+    ("memory/search", {}, "$.query"),
+    ("memory/search", {"query": ["x"]}, "$.query"),
+    ("memory/search", {"query": "x", "scope": "world"}, "$.scope"),
+    ("memory/search", {"query": "x", "limit": 0}, "$.limit"),
+    ("memory/search", {"query": "x", "limit": 21}, "$.limit"),
+    ("memory/search", {"query": "x", "limit": "5"}, "$.limit"),
+    ("memory/search", {"query": "x", "session": "s1"}, "$.session"),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "path"), BAD_PARAMS)
+def test_bad_params_name_the_field(name: str, params: object, path: str) -> None:
+    """Whatever is wrong with the parameters, the error has the path of the bad field, in its text too."""
+    with pytest.raises(InvalidParamsError) as caught:
+        METHODS[name].decode(params)
+    assert caught.value.path == path
+    assert caught.value.message.startswith(path)
+
+
+async def test_initialize_says_who_answers() -> None:
+    """A client learns the server's name, version, methods and capabilities; what it says of itself is its own."""
+    answer: Any = await call("initialize", client_info={"name": "test", "anything": [1]})
+    assert answer["server_info"]["name"] == "warren"
+    assert answer["server_info"]["version"]
+    assert answer["protocol"] == "2.0"
+    assert list(answer["methods"]) == list(METHODS)
+    assert answer["capabilities"] == {"session_store": False, "session_compaction": False, "memory_store": False}
+    assert await call("initialize") == answer
+
+
+async def test_create_passes_every_option_on() -> None:
+    """What the request says reaches the service, and nothing else."""
+    service, caller = FakeService(), FakeCaller()
+    given = {
+        "prompt": None,
+        "model": "m",
+        "provider": "p",
+        "system_prompt": "s",
+        "max_tokens": 5,
+        "labels": {"a": "b"},
+        "tools": ["t"],
+        "output_schema": {"type": "object"},
+        "structured_output_retries": 0,
+        "overrides": None,
+        "approvals": None,
+        "peer": None,
+        "title": "t",
+        "idempotency_key": "k",
+    }
+    answer = await call("session/create", service, caller, **given, budget={"max_steps": 2}, compaction={"window": 9})
+    options = {"tools": ("t",), "budget": Budget(max_steps=2), "compaction": CompactionConfig(window=9)}
+    made = {**given, **options, "extra_tools": ()}
+    assert service.calls == [("create_session", made)]
+    assert caller.calls == [("stream", None)]
+    assert isinstance(answer, dict)
+    assert answer["session_id"] == "s1"
+
+
+async def test_start_passes_every_option_on() -> None:
+    """A turn's options reach the service, and its events the caller."""
+    service, caller = FakeService(), FakeCaller()
+    given = {"session_id": "s1", "prompt": "hi", "model": "m", "provider": "p", "max_tokens": 5, "budget": None}
+    given |= {"output_schema": {"type": "object"}, "structured_output_retries": 1}
+    given |= {"overrides": None, "approvals": None, "mode": "queue", "idempotency_key": "k"}
+    answer = await call("turn/start", service, caller, **given)
+    assert service.calls == [("start_turn", {**given, "extra_tools": ()})]
+    assert caller.calls == [("stream", "s1")]
+    assert isinstance(answer, dict)
+    assert (answer["text"], answer["stop_reason"]) == ("hi", "end_turn")
+
+
+async def test_tools_of_the_caller_go_with_its_turns() -> None:
+    """What the caller runs itself is offered in the turns that it starts, and is no name that it would have to say."""
+
+    @tool
+    def lookup() -> str:
+        """Look it up."""
+        return "found"
+
+    service, caller = FakeService(), FakeCaller(brought=(lookup,))
+    await call("session/create", service, caller, prompt="x")
+    await call("turn/start", service, caller, session_id="s1", prompt="x")
+    assert [options["extra_tools"] for _, options in service.calls] == [(lookup,), (lookup,)]
+    assert service.calls[0][1]["tools"] is None
+
+
+async def test_a_caller_that_runs_no_tools_says_so() -> None:
+    """Where nobody can be asked, tools are refused by the name of the field; none at all are fine."""
+    assert await call("tools/register", tools=[]) == {"registered": 0}
+    with pytest.raises(InvalidParamsError) as caught:
+        await call("tools/register", tools=[TOOL])
+    assert caught.value.path == "$.tools"
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
+    """What a method returns has the fields that its documentation and its schema are made of."""
+    given: dict[str, Any] = {
+        "session/create": {"prompt": "x"},
+        "turn/start": {"session_id": "s1", "prompt": "x"},
+        "session/label": {"session_id": "s1", "labels": {}},
+        "session/inject_context": {"session_id": "s1", "text": "x"},
+        "session/withdraw": {"session_id": "s1", "input_id": "i"},
+        "tool/approve": {"session_id": "s1", "call_id": "c", "decision": "deny"},
+        "peer/send": {"session_id": "s1", "to": "b", "body": "x"},
+        "tools/register": {"tools": []},
+        "memory/search": {"query": "x", "scope": "project"},
+    }
+    method = METHODS[name]
+    takes = {field.name for field in attrs.fields(method.params)}
+    params = method.decode(given.get(name, {"session_id": "s1"} if "session_id" in takes else {}))
+    host = Host(FakeService(hits=[], view=VIEW))
+    assert type(await method.handler(host, FakeCaller(), params)) is method.result
+
+
+def test_what_needs_a_capability_says_so() -> None:
+    """The table knows which methods depend on what a build may lack."""
+    assert {name: method.capability for name, method in METHODS.items() if method.capability} == {
+        "session/resume": "session-store",
+        "session/delete": "session-store",
+        "session/compact": "session-compaction",
+        "memory/search": "memory-store",
+    }
+
+
+CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
+    ("session/archive", {"session_id": "s1"}, ("archive", {"session_id": "s1"}), {"archived": True}),
+    ("session/delete", {"session_id": "s1"}, ("delete", {"session_id": "s1"}), {"deleted": True}),
+    ("turn/interrupt", {"session_id": "s1"}, ("interrupt", {"session_id": "s1"}), {"interrupted": True}),
+    (
+        "session/inject_context",
+        {"session_id": "s1", "text": "x", "source": "y"},
+        ("inject_context", {"session_id": "s1", "text": "x", "source": "y", "idempotency_key": None}),
+        {"injected": True},
+    ),
+    ("session/inputs", {"session_id": "s1"}, ("inputs", {"session_id": "s1"}), {"inputs": []}),
+    (
+        "session/withdraw",
+        {"session_id": "s1", "input_id": "i"},
+        ("withdraw", {"session_id": "s1", "input_id": "i"}),
+        {"withdrawn": True},
+    ),
+    (
+        "tool/approve",
+        {"session_id": "s1", "call_id": "c", "decision": "deny", "reason": "no"},
+        ("approve_tool", {"session_id": "s1", "call_id": "c", "allow": False, "reason": "no"}),
+        {"decided": True},
+    ),
+    (
+        "peer/send",
+        {"session_id": "s1", "to": "b", "kind": "request", "body": "count", "params": {"to": 3}},
+        ("send_message", {"session_id": "s1", "to": "b", "message": PeerMessage("request", "count", params={"to": 3})}),
+        {"message_id": "m1"},
+    ),
+    ("peer/list", {"session_id": "s1"}, ("peers", {"session_id": "s1"}), {"peers": []}),
+    (
+        "session/list",
+        {"limit": 3, "labels": {"a": "b"}},
+        ("list", {"offset": 0, "limit": 3, "labels": {"a": "b"}, "include_archived": False}),
+        {"sessions": []},
+    ),
+    (
+        "session/history",
+        {"session_id": "s1", "offset": 4},
+        ("history", {"session_id": "s1", "offset": 4, "limit": 100}),
+        {"session_id": "s1", "messages": [], "offset": 4, "total": 0, "compactions": [], "kept_from": 0},
+    ),
+    (
+        "session/compact",
+        {"session_id": "s1", "instructions": "mind the names"},
+        ("compact", {"session_id": "s1", "instructions": "mind the names"}),
+        attrs.asdict(ENTRY),
+    ),
+    (
+        "session/compact",
+        {"session_id": "s1"},
+        ("compact", {"session_id": "s1", "instructions": None}),
+        attrs.asdict(ENTRY),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "made", "answer"), CALLS)
+async def test_what_a_method_calls_and_answers(
+    name: str, params: dict[str, Any], made: tuple[str, dict[str, Any]], answer: object
+) -> None:
+    """Each method makes one call of the service and shows its result."""
+    service = FakeService()
+    assert await call(name, service, **params) == answer
+    assert service.calls == [made]
+
+
+async def test_a_search_of_the_memory() -> None:
+    """What is asked for reaches the service, one session by default; its hits come back under `hits`."""
+    service = FakeService(hits=[MemoryHit("blue doors", 0.9, "s1", 3)])
+    found = {"hits": [{"content": "blue doors", "score": 0.9, "session_id": "s1", "turn": 3}]}
+    assert await call("memory/search", service, query="doors", session_id="s1") == found
+    assert await call("memory/search", service, query="doors", scope="project", limit=20) == found
+    assert service.calls == [
+        ("search_memory", {"query": "doors", "session_id": "s1", "scope": "session", "limit": 5}),
+        ("search_memory", {"query": "doors", "session_id": None, "scope": "project", "limit": 20}),
+    ]
+
+
+async def test_a_search_where_nothing_is_remembered() -> None:
+    """A runtime without a memory answers with the error that says so, -32007 to clients."""
+    with pytest.raises(MemoryDisabledError) as caught:
+        await call("memory/search", query="doors", scope="project")
+    assert caught.value.numbers.jsonrpc == -32007
+
+
+async def test_subscriptions_are_the_callers() -> None:
+    """Following and leaving a session concerns the connection, not the service."""
+    service, caller = FakeService(), FakeCaller()
+    assert await call("session/subscribe", service, caller, session_id="s1", after_seq=3) == {"subscribed": True}
+    assert await call("session/unsubscribe", service, caller, session_id="s1") == {"unsubscribed": True}
+    assert await call("session/unsubscribe", service, caller, session_id="s2") == {"unsubscribed": False}
+    assert caller.calls == [("subscribe", "s1", 3), ("unsubscribe", "s1"), ("unsubscribe", "s2")]
+    assert service.calls == []
+
+
+async def test_what_needs_no_session() -> None:
+    """Settings, capabilities and health are answered from what is at hand."""
+    assert await call("config/get") == {"gateway": {"max_in_flight": 3}}
+    assert await call("capabilities/get") == {
+        "session_store": False,
+        "session_compaction": False,
+        "memory_store": False,
+    }
+    health = await call("health")
+    assert isinstance(health, dict)
+    assert (health["status"], health["max_sessions"]) == ("ok", 10)
+    assert await call("initialized") == {}
+
+
+def test_public_settings_have_no_secrets(tmp_path: Any) -> None:
+    """What `config/get` shows has the limits, and neither token nor prompt nor path."""
+    runtime = Config(store=StoreConfig(tmp_path), system_prompt="be secret", model="m")
+    shown = GatewayConfig(token=SECRET, runtime=runtime).public()
+    assert (shown.model, shown.stored, shown.compaction) == ("m", True, None)
+    assert shown.limits is not None
+    assert shown.limits["max_sessions"] == 10_000
+    assert shown.gateway is not None
+    assert shown.gateway["max_in_flight"] == 256
+    assert not any(secret in repr(shown) for secret in (SECRET, "be secret", str(tmp_path)))
+
+
+def test_public_settings_tell_how_contexts_are_compacted() -> None:
+    """What `config/get` shows has every setting of compaction, where it is on."""
+    shown = GatewayConfig(runtime=Config(compaction=CompactionConfig(window=9))).public()
+    assert shown.compaction == {
+        "auto_compact_threshold": None,
+        "recent_turn_budget": 4,
+        "max_summary_tokens": 4096,
+        "min_turns_between_compactions": 3,
+        "window": 9,
+    }

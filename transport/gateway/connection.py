@@ -1,0 +1,167 @@
+"""One WebSocket connection: its frames, its end, and a link that speaks JSON-RPC in its messages."""
+
+import codecs
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import trio
+from wsproto.connection import Connection as Protocol
+from wsproto.connection import ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
+
+from warren.transport.http.config import FAR, GatewayConfig
+from warren.transport.http.wire import Wire
+from warren.transport.rpc.dialect import Native
+from warren.transport.rpc.link import Bounds, Link, Unreadable
+from warren.transport.rpc.methods import Host
+
+NORMAL: Final = 1000
+GOING_AWAY: Final = 1001
+TOO_BIG: Final = 1009
+CHUNK: Final = 64 * 1024
+PART: Final = 512 * 1024
+"""Bytes of a fragment: copying a long message in one go would hold up everybody."""
+GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class Connection:
+    """A client on an open WebSocket.
+
+    Attributes:
+        serving: cancel it to end the connection in good order, with close code 1001.
+    """
+
+    serving: trio.CancelScope
+
+    def __init__(self, wire: Wire, host: Host, config: GatewayConfig) -> None:
+        bounds = Bounds(config.max_in_flight, config.max_subscriptions, config.outbox_events, config.close_timeout)
+        self._config = config
+        self._frames = Frames(wire, config.max_message_bytes)
+        self._link = Link(self._frames, host, Native(), bounds)
+        self.serving = self._link.serving
+
+    async def run(self) -> None:
+        """Serve the client until it leaves, breaks a rule, or `serving` is cancelled; then close within a bound.
+
+        Turns that it started go on. Cancelling `run` itself drops the connection.
+        """
+        await self._link.run()
+        with trio.move_on_after(self._config.close_timeout):
+            await self._frames.close(GOING_AWAY if self.serving.cancelled_caught else NORMAL)
+
+
+class Frames:
+    """A channel of text frames. A client that breaks the WebSocket protocol gets the close code that says so.
+
+    A message over the limit is passed over, whatever its frames are; one of more than `FAR` times the limit ends the
+    connection with code 1009.
+    """
+
+    def __init__(self, wire: Wire, max_bytes: int) -> None:
+        self._wire = wire
+        self._max_bytes = max_bytes
+        self._protocol = Protocol(ConnectionType.SERVER)
+        self._ready: deque[bytes | Unreadable] = deque()
+        self._message = bytearray()
+        self._size = 0
+        self._over = False
+
+    async def receive(self) -> bytes | Unreadable | None:
+        """Return the next message, None once the connection is closing."""
+        await trio.lowlevel.checkpoint()  # a flood of small messages comes in one piece
+        while not self._ready and not self._over:
+            await self._read()
+        return self._ready.popleft() if self._ready else None
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Send messages; all but long ones leave in one piece. Raises trio.BrokenResourceError once it is closing."""
+        short = list[bytes]()
+        for frame in frames:
+            if len(frame) <= PART:
+                short.append(frame)
+            else:
+                await self._send(*map(_message, short))
+                short.clear()
+                for part in _parts(frame):
+                    await self._send(part)
+        await self._send(*map(_message, short))
+
+    async def _send(self, *events: TextMessage) -> None:
+        if self._protocol.state is not ConnectionState.OPEN:
+            raise trio.BrokenResourceError("the connection is closed")
+        try:
+            await self._wire.send_all(b"".join(map(self._protocol.send, events)))
+        except trio.ClosedResourceError as exc:
+            raise trio.BrokenResourceError("the connection is closed") from exc
+
+    async def close(self, code: int) -> None:
+        """Close with a code, if nobody has begun to, and wait until the client has closed too."""
+        with contextlib.suppress(*GONE):
+            if self._protocol.state is ConnectionState.OPEN:
+                self._answer(CloseConnection(code))
+            await self._wire.send_all(b"")
+            while not self._over:
+                await self._read()
+                self._ready.clear()
+
+    async def _read(self) -> None:
+        try:
+            data = await self._wire.receive_some(CHUNK)
+        except GONE:
+            data = b""
+        self._protocol.receive_data(data or None)
+        for event in self._protocol.events():
+            if self._over:
+                break
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case TextMessage() | BytesMessage():
+                self._add(event)
+            case Ping():
+                self._answer(event.response())
+            case CloseConnection():
+                # The state tells who closes: the client, or the protocol that found a broken frame.
+                if self._protocol.state is ConnectionState.REMOTE_CLOSING:
+                    self._answer(event.response())
+                elif self._protocol.state is ConnectionState.OPEN:
+                    self._answer(event)
+                self._over = True
+
+    def _add(self, part: TextMessage | BytesMessage) -> None:
+        data = part.data.encode() if isinstance(part, TextMessage) else part.data
+        self._size += len(data)
+        if self._size > self._max_bytes:
+            self._message.clear()
+        else:
+            self._message += data
+        if self._size > FAR * self._max_bytes:
+            self._answer(CloseConnection(TOO_BIG, f"a message has more than {FAR * self._max_bytes} bytes"))
+            self._over = True
+        elif part.message_finished:
+            self._ready.append(self._whole(part))
+            self._message.clear()
+            self._size = 0
+
+    def _whole(self, last: TextMessage | BytesMessage) -> bytes | Unreadable:
+        if self._size > self._max_bytes:
+            return Unreadable(f"has more than {self._max_bytes} bytes")
+        return bytes(self._message) if isinstance(last, TextMessage) else Unreadable("is a binary frame: send text")
+
+    def _answer(self, event: Event) -> None:
+        self._wire.send_soon(self._protocol.send(event))
+
+
+def _message(frame: bytes) -> TextMessage:
+    return TextMessage(frame.decode())
+
+
+def _parts(frame: bytes) -> Iterator[TextMessage]:
+    """Return a message in fragments, none of which ends within a character."""
+    decode, view = codecs.getincrementaldecoder("utf-8")().decode, memoryview(frame)
+    for start in range(0, len(frame), PART):
+        last = start + PART >= len(frame)
+        yield TextMessage(decode(view[start : start + PART], last), message_finished=last)

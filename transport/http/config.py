@@ -1,0 +1,92 @@
+"""Settings of the gateway; plain values, no I/O."""
+
+from typing import Final
+
+import attrs
+
+from warren.config import Config
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError, not_negative, positive
+from warren.transport.http import auth
+from warren.transport.rpc.settings import Settings, public_settings
+
+MAX_PORT: Final = 65_535
+FAR: Final = 64
+"""How many times the limit a message may have before it is not even read to its end."""
+
+
+def _port(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+    if not 0 <= value <= MAX_PORT:
+        raise FieldValueError(attribute.name, f"must be from 0 to {MAX_PORT}")
+
+
+def _host(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+    if not value:
+        raise FieldValueError(attribute.name, "must not be empty")
+
+
+def _token(_instance: object, attribute: "attrs.Attribute[str | None]", value: str | None) -> None:
+    if value is not None and not auth.is_token(value):
+        raise FieldValueError(attribute.name, "must be one word of visible ASCII")
+
+
+def _origins(_instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
+    for pattern in value:
+        if not auth.is_origin_pattern(pattern):
+            raise FieldValueError(attribute.name, f"must be like https://example.org or http://host:*, not {pattern!r}")
+
+
+@attrs.frozen
+class GatewayConfig:
+    """How the gateway listens and what one client may do; times in seconds. Raises FieldValueError for a bad value.
+
+    Attributes:
+        host: the address to bind; another than this machine's own needs a token.
+        port: 0 picks one.
+        token: what clients have to know; None lets in everybody who can connect.
+        origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
+        max_message_bytes: a longer message, or body of a request, is refused with an error; a message of more than 64
+            times that closes its connection with code 1009.
+        max_in_flight: requests of one connection that may be unanswered.
+        max_subscriptions: sessions that one connection may follow.
+        max_connections: clients at once; for another one the one goes that has taken longest to send its first head,
+            and where all have sent theirs it gets 503.
+        max_http: those of them that speak HTTP; each takes four file descriptors.
+        outbox_events: events that may wait for one client; past it there is a gap.
+        stall_timeout: how long 64 KiB may take to leave before the client is dropped, and a request's body to come.
+        handshake_timeout: how long a client may take to send the head of its first request.
+        keep_alive_timeout: how long an HTTP client may take to ask again.
+        heartbeat: how often a stream of events says that it is there, while nothing happens.
+        close_timeout: how long a client may take to say goodbye; shutdown takes at most twice as long.
+        runtime: the runtime's own settings, for `config/get`; secrets and prompts are not shown.
+    """
+
+    host: str = attrs.field(default="127.0.0.1", validator=_host)
+    port: int = attrs.field(default=8420, validator=_port)
+    token: str | None = attrs.field(default=None, validator=_token, repr=False)
+    origins: tuple[str, ...] = attrs.field(default=(), validator=_origins)
+    max_message_bytes: int = attrs.field(default=1024 * 1024, validator=positive)
+    max_in_flight: int = attrs.field(default=256, validator=positive)
+    max_subscriptions: int = attrs.field(default=1_000, validator=positive)
+    max_connections: int = attrs.field(default=1_000, validator=positive)
+    max_http: int = attrs.field(default=250, validator=positive)
+    outbox_events: int = attrs.field(default=2_000, validator=positive)
+    stall_timeout: float = attrs.field(default=30.0, validator=positive)
+    handshake_timeout: float = attrs.field(default=5.0, validator=positive)
+    keep_alive_timeout: float = attrs.field(default=15.0, validator=positive)
+    heartbeat: float = attrs.field(default=15.0, validator=positive)
+    close_timeout: float = attrs.field(default=2.0, validator=not_negative)
+    runtime: Config | None = None
+
+    def check_exposure(self) -> None:
+        """Raise InvalidParamsError where others than this machine could connect without a token."""
+        if self.token is None and not auth.is_loopback(self.host):
+            raise InvalidParamsError(
+                f"$.token: is required to bind {self.host}, which others can reach; without one, bind 127.0.0.1",
+                path="$.token",
+            )
+
+    def public(self) -> Settings:
+        """Return what clients may know of the settings."""
+        limits = attrs.asdict(self, filter=attrs.filters.exclude("host", "port", "token", "origins", "runtime"))
+        return public_settings(self.runtime, gateway=limits)

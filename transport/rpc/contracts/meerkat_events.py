@@ -1,0 +1,104 @@
+"""Events as clients of Meerkat read them."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from warren import codec
+from warren.events import (
+    BudgetWarning,
+    CompactionFailed,
+    Envelope,
+    Event,
+    ExtractionCompleted,
+    ExtractionFailed,
+    FailureCause,
+    InputTaken,
+    RunFailed,
+    RunStarted,
+    StreamTruncated,
+    ToolApprovalRequested,
+    ToolApprovalResolved,
+    ToolExecutionCompleted,
+)
+from warren.transport.rpc.contracts.meerkat_versions import NEWEST, Version
+
+KNOWN_BUDGETS: Final = ("tokens", "time", "tool_calls")
+ERROR_CLASSES: Final[Mapping[FailureCause, str]] = {
+    "cancelled": "cancelled",
+    "budget_exhausted": "budget",
+    "provider_error": "llm",
+    "store_error": "store",
+    "structured_output": "structured_output",
+    "crash": "internal",
+}
+TERMINAL_CAUSES: Final[Mapping[FailureCause, str]] = {
+    "budget_exhausted": "budget_exhausted",
+    "provider_error": "llm_failure",
+    "store_error": "runtime_apply_failure",
+    "structured_output": "structured_output_validation_failed",
+    "crash": "fatal_failure",
+}
+
+
+UNKNOWN_THERE: Final = (InputTaken, ToolApprovalRequested, ToolApprovalResolved, ExtractionCompleted, ExtractionFailed)
+"""Events that these clients have no word for: from 0.7 on an unknown one ends their stream.
+
+Those of extraction have one, with more in it; what came of it is in the result, or in `run_failed`.
+"""
+TYPED_REASON_SINCE: Final = (0, 8, 0)
+"""From this version on, the reason of `stream_truncated` is an object."""
+
+
+def flat(event: Event, version: Version = NEWEST) -> dict[str, Any] | None:
+    """Return an event as plain data; None for what these clients have no word for."""
+    if isinstance(event, BudgetWarning) and event.budget_type not in KNOWN_BUDGETS:
+        return None
+    if isinstance(event, UNKNOWN_THERE):
+        return None
+    data: dict[str, Any] = codec.to_data(event)
+    return data | _more(event, version)
+
+
+def enveloped(envelope: Envelope, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event in the envelope of event streams."""
+    name = f"{envelope.session_id}:{envelope.seq}"
+    return {
+        "event_id": str(uuid.uuid5(uuid.NAMESPACE_OID, name)),
+        "source": {"type": "session", "session_id": envelope.session_id},
+        "source_id": f"session:{envelope.session_id}",
+        "seq": envelope.seq,
+        "timestamp_ms": int(envelope.timestamp.timestamp() * 1000),
+        "payload": payload,
+    }
+
+
+def _more(event: Event, version: Version) -> dict[str, Any]:
+    """Return what such a client wants besides, or in another form."""
+    match event:
+        case RunStarted():
+            return {"input": {"kind": "content", "content": event.prompt}}
+        case RunFailed():
+            return _failure(event)
+        case ToolExecutionCompleted():
+            return {"content": [{"type": "text", "text": event.result}]}
+        case BudgetWarning():
+            return {"used": round(event.used), "limit": round(event.limit), "percent": event.percent / 100}
+        case CompactionFailed() | StreamTruncated():
+            return {"reason": _reason(event, version)}
+    return {}
+
+
+def _reason(event: CompactionFailed | StreamTruncated, version: Version) -> object:
+    if isinstance(event, CompactionFailed):
+        return {"kind": event.reason}
+    if version >= TYPED_REASON_SINCE:
+        return {"kind": "stream_lagged", "dropped": event.dropped}
+    why = "the reader is too slow" if event.cause is None else "the store is damaged there"
+    return f"{event.dropped} events were dropped: {why}"
+
+
+def _failure(event: RunFailed) -> dict[str, Any]:
+    error_class, cause = ERROR_CLASSES[event.cause], TERMINAL_CAUSES.get(event.cause)
+    report = {"error_class": error_class, "error_report": {"class": error_class, "message": event.error}}
+    return report | ({"terminal_cause_kind": cause} if cause else {})

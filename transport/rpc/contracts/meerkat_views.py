@@ -1,0 +1,219 @@
+"""What clients of Meerkat are shown: its shapes of sessions, transcripts and capabilities, made of ours."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from warren.messages import (
+    AssistantMessage,
+    Block,
+    ContextMessage,
+    Message,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UnknownBlock,
+    UserMessage,
+)
+from warren.service import Capabilities
+from warren.transport.rpc.settings import Settings
+from warren.views import HistoryEntry, HistoryPage, SessionSummary, SessionView
+
+AVAILABLE: Final = "Available"
+DISABLED: Final = "DisabledByPolicy"
+SESSIONS: Final = ("sessions", "Conversations that outlive their turns")
+
+
+@attrs.frozen
+class Hello:
+    """Of `initialize`."""
+
+    server_info: Mapping[str, str]
+    contract_version: str
+    methods: tuple[str, ...]
+
+
+@attrs.frozen
+class Capability:
+    """One row of `capabilities/get`."""
+
+    id: str
+    description: str
+    status: str
+
+
+@attrs.frozen
+class CapabilityList:
+    """Of `capabilities/get`."""
+
+    contract_version: str
+    capabilities: tuple[Capability, ...]
+
+
+@attrs.frozen
+class Row:
+    """One row of `session/list`; times in seconds of Unix."""
+
+    session_id: str
+    created_at: int
+    updated_at: int
+    message_count: int
+    total_tokens: int
+    is_active: bool
+    labels: Mapping[str, str]
+
+
+@attrs.frozen
+class Rows:
+    """Of `session/list`."""
+
+    sessions: tuple[Row, ...]
+
+
+@attrs.frozen
+class Details:
+    """Of `session/read`; times in seconds of Unix."""
+
+    session_id: str
+    created_at: int
+    updated_at: int
+    message_count: int
+    is_active: bool
+    model: str
+    provider: str
+    last_assistant_text: str | None
+    labels: Mapping[str, str]
+
+
+@attrs.frozen
+class Transcript:
+    """Of `session/history`."""
+
+    session_id: str
+    message_count: int
+    offset: int
+    limit: int
+    has_more: bool
+    messages: tuple[Mapping[str, Any], ...]
+
+
+@attrs.frozen
+class InterruptedOrNot:
+    """Of `turn/interrupt`: nothing to interrupt is no error."""
+
+    session_id: str
+    interrupted: bool
+
+
+@attrs.frozen
+class Staged:
+    """Of `session/inject_context`.
+
+    Attributes:
+        status: `duplicate` was known by its key; `staged`, in newer versions `applied`, waits for a turn's next step.
+    """
+
+    status: str
+
+
+@attrs.frozen
+class Config:
+    """Of `config/get`."""
+
+    config: Settings
+    generation: int
+
+
+@attrs.frozen
+class StreamOpened:
+    """Of `session/stream_open`."""
+
+    stream_id: str
+    opened: bool
+
+
+@attrs.frozen
+class StreamClosed:
+    """Of `session/stream_close`."""
+
+    stream_id: str
+    closed: bool
+    already_closed: bool
+
+
+def row(summary: SessionSummary) -> Row:
+    """Return a session's row."""
+    return Row(
+        session_id=summary.session_id,
+        created_at=int(summary.created_at.timestamp()),
+        updated_at=int(summary.updated_at.timestamp()),
+        message_count=summary.message_count,
+        total_tokens=summary.total_tokens,
+        is_active=summary.is_active,
+        labels=summary.labels,
+    )
+
+
+def details(view: SessionView, provider: str) -> Details:
+    """Return what is shown of a session, with the provider of its model."""
+    state = view.state
+    return Details(
+        session_id=state.session_id,
+        created_at=int(state.created_at.timestamp()),
+        updated_at=int(state.updated_at.timestamp()),
+        message_count=state.message_count,
+        is_active=state.is_active,
+        model=state.model,
+        provider=provider,
+        last_assistant_text=state.last_assistant_text,
+        labels=state.labels,
+    )
+
+
+def capability_rows(capabilities: Capabilities) -> tuple[Capability, ...]:
+    """Return our capabilities under our names, and the one that every build has."""
+    ours = (
+        ("session_store", "Sessions are stored and outlive the process", capabilities.session_store),
+        ("session_compaction", "Long sessions are summarised", capabilities.session_compaction),
+        ("memory_store", "What was summarised away can be searched", capabilities.memory_store),
+    )
+    shown = (Capability(name, text, AVAILABLE if on else DISABLED) for name, text, on in ours)
+    return (Capability(*SESSIONS, AVAILABLE), *shown)
+
+
+def transcript(page: HistoryPage, limit: int) -> Transcript:
+    """Return a page of a conversation."""
+    shown = tuple(map(_entry, page.messages))
+    more = page.offset + len(shown) < page.total
+    return Transcript(page.session_id, page.total, page.offset, limit, more, shown)
+
+
+def _entry(entry: HistoryEntry) -> dict[str, Any]:
+    return {"created_at": entry.created_at.isoformat(), **_message(entry.message)}
+
+
+def _message(message: Message) -> dict[str, Any]:
+    match message:
+        case SystemMessage(content=content):
+            return {"role": "system", "content": content}
+        case UserMessage(content=content) | ContextMessage(content=content):
+            return {"role": "user", "content": content}
+        case AssistantMessage(blocks=blocks, stop_reason=reason):
+            return {"role": "block_assistant", "blocks": [_block(block) for block in blocks], "stop_reason": reason}
+        case ToolResultsMessage(results=results):
+            return {"role": "tool_results", "results": [attrs.asdict(result) for result in results]}
+
+
+def _block(block: Block) -> dict[str, Any]:
+    match block:
+        case TextBlock(text=text):
+            return {"block_type": "text", "data": {"text": text}}
+        case ReasoningBlock(text=text):
+            return {"block_type": "reasoning", "data": {"text": text}}
+        case ToolUseBlock(id=call, name=name, args=args):
+            return {"block_type": "tool_use", "data": {"id": call, "name": name, "args": args}}
+        case UnknownBlock(type=kind, data=data):
+            return {"block_type": kind, "data": data}

@@ -1,0 +1,195 @@
+"""`docs/protocol.md`, made from the table of methods: `python -m warren.transport.rpc.protocol_page > FILE`."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from warren import codec
+from warren.errors import NUMBERS
+from warren.events import Envelope
+from warren.fields import LARGEST
+from warren.transport.rpc.client_tools import EXECUTE, ExecuteTool, ToolAnswer
+from warren.transport.rpc.dialect import EVENT, UNSUBSCRIBED
+from warren.transport.rpc.methods import METHODS, Method
+from warren.transport.rpc.params import SessionParams
+from warren.transport.rpc.schemas import Schema, Schemas
+
+INTRODUCTION: Final = """\
+# The protocol
+
+<!-- Made by `make docs` from the table of methods; a test compares the two. -->
+
+Warren speaks [JSON-RPC 2.0](https://www.jsonrpc.org/specification) over a WebSocket (`warren serve`, at `/ws`, one
+message a text frame) and over the standard streams (`warren rpc`, one message a line). Both are the same protocol.
+
+```
+$ echo '{"jsonrpc":"2.0","id":1,"method":"session/create","params":{"prompt":"hello"}}' | warren rpc --model echo
+```
+
+* Requests run side by side: replies come in the order in which they are ready, each under the `id` of its request.
+* The reply to `session/create` and `turn/start` comes after the last event of its turn, and after the turn was stored.
+* A client that goes away does not end a turn: it runs on, is stored and can be read.
+* Unknown members and parameters are refused; an error names the bad field, as in `$.budget.max_steps`. Results may get
+  new fields in newer versions: pass over what you do not know.
+* A message that is too long (1 MiB over a WebSocket, 16 MiB in lines) is answered with an error under the id null and
+  passed over; the connection lives. So is what is no JSON.
+* A batch, a list of messages, gets one list of replies once the last of them is there. It may have as many messages as
+  requests may be unanswered, 256.
+* A client that reads slowly never slows a turn. First adjacent deltas reach it as one, with `first_seq`; if that is not
+  enough it gets one `stream_truncated` where events are missing, and `session/subscribe` brings them from the log.
+* `warren rpc` writes nothing but protocol to stdout. At the end of its input it answers what still runs, for ten
+  seconds at most; SIGTERM ends it at once, in order.
+"""
+TOOLS: Final = f"""\
+## Tools of the client
+
+A client that has registered tools with `tools/register` is asked to run them: the server sends it the request
+`{EXECUTE}` with an id of its own, and waits for the response. Several calls may wait at once; the id tells them apart.
+Tools belong to the connection: they are offered in the turns that it starts, and in no others.
+
+Whatever goes wrong with a call is told to the model as the call's error result, and the turn goes on: the client is
+gone, it answers with an error or with what is no answer, or it does not answer within the time limit for tools. An
+interrupt ends the wait; a response that comes later is dropped.
+"""
+ENDS: Final = f"""\
+### The end of a subscription
+
+The notification `{UNSUBSCRIBED}` tells that a subscription has ended by itself, behind its last event: the
+session was archived or deleted, or its events cannot be read, and then there is a `stream_truncated` before. Nothing
+more comes unless the client subscribes again. It is not sent for `session/unsubscribe`, which has a reply.
+"""
+MEERKAT: Final = """\
+## In the place of rkat-rpc
+
+With `--contract` `warren rpc` speaks the protocol of Meerkat's `rkat-rpc` instead: see
+[over the standard streams](stdio.md#in-the-place-of-rkat-rpc).
+"""
+
+
+def protocol_page() -> str:
+    """Return the page in Markdown."""
+    asked, told = Schemas(strict=True), Schemas(strict=False)
+    methods = [line for method in METHODS.values() for line in _method(method, asked, told)]
+    tools = [TOOLS, *_object(asked, ExecuteTool, "Parameters"), *_object(asked, ToolAnswer, "Response")]
+    events = [f"## Events\n\nThe notification `{EVENT}` tells of one event.\n", *_object(told, Envelope, "Parameters")]
+    ends = [ENDS, *_object(told, SessionParams, "Parameters")]
+    index = ["## Methods\n", *_table(("method", "needs", ""), map(_index_row, METHODS.values()))]
+    types = _types(told.definitions | asked.definitions)  # of both, the one that says what has to be given
+    page = "\n".join([INTRODUCTION, *index, *methods, *tools, *events, *ends, *types, *_errors(), "", MEERKAT])
+    return re.sub(r"\bNone\b", "null", page)
+
+
+def _index_row(method: Method[Any, Any]) -> Sequence[str]:
+    anchor = method.name.replace("/", "")
+    return f"[`{method.name}`](#{anchor})", method.capability or "", method.doc
+
+
+def _method(method: Method[Any, Any], asked: Schemas, told: Schemas) -> Iterator[str]:
+    yield f"### {method.name}\n\n{method.doc}\n"
+    if method.capability is not None:
+        yield f"Needs the capability `{method.capability}`, at least for sessions that are not in memory.\n"
+    yield from _object(asked, method.params, "Parameters")
+    yield from _object(told, method.result, "Result")
+
+
+def _object(schemas: Schemas, cls: type, title: str) -> Iterator[str]:
+    """Describe one class where it is used; the classes inside it are described once, at the end."""
+    schema = schemas.of_class(cls)
+    if not schema["properties"]:
+        yield f"**{title}:** none.\n"
+        return
+    yield f"**{title}** ({cls.__name__})\n" if title == "Result" else f"**{title}**\n"
+    yield from _fields(schema)
+
+
+def _types(definitions: Mapping[str, Schema]) -> Iterator[str]:
+    yield "## Types\n"
+    for name in sorted(definitions):
+        yield f"### {name}\n\n{definitions[name].get('description', '')}\n"
+        yield from _fields(definitions[name])
+
+
+def _fields(schema: Schema) -> Iterator[str]:
+    required = schema.get("required", ())
+    taken = "additionalProperties" in schema
+    rows = (
+        (f"`{name}`", _kind(field), _presence(field, taken, name in required), field.get("description", ""))
+        for name, field in schema["properties"].items()
+    )
+    yield from _table(("field", "type", "", ""), rows)
+
+
+def _presence(field: Schema, taken: bool, required: bool) -> str:  # noqa: FBT001 - two columns of one table
+    """Say whether a field must be there, in what is taken, or may be missing, in what is told."""
+    if required:
+        return "required" if taken else ""
+    return f"default `{codec.encode(field['default']).decode()}`" if "default" in field else "optional"
+
+
+def _kind(schema: Schema) -> str:
+    """Return a schema in words."""
+    if "const" in schema:
+        return f'`"{schema["const"]}"`'
+    if "enum" in schema:
+        return ", ".join(f'`"{choice}"`' for choice in schema["enum"])
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if choices := schema.get("anyOf", schema.get("oneOf")):
+        return " or ".join(_kind(choice) for choice in choices)
+    return _plain(schema) + _bounds(schema)
+
+
+def _plain(schema: Schema) -> str:
+    match schema.get("type"):
+        case "array":
+            return f"list of {_kind(schema['items'])}"
+        case "object" if "additionalProperties" in schema:
+            return f"object of {_kind(schema['additionalProperties'])}"
+        case None:
+            return "any"
+        case kind:
+            return {"date-time": "time (RFC 3339)"}.get(schema.get("format", ""), str(kind))
+
+
+def _bounds(schema: Schema) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum", LARGEST)
+    if "exclusiveMinimum" in schema:
+        return " above 0"
+    if low is None:
+        return ""
+    return f" from {low}" + (f" to {high}" if high != LARGEST else "")
+
+
+def _errors() -> Iterator[str]:
+    yield "## Errors\n\nAn error has a number and, in `data`, the body that is the same on every surface.\n"
+    yield "```json\n" + ERROR_EXAMPLE + "\n```\n"
+    rows = ((f"`{code.value}`", *map(_number, attrs.astuple(numbers))) for code, numbers in NUMBERS.items())
+    yield from _table(("`data.code`", "JSON-RPC", "HTTP", "exit code", "ACP"), rows)
+    yield "Besides, -32700 is a message that is no JSON, -32600 one that is no request, -32601 a method that is not"
+    yield "known, and -32603 a failure of ours."
+
+
+ERROR_EXAMPLE: Final = (
+    '{"jsonrpc": "2.0", "id": 7, "error": {"code": -32002, "message": "the session runs a turn",\n'
+    ' "data": {"code": "SESSION_BUSY", "message": "the session runs a turn", "retryable": true, "session_id": "…"}}}'
+)
+
+
+def _number(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + " --- |" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    yield ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(protocol_page())

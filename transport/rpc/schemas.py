@@ -1,0 +1,188 @@
+"""JSON schemas of what methods take and return, made from the same classes that check and show it."""
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import attrs
+
+from warren import codec, events, messages
+from warren.fields import LARGEST, Between, fits, not_blank, not_negative, positive
+from warren.peers import MAX_TRUSTED, NAME, peer_name, peer_names
+from warren.transport.rpc.params import AtMost, SearchMemory, SendToPeer, StartTurn
+
+Schema = dict[str, Any]
+
+_PLAIN: Final[Mapping[Any, Schema]] = {
+    Any: {},
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+    datetime: {"type": "string", "format": "date-time"},
+}
+_NAME: Final = f"^{NAME.pattern}$"
+_CHECKS: Final[Mapping[Any, Schema]] = {
+    positive: {"exclusiveMinimum": 0},
+    not_negative: {"minimum": 0},
+    fits: {"maximum": LARGEST},
+    not_blank: {"pattern": r"\S"},
+    peer_name: {"pattern": _NAME},
+    peer_names: {"items": {"type": "string", "pattern": _NAME}, "maxItems": MAX_TRUSTED},
+}
+_NULL: Final[Schema] = {"type": "null"}
+_TEXT: Final[Schema] = {"type": "string"}
+_RULES: Final[Mapping[type, Sequence[Schema]]] = {
+    StartTurn: (
+        {"properties": {"idempotency_key": _NULL}},
+        {"properties": {"mode": {"enum": ["queue", "steer"]}}, "required": ["mode"]},
+    ),
+    SendToPeer: (
+        {"properties": {"kind": {"const": "message"}, "params": _NULL, "request_id": _NULL, "status": _NULL}},
+        {
+            "properties": {"kind": {"const": "request"}, "request_id": _NULL, "status": _NULL},
+            "required": ["kind"],
+        },
+        {
+            "properties": {"kind": {"const": "response"}, "params": _NULL, "request_id": _TEXT, "status": _TEXT},
+            "required": ["kind", "request_id", "status"],
+        },
+    ),
+    SearchMemory: (
+        {"properties": {"scope": {"const": "project"}}, "required": ["scope"]},
+        {"properties": {"session_id": _TEXT}, "required": ["session_id"]},
+    ),
+}
+"""Ways in which the fields of a class fit together, one of which has to hold."""
+_UNIONS: Final[Sequence[tuple[Any, str, Mapping[str, type], bool]]] = (
+    (messages.Block, "type", codec.BLOCK_TYPES, True),
+    (messages.Message, "role", codec.ROLES, False),
+    (events.Event, "type", codec.EVENT_TYPES, True),
+)
+"""Unions whose classes are told apart by a tag; and whether there may be others, of newer versions."""
+_TAGS: Final = {cls: (tag, name) for _, tag, classes, _ in _UNIONS for name, cls in classes.items()}
+_ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+?)(?=^    \w+: |\Z)", re.MULTILINE | re.DOTALL)
+
+
+class Schemas:
+    """Makes schemas; those of classes are kept once each, and referred to by name.
+
+    Attributes:
+        definitions: the schemas of classes, by name.
+    """
+
+    definitions: dict[str, Schema]
+
+    def __init__(self, prefix: str = "#/$defs/", *, strict: bool) -> None:
+        """Make none yet; `prefix` is where references point.
+
+        `strict` is for what clients send, as `codec.from_data` takes it: nothing may be there that is not known. Else
+        it is for what they get, as `codec.to_data` shows it: a newer version may say more.
+        """
+        self.definitions = {}
+        self._prefix = prefix
+        self._strict = strict
+
+    def of(self, hint: Any) -> Schema:
+        """Return the schema of a type. Raises TypeError for one that no method uses."""
+        if attrs.has(hint):
+            return self._reference(hint)
+        for union, tag, classes, open_ended in _UNIONS:
+            if hint == union:
+                return self._union(classes, tag if open_ended else None)
+        if hint in _PLAIN:
+            return dict(_PLAIN[hint])
+        return self._generic(hint, get_origin(hint), get_args(hint))
+
+    def of_class(self, cls: type) -> Schema:
+        """Return the schema of an attrs class itself, not a reference to it."""
+        hints = get_type_hints(cls)
+        described = attributes_of(cls)
+        tag, name = _TAGS.get(cls, (None, None))
+        properties = {} if tag is None else {tag: {"const": name}}
+        for field in attrs.fields(cls):
+            text = described.get(field.name)
+            properties[field.name] = self._field(field, hints[field.name]) | ({"description": text} if text else {})
+        required = [*([tag] if tag else ()), *(field.name for field in attrs.fields(cls) if self._is_there(cls, field))]
+        schema: Schema = {"type": "object", "description": summary_of(cls), "properties": properties}
+        schema |= {"required": required} if required else {}
+        schema |= {"anyOf": list(_RULES[cls])} if cls in _RULES else {}
+        return schema | ({"additionalProperties": False} if self._strict else {})
+
+    def _reference(self, cls: type) -> Schema:
+        if cls.__name__ not in self.definitions:
+            self.definitions[cls.__name__] = {}  # a class that holds its own kind finds itself here
+            self.definitions[cls.__name__] = self.of_class(cls)
+        return {"$ref": self._prefix + cls.__name__}
+
+    def _union(self, classes: Mapping[str, type], open_tag: str | None) -> Schema:
+        known = [self._reference(cls) for cls in classes.values()]
+        if open_tag is None:
+            return {"oneOf": known}
+        other = {"type": "object", "properties": {open_tag: {"type": "string"}}, "required": [open_tag]}
+        return {"anyOf": [*known, other]}
+
+    def _generic(self, hint: Any, origin: Any, args: tuple[Any, ...]) -> Schema:
+        if origin is Literal:
+            return {"type": "string", "enum": list(args)}
+        if origin in (Union, types.UnionType):
+            return {"anyOf": [self.of(arg) for arg in args]}
+        if origin in (tuple, list, Sequence):
+            return {"type": "array", "items": self.of(args[0])}
+        if origin in (dict, Mapping):
+            inner = self.of(args[1])
+            return {"type": "object"} | ({"additionalProperties": inner} if inner else {})
+        raise TypeError(f"{hint!r} has no schema")
+
+    def _field(self, field: "attrs.Attribute[Any]", hint: Any) -> Schema:
+        bounds: Schema = {}
+        for check in _checks_of(field):
+            bounds |= _bounds(check)
+        schema = _bounded(self.of(hint), bounds)
+        shown = self._strict and isinstance(field.default, str | int | float)
+        return schema | ({"default": field.default} if shown else {})
+
+    def _is_there(self, cls: type, field: "attrs.Attribute[Any]") -> bool:
+        """Tell whether a field is never left out."""
+        if not self._strict and cls in codec.WHOLE:
+            return field.name not in codec.WHOLE[cls]
+        return field.default is attrs.NOTHING
+
+
+def summary_of(cls: type) -> str:
+    """Return the first sentence of what a class says of itself."""
+    return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
+
+
+def attributes_of(cls: type) -> dict[str, str]:
+    """Return what a class says of its attributes, under `Attributes:` in its docstring."""
+    _, _, listed = (inspect.getdoc(cls) or "").partition("Attributes:\n")
+    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(listed)}
+
+
+def _bounds(check: Callable[..., Any]) -> Schema:
+    match check:
+        case Between(low=low, high=high):
+            return {"minimum": low, "maximum": high}
+        case AtMost(characters=characters):
+            return {"maxLength": characters}
+    return _CHECKS.get(check, {})
+
+
+def _checks_of(field: "attrs.Attribute[Any]") -> Sequence[Callable[..., Any]]:
+    """Return a field's validators; attrs puts several into one object."""
+    together = getattr(field.validator, "_validators", None)
+    return together if together is not None else [field.validator] if field.validator is not None else []
+
+
+def _bounded(schema: Schema, bounds: Schema) -> Schema:
+    """Return a schema with bounds on its numbers, also where null may stand in their place."""
+    if not bounds:
+        return schema
+    if "anyOf" in schema:
+        return {"anyOf": [inner if inner == _PLAIN[type(None)] else inner | bounds for inner in schema["anyOf"]]}
+    return schema | bounds

@@ -1,0 +1,91 @@
+"""JSON-RPC on the standard streams: one client, one message a line."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from warren.actors.tools.lines import LineReader, LineTooLongError
+from warren.config import Config
+from warren.fields import not_negative, positive
+from warren.service import SessionService
+from warren.transport.rpc.dialect import Dialect, Native
+from warren.transport.rpc.link import Bounds, Link, Unreadable
+from warren.transport.rpc.methods import Host
+from warren.transport.rpc.settings import Settings, public_settings
+
+GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+@attrs.frozen
+class StdioConfig:
+    """What the client of a pipe may do; times in seconds. Raises FieldValueError for a bad value.
+
+    Attributes:
+        max_message_bytes: a longer line is passed over and answered with an error.
+        max_in_flight: requests that may be unanswered.
+        max_subscriptions: sessions that the client may follow.
+        outbox_events: events that may wait for the client; past it there is a gap.
+        close_timeout: how long the last messages may take to leave once the client reads nothing.
+        linger: how long requests may go on after the end of the input.
+        runtime: the runtime's own settings, for `config/get`; secrets and prompts are not shown.
+    """
+
+    max_message_bytes: int = attrs.field(default=16 * 1024 * 1024, validator=positive)
+    max_in_flight: int = attrs.field(default=256, validator=positive)
+    max_subscriptions: int = attrs.field(default=1_000, validator=positive)
+    outbox_events: int = attrs.field(default=10_000, validator=positive)
+    close_timeout: float = attrs.field(default=2.0, validator=not_negative)
+    linger: float = attrs.field(default=10.0, validator=not_negative)
+    runtime: Config | None = None
+
+    def public(self) -> Settings:
+        """Return what the client may know of the settings."""
+        return public_settings(self.runtime, stdio=attrs.asdict(self, filter=attrs.filters.exclude("runtime")))
+
+
+async def serve_stdio(
+    service: SessionService,
+    config: StdioConfig,
+    streams: tuple[trio.abc.ReceiveStream, trio.abc.SendStream],
+    dialect: Dialect | None = None,
+    stop: trio.CancelScope | None = None,
+    *,
+    end_turns: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+) -> None:
+    """Serve the client at the other end of two streams until it has no more to say, or `stop` is cancelled.
+
+    At the end of the input, requests that run are given `linger` seconds, and `end_turns` is awaited if some still run
+    then. At `stop` they are given half a second. Those that are left are answered with
+    AgentError(cause="shutting_down"). Either way the turns they started go on: they are the service's, and a host that
+    is about to end it passes `SessionService.stop`. A client that no longer reads stops nothing.
+    """
+    bounds = Bounds(
+        config.max_in_flight, config.max_subscriptions, config.outbox_events, config.close_timeout, config.linger
+    )
+    channel = _Lines(LineReader(streams[0], config.max_message_bytes), streams[1])
+    await Link(channel, Host(service, config.public()), dialect or Native(), bounds, stop, end_turns=end_turns).run()
+
+
+@attrs.frozen
+class _Lines:
+    """A channel of lines. Empty ones, which JSON has no use for, are passed over."""
+
+    _source: LineReader
+    _sink: trio.abc.SendStream
+
+    async def receive(self) -> bytes | Unreadable | None:
+        try:
+            while (line := await self._source.next()) is not None:
+                if line.strip():
+                    return line
+        except LineTooLongError as exc:
+            return Unreadable(str(exc).removeprefix("the line "))
+        return None
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        try:
+            await self._sink.send_all(b"".join(frame + b"\n" for frame in frames))
+        except GONE as exc:
+            raise trio.BrokenResourceError("nobody reads") from exc
