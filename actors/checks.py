@@ -148,12 +148,19 @@ def check_search(query: str, session_id: str | None, scope: str, limit: int) -> 
         raise _bad("query", "must not be empty")
     if scope not in SCOPES:
         raise _bad("scope", f"must be one of {', '.join(SCOPES)}")
-    if scope == "session" and session_id is None:
-        raise _bad("session_id", "is required to search one session; or search the project")
     if session_id is not None:
         check_id(session_id)
     if not 1 <= codec.from_data(int, limit, root="$.limit") <= MAX_HITS:
         raise _bad("limit", f"must be from 1 to {MAX_HITS}")
+
+
+def check_scope(session_id: str | None, scope: str) -> str | None:
+    """Return the session to search, None for all of them."""
+    if scope == "project":
+        return None
+    if session_id is None:
+        raise _bad("session_id", "is required to search one session; or search the project")
+    return session_id
 
 
 def check_flag(value: bool, name: str) -> bool:  # noqa: FBT001 - it is the value to look at

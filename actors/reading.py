@@ -15,6 +15,7 @@ from warren.actors.checks import (
     check_id,
     check_labels,
     check_page,
+    check_scope,
     check_search,
     check_seq,
 )
@@ -185,7 +186,7 @@ class Reads:
             fault = self._supervisor.shared.memory_fault
             why = "the runtime was started without it" if fault is None else fault.message
             raise MemoryDisabledError(f"semantic memory is disabled: {why}")
-        within = session_id if scope == "session" else None
+        within = check_scope(session_id, scope)
         return tuple(await memory.search(query, limit=limit, session_id=within))
 
     async def inputs(self, session_id: str) -> tuple[Input, ...]:

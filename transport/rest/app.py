@@ -1,7 +1,8 @@
 """The HTTP application: what happens between a request and its answer."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from warren.transport.rest.access import Cors, Door
 from warren.transport.rest.answers import HANDLERS, JSON, answer, failure, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
 from warren.transport.rest.exchange import Bounded
-from warren.transport.rest.openapi import document
+from warren.transport.rest.openapi import document, missing
 from warren.transport.rest.parameters import (
     from_body,
     from_query,
@@ -40,8 +41,8 @@ from warren.transport.rpc.outbox import is_large
 from warren.views import TurnResult
 
 Answer = Response | EventStream
-NAMING: Final = ("model", "provider", "tools")
-"""Parameters that name something besides those in a path."""
+DEPENDING: Final = frozenset({"at", "idempotency_key", "model", "overrides", "peer", "provider", "request_id", "tools"})
+"""Parameters that can be refused for what this server or the session has, however well they are written."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -53,8 +54,8 @@ def rest_app(host: Host, config: GatewayConfig, ending: Ending, mounts: Mapping[
     """
     rest = _Rest(host, config, ending)
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
-    routes: list[BaseRoute] = [Route(path, _Resource(config.token, rest.endpoints(rows))) for path, rows in by_path]
-    routes.append(Route("/openapi.json", _Resource(config.token, {"GET": rest.openapi})))
+    routes: list[BaseRoute] = [Route(path, rest.resource(tuple(rows))) for path, rows in by_path]
+    routes.append(Route("/openapi.json", _Resource(config.token, {"GET": rest.openapi}, ("GET",))))
     routes += [Route(path, _Guarded(config.token, app)) for path, app in mounts.items()]
     layers = [Middleware(Door, config), Middleware(Cors, config.origins)]
     app = Starlette(routes=routes, middleware=layers, exception_handlers=HANDLERS)
@@ -113,16 +114,23 @@ Endpoint = Callable[[Request], Awaitable[Answer]]
 
 @attrs.frozen
 class _Resource:
-    """Everything at one path, by HTTP method; HEAD is GET without its body."""
+    """Everything at one path, by HTTP method; HEAD is GET without its body.
+
+    Attributes:
+        token: what a client has to know.
+        endpoints: what answers each HTTP method.
+        allowed: the HTTP methods that `Allow` names.
+    """
 
     token: str | None
     endpoints: Mapping[str, Endpoint]
+    allowed: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         endpoint = self.endpoints.get(request.method)
         if endpoint is None:
-            allow = ", ".join(self.endpoints)
+            allow = ", ".join(self.allowed)
             raise RefusedError(405, f"{request.method} is not for this path", ("Allow", allow), field="$.method")
         check_token(self.token, request.headers.getlist("authorization"))
         response = await endpoint(request)
@@ -141,7 +149,13 @@ class _Rest:
         """Return the OpenAPI document."""
         return answer(document(self.host.service.capabilities()))
 
-    def endpoints(self, rows: Iterable[Row]) -> Mapping[str, Endpoint]:
+    def resource(self, rows: Sequence[Row]) -> _Resource:
+        """Return what answers at a path; a method of a capability that is off is refused, and not in `Allow`."""
+        off = missing(self.host.service.capabilities())
+        there = [row for row in rows if row.method.capability not in off]
+        return _Resource(self.config.token, self._endpoints(rows), tuple(self._endpoints(there or rows)))
+
+    def _endpoints(self, rows: Iterable[Row]) -> Mapping[str, Endpoint]:
         """Return what answers each HTTP method of a path."""
         found: dict[str, Endpoint] = {}
         for row in rows:
@@ -201,13 +215,11 @@ async def _parameters(row: Row, request: Request) -> dict[str, Any]:
 
 
 def _refusal(row: Row, path: str) -> int:
-    """Return the status of a request whose form is right and which does not fit what is there."""
-    field, _, _ = path.removeprefix("$.").partition("[")
-    if field in NAMING or f"{{{field}}}" in row.path:
-        return 404
-    return (
-        422 if field.startswith("output_schema") else 409
-    )  # nobody can tell from the document which schemas are taken
+    """Return the status of a request whose form is right."""
+    name = re.split(r"[.\[]", path.removeprefix("$."))[0]
+    if f"{{{name}}}" in row.path:
+        return 409 if name == "session_id" else 404  # a session that is not there has an error of its own
+    return 409 if name in DEPENDING else 422
 
 
 def _status(row: Row, result: Any) -> int:

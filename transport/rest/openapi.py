@@ -21,8 +21,8 @@ OPENAPI: Final = "3.1.0"
 COMPONENTS: Final = "#/components/schemas/"
 SENT: Final = "Sent."
 ERROR: Final = "Error"
-NEEDS: Final[Mapping[str, Capability]] = {"compaction": "session-compaction"}
-"""Parameters that need a capability."""
+NEEDS: Final[Mapping[str, Capability]] = {"after_seq": "session-store", "compaction": "session-compaction"}
+"""Parameters that need a capability; without a store only events of live sessions can be sent again."""
 FIELDS: Final = re.compile(r"\{(\w+)\}")
 EVENT_ID: Final = "^[0-9]{0,18}$"
 EVENT_TEXT: Final = "The id of the last event that the client has; it wins over `after_seq` unless it is empty."
@@ -31,11 +31,12 @@ STATUSES: Final[Mapping[int, str]] = {
     400: "The body is not JSON, or is where none belongs.",
     401: "The server has a token, and this is not it.",
     403: "The page, or the host's name, is not on the list of the server.",
-    404: "There is no such session, or it cannot be continued; or there is nothing of the name in the path, in "
-    "`model`, `provider` or `tools`.",
+    404: "There is no such session, or it cannot be continued; or there is nothing of the name in the path.",
     408: "The body did not come in time.",
     409: "The session is busy, has nothing to interrupt or to shorten, or was interrupted; what waited was withdrawn; "
-    "the answer does not fit its schema; or a parameter does not fit what is there: `details.path` names it.",
+    "the answer does not fit its schema; or a parameter is well written and does not fit what is there (a key or a "
+    "name that is taken, a position beyond the end, a model, provider or tool that this server does not have): "
+    "`details.path` names it.",
     413: "The body is too long.",
     415: "The body is said to be something else than JSON.",
     422: "A parameter is wrong: `details.path` names it.",
@@ -50,8 +51,12 @@ STATUSES: Final[Mapping[int, str]] = {
 
 def document(capabilities: Capabilities) -> Mapping[str, Any]:
     """Return the document; what needs a capability that is off is left out, and is answered with 501."""
-    off = {name for name in get_args(Capability) if not getattr(capabilities, name.replace("-", "_"))}
-    return _document(frozenset(off))
+    return _document(missing(capabilities))
+
+
+def missing(capabilities: Capabilities) -> frozenset[str]:
+    """Return the names of the capabilities that are off."""
+    return frozenset(name for name in get_args(Capability) if not getattr(capabilities, name.replace("-", "_")))
 
 
 @cache
@@ -110,7 +115,7 @@ def _wanted(row: Row, sent: Schemas, off: frozenset[str]) -> dict[str, Any]:
     parameters = [_parameter("path", name, fields.pop(name), required=True) for name in FIELDS.findall(row.path)]
     if row.verb == "GET":
         parameters += [_parameter("query", name, field, required=name in required) for name, field in fields.items()]
-        if row.method.params is Subscribe:
+        if row.method.params is Subscribe and "session-store" not in off:
             parameters.append(_header("Last-Event-ID", EVENT_TEXT, {"type": "string", "pattern": EVENT_ID}))
     wanted: dict[str, Any] = {"parameters": parameters} if parameters else {}
     if row.verb in WITH_BODY and fields:

@@ -254,6 +254,11 @@ class StartTurn:
     mode: TurnMode = "busy"
     idempotency_key: str | None = attrs.field(default=None, validator=[not_blank, AtMost(MAX_KEY)])
 
+    def __attrs_post_init__(self) -> None:
+        """Refuse a key where nothing waits. Raises FieldValueError."""
+        if self.mode == "busy" and self.idempotency_key is not None:
+            raise FieldValueError("idempotency_key", "is for the modes queue and steer")
+
 
 @attrs.frozen
 class InjectContext:

@@ -61,6 +61,18 @@ async def test_the_document_has_every_route() -> None:
         assert len(named) == len(set(named))
 
 
+async def test_without_a_store_nothing_is_offered_that_needs_one() -> None:
+    """Neither `Allow` nor the document names what answers 501."""
+    async with rest(FakeService()) as http:
+        paths = (await http.get("/openapi.json")).json()["paths"]
+        there = paths["/sessions/{session_id}"].keys()
+        allowed = (await http.options("/sessions/s1")).headers["allow"].lower().split(", ")
+        assert sorted(allowed) == sorted([*there, "head"])
+        assert "delete" not in allowed
+        events = paths["/sessions/{session_id}/events"]["get"]
+        assert [parameter["name"] for parameter in events["parameters"]] == ["session_id"]
+
+
 async def test_the_document_has_every_status_of_the_error_table() -> None:
     """No error has a status that clients are not told of."""
     responses = (await document())["components"]["responses"]

@@ -233,3 +233,39 @@ async def test_a_label_in_a_query_has_a_name(query: str) -> None:
     """What other programs write for a list is refused by the name of the parameter."""
     async with rest(FakeService()) as http:
         assert problem(await http.get(f"/sessions?{query}")) == (422, "INVALID_PARAMS", "$.labels")
+
+
+async def test_the_status_of_a_refused_parameter() -> None:
+    """404 is for a name in the path, 409 for what this server or session does not have, 422 for all else."""
+    async with served(config=Config(compaction=CompactionConfig())) as (_, http):
+        session_id = await create(http, peer={"name": "ann", "trusts": ["bob"]})
+        nameless = await create(http)
+        turn = {"prompt": "hi"}
+        body: dict[str, Any]
+        for path, body, expected in (
+            ("/messages", {**turn, "model": "nobody's"}, (409, "$.model")),
+            ("/messages", {**turn, "provider": "nobody"}, (409, "$.provider")),
+            ("/messages", {**turn, "overrides": {"shell": "enable"}}, (409, "$.overrides.shell")),
+            ("/messages", {**turn, "idempotency_key": "k"}, (422, "$.idempotency_key")),
+            ("/messages", {**turn, "output_schema": {"type": "bogus"}}, (422, "$.output_schema.type")),
+            ("/fork", {"at": 99}, (409, "$.at")),
+            ("/peers/bob/messages", {"body": "hi"}, (404, "$.to")),
+        ):
+            refused = problem(await http.post(f"/sessions/{session_id}{path}", json=body))
+            assert (refused[0], refused[2]) == expected, (path, body)
+        for body, expected in (
+            ({"prompt": None, "tools": ["dig"]}, (409, "$.tools[0]")),
+            ({"prompt": None, "peer": {"name": "ann"}}, (409, "$.peer.name")),
+            ({"prompt": None, "compaction": {"colour": "red"}}, (422, "$.compaction.colour")),
+        ):
+            refused = problem(await http.post("/sessions", json=body))
+            assert (refused[0], refused[2]) == expected, body
+        unnamed = problem(await http.post(f"/sessions/{nameless}/peers/ann/messages", json={"body": "hi"}))
+        assert unnamed == (409, "INVALID_PARAMS", "$.session_id")
+
+
+async def test_a_search_without_a_memory_says_that_there_is_none() -> None:
+    """What the search lacks besides is not what its caller has to mend first."""
+    async with served() as (_, http):
+        refused = await http.post("/memory/search", json={"query": "boat"})
+        assert problem(refused)[:2] == (501, "SESSION_MEMORY_DISABLED")
