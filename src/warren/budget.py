@@ -1,4 +1,4 @@
-"""Budgets: limits of a turn or a session, what was spent of them, and when to warn."""
+"""Budgets: the limits of a turn or a session, their use, and the warnings before they run out."""
 
 import math
 from collections.abc import Iterator
@@ -18,15 +18,15 @@ WARN_AT = 0.8
 
 @attrs.frozen
 class Budget:
-    """Limits; None is no limit.
+    """Limits of a turn or a session. None is no limit.
 
     Attributes:
-        max_tokens: input plus output tokens. An answer is capped by what is left after an estimate of the input, if
-            its provider takes a cap.
-        max_seconds: wall time of running turns; idle time is free, as is the time in which a tool call waits for
-            somebody's word.
-        max_tool_calls: tools run.
-        max_steps: model calls.
+        max_tokens: input plus output tokens. If the provider takes a cap, an answer is capped by the tokens that are
+            left after an estimate of the input.
+        max_seconds: wall time of running turns. Idle time is free, and so is the time in which a tool call waits for
+            approval.
+        max_tool_calls: number of tools run.
+        max_steps: number of model calls.
     """
 
     max_tokens: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
@@ -35,7 +35,7 @@ class Budget:
     max_steps: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
 
     def overridden(self, other: "Budget | None") -> "Budget":
-        """Return these limits with those that `other` sets in their place."""
+        """Return these limits, replaced by those that `other` sets."""
         if other is None:
             return self
         given = {name: value for name, value in attrs.asdict(other).items() if value is not None}
@@ -47,7 +47,7 @@ UNLIMITED: Final = Budget()
 
 @value
 class Spent:
-    """What was used of a budget."""
+    """The used part of a budget: tokens, seconds of running turns, tools run, and model calls."""
 
     tokens: int = 0
     seconds: float = 0.0
@@ -75,7 +75,7 @@ class Use:
     limit: float
 
     def warning(self) -> BudgetWarning:
-        """Return the event that tells of it."""
+        """Return the event that warns of this use."""
         return BudgetWarning(self.budget_type, self.used, self.limit, round(100 * self.used / self.limit, 1))
 
 
@@ -85,12 +85,17 @@ _FIGURES: Final[tuple[tuple[BudgetType, str, str], ...]] = (
     ("tool_calls", "max_tool_calls", "tool_calls"),
     ("steps", "max_steps", "steps"),
 )
-"""The kinds of limits: the field that sets one, and what it is about."""
+"""For each kind of limit the field of Budget that sets it, and the field of Spent and Meter that it limits."""
 
 
 @attrs.define
 class _Limit:
-    """One limit that is set, of the turn (`before` is 0) or of the session; `figure` names what it is about."""
+    """One limit that is set, of the turn (`before` is 0) or of the session.
+
+    Attributes:
+        figure: the field of Meter that is limited.
+        before: the session's use before the turn.
+    """
 
     budget_type: BudgetType
     figure: str
@@ -115,9 +120,9 @@ class Meter:
 
     Attributes:
         usage: tokens of the turn's model calls so far.
-        seconds: how long it has run, as of the last `clock`.
-        tool_calls: tools it has run.
-        steps: model calls it has made.
+        seconds: running time of the turn as of the last `clock`.
+        tool_calls: number of tools run.
+        steps: number of model calls.
     """
 
     _limits: list[_Limit]
@@ -128,63 +133,67 @@ class Meter:
 
     @classmethod
     def of(cls, turn: Budget, session: Budget, before: Spent) -> Self:
-        """Return a meter for a turn with a budget of its own, in a session that had spent `before`."""
+        """Return a meter for a turn with its own budget, in a session that has used `before` of its budget."""
         return cls([*_set_limits(turn, NOTHING), *_set_limits(session, before)])
 
     @property
     def tokens(self) -> int:
-        """Input plus output tokens so far."""
+        """Input plus output tokens of the turn so far."""
         return self.usage.total_tokens
 
     @property
     def spent(self) -> Spent:
-        """What the turn has spent so far."""
+        """The turn's use so far."""
         return Spent(self.tokens, self.seconds, self.tool_calls, self.steps)
 
     def charge(self, usage: Usage | None = None, *, tool_calls: int = 0, steps: int = 0) -> None:
-        """Book a model call's tokens, tool calls or steps."""
+        """Add the tokens of a model call, tool calls or steps to the turn's use."""
         if usage is not None:
             self.usage += usage
         self.tool_calls += tool_calls
         self.steps += steps
 
     def clock(self, seconds: float) -> None:
-        """Book the turn's running time so far, in seconds."""
+        """Set the turn's running time so far, in seconds."""
         self.seconds = seconds
 
     def seconds_left(self) -> float:
-        """Return how long the turn may still run (infinite without a time limit)."""
+        """Return the seconds that the turn may still run; infinite without a time limit."""
         return self._left("time")
 
     def tokens_left(self) -> int | None:
-        """Return how many tokens may still be used; None without a limit."""
+        """Return the tokens that may still be used; None without a limit."""
         left = self._left("tokens")
         return None if math.isinf(left) else int(left)
 
     def tool_calls_left(self, wanted: int) -> int:
-        """Return how many of the `wanted` tools may still run."""
+        """Return the number of tools that may still run, at most `wanted`."""
         return max(0, int(min(wanted, self._left("tool_calls"))))
 
     def has_steps(self, count: int) -> bool:
-        """Tell whether so many more steps may be made, as far as is known before they are."""
+        """Tell whether `count` more steps may begin. The tokens that they will use are not known yet."""
         return self.exhausted() is None and self._left("steps") >= count
 
     def exhausted(self) -> Use | None:
-        """Return the first limit that is used up; of tool calls none is, until the model asks for one too many."""
+        """Return the first limit that is used up, or None.
+
+        The limit of tool calls never is: a turn that has used it may still answer. It counts when the model asks for
+        one tool too many.
+        """
         for limit in self._limits:
             if limit.left(self) <= 0 and limit.budget_type != "tool_calls":
                 return limit.use(self)
         return None
 
     def use(self, kind: BudgetType) -> Use:
-        """Return the tightest limit of that kind, which has to be set."""
+        """Return the tightest limit of a kind; at least one of that kind must be set."""
         tightest = min(
             (limit for limit in self._limits if limit.budget_type == kind), key=lambda limit: limit.left(self)
         )
         return tightest.use(self)
 
     def warnings(self) -> list[BudgetWarning]:
-        """Return a warning for each limit that has passed 80 % since the last call."""
+        """Return a warning for each limit whose use has reached 80 % since the last call."""
         found = []
         for limit in self._limits:
             if not limit.warned and limit.used(self) >= WARN_AT * limit.limit:
@@ -197,7 +206,7 @@ class Meter:
 
 
 def _set_limits(budget: Budget, before: Spent) -> Iterator[_Limit]:
-    if budget is UNLIMITED:  # most sessions' own
+    if budget is UNLIMITED:  # the common case: most sessions have no budget
         return
     for kind, field, figure in _FIGURES:
         limit: float | None = getattr(budget, field)

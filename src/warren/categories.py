@@ -1,4 +1,4 @@
-"""Kinds of tools: which a model is offered, and which calls wait for somebody's word."""
+"""Kinds of tools: switches that offer them to a model, and gates that let their calls wait for approval."""
 
 from typing import Final, Literal, get_args
 
@@ -7,27 +7,27 @@ import attrs
 from warren.fields import OneOf
 
 Category = Literal["builtins", "shell", "memory", "mcp", "comms", "callback"]
-"""Where a tool comes from: the workspace, the shell, the memory, MCP servers, peers, or the host's own code."""
+"""The origin of a tool: the workspace, the shell, the memory, MCP servers, peers, or the host's own code."""
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 Switch = Literal["inherit", "enable", "disable"]
 Gate = Literal["auto", "ask", "deny"]
 _SWITCHES: Final[tuple[Switch, ...]] = get_args(Switch)
 _GATES: Final[tuple[Gate, ...]] = get_args(Gate)
 TOUCH_THE_MACHINE: Final[frozenset[Category]] = frozenset({"builtins", "shell"})
-"""Off, unless somebody enables them."""
+"""Kinds that are off unless a runtime, a session or a turn enables them."""
 
 
 @attrs.frozen
 class Switches:
-    """Which kinds of tools are offered, of those that the runtime has.
+    """Switches of the kinds of tools: a model is offered the kinds that are on, if the runtime has them.
 
-    `inherit` leaves it to whoever stands above: a turn to its session, the session to the runtime, and the runtime to
-    the rule that all are on but those that touch the machine.
+    `inherit` takes the switch of the level above: a turn that of its session, a session that of the runtime. In the
+    runtime it means on, except for the kinds that touch the machine (`builtins` and `shell`), which are off.
 
     Attributes:
         builtins: files, fetching, the clock.
         shell: commands on the machine.
-        memory: searching what was said before.
+        memory: searching remembered texts.
         mcp: tools of MCP servers.
         comms: messages to peers.
         callback: the host's own functions, and tools that a client runs.
@@ -41,19 +41,19 @@ class Switches:
     callback: Switch = attrs.field(default="inherit", validator=OneOf(_SWITCHES))
 
     def of(self, category: Category) -> Switch:
-        """Return what is said of a kind."""
+        """Return the switch of a kind."""
         switch: Switch = getattr(self, category)
         return switch
 
     def over(self, above: "Switches | None") -> "Switches":
-        """Return these, with what they inherit."""
+        """Return these switches, with `inherit` replaced by the switches of the level above."""
         if above is None or above == INHERIT:
             return self
         said = {name: self.of(name) for name in CATEGORIES if self.of(name) != "inherit"}
         return attrs.evolve(above, **said)
 
     def on(self, category: Category) -> bool:
-        """Tell whether tools of a kind are offered, where nobody stands above."""
+        """Tell whether tools of a kind are offered, if there is no level above."""
         switch = self.of(category)
         return category not in TOUCH_THE_MACHINE if switch == "inherit" else switch == "enable"
 
@@ -63,14 +63,14 @@ INHERIT: Final = Switches()
 
 @attrs.frozen
 class Gates:
-    """What becomes of a call, by its tool's kind: it runs, it waits for somebody's word, or it is refused.
+    """Gates of tool calls, by the tool's kind: a call runs (`auto`), waits for approval (`ask`) or is refused (`deny`).
 
-    A session or a turn may only be stricter than what stands above it.
+    A session may only be stricter than its runtime, and a turn only stricter than its session.
 
     Attributes:
         builtins: files, fetching, the clock.
         shell: commands on the machine.
-        memory: searching what was said before.
+        memory: searching remembered texts.
         mcp: tools of MCP servers.
         comms: messages to peers.
         callback: the host's own functions, and tools that a client runs.
@@ -84,12 +84,12 @@ class Gates:
     callback: Gate = attrs.field(default="auto", validator=OneOf(_GATES))
 
     def of(self, category: Category) -> Gate:
-        """Return what is said of a kind."""
+        """Return the gate of a kind."""
         gate: Gate = getattr(self, category)
         return gate
 
     def and_(self, other: "Gates | None") -> "Gates":
-        """Return the stricter of both, for each kind."""
+        """Return the stricter gate of the two for each kind."""
         if other is None or other == self:
             return self
         return Gates(**{name: max(self.of(name), other.of(name), key=_GATES.index) for name in CATEGORIES})
@@ -97,7 +97,7 @@ class Gates:
 
 @attrs.frozen
 class Decision:
-    """Somebody's word on a tool call that waited for it; the reason is told to the model."""
+    """The answer to a tool call that waits for approval. The model reads the reason."""
 
     allow: bool
     reason: str | None = None

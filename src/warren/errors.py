@@ -108,7 +108,7 @@ AgentCause = Literal[
 
 
 def _clip(text: str, most: int) -> str:
-    """Return a text of at most `most` characters. A longer one loses its middle, as its end says what to do."""
+    """Return a text of at most `most` characters. A longer one loses its middle, as its end has the remedy."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) + 1 :]}"
 
 

@@ -1,4 +1,4 @@
-"""What a turn tells its watchers. On the wire `run_*` speaks of a turn and `turn_*` of a step, as the field does."""
+"""The events of a turn. On the wire `run_*` is about a turn and `turn_*` about a step, as is usual in the field."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from warren.usage import Usage
 from warren.values import value
 
 InputKind = Literal["queue", "steer", "context", "peer"]
-"""How something is said to a session: it waits for its turn, enters the running one, is the host's, or a peer's."""
+"""The kinds of inputs: one that waits for a turn of its own, one for the running turn, the host's, and a peer's."""
 FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "crash"]
 
 
@@ -26,7 +26,7 @@ class RunStarted:
 
 @attrs.frozen
 class InputTaken:
-    """Something that waited for the session has entered the running turn, and the next step's model reads it."""
+    """An input from the inbox has entered the running turn; the model reads it in the next step."""
 
     input_id: str
     kind: InputKind
@@ -57,7 +57,7 @@ class ReasoningDelta:
 
 @attrs.frozen
 class TextComplete:
-    """The whole text of the step; it counts where the deltas of a retried call are incomplete."""
+    """The whole text of the step. It counts if it differs from the deltas, which a retried call leaves incomplete."""
 
     content: str
 
@@ -73,7 +73,7 @@ class ToolCallRequested:
 
 @attrs.frozen
 class ToolApprovalRequested:
-    """A call waits for somebody's word, for `timeout_ms` at most."""
+    """A tool call waits for approval, for at most `timeout_ms`."""
 
     id: str
     name: str
@@ -84,7 +84,7 @@ class ToolApprovalRequested:
 
 @attrs.frozen
 class ToolApprovalResolved:
-    """A call that waited goes on or is refused; the reason is somebody's, where one was given."""
+    """A tool call that waited for approval runs or is denied. `reason` comes with the answer; None if it had none."""
 
     id: str
     name: str
@@ -102,7 +102,7 @@ class ToolExecutionStarted:
 
 @attrs.frozen
 class ToolExecutionCompleted:
-    """A tool ended; reported as each one finishes."""
+    """A tool ended. The events come in the order in which tools end."""
 
     id: str
     name: str
@@ -159,7 +159,7 @@ class BudgetWarning:
 
 @attrs.frozen
 class CompactionStarted:
-    """The context is about to be summarised; how large it is, as reported by the model and as estimated."""
+    """The context is about to be summarised. `input_tokens` is its size as the model reported it."""
 
     input_tokens: int
     estimated_history_tokens: int
@@ -168,7 +168,7 @@ class CompactionStarted:
 
 @attrs.frozen
 class CompactionCompleted:
-    """The context is shorter from here on, and that is stored. The counts are of messages that the model sees."""
+    """The context is shorter from here on, and that is stored. The counts are of messages in the model's context."""
 
     summary_tokens: int
     messages_before: int
@@ -177,7 +177,7 @@ class CompactionCompleted:
 
 @attrs.frozen
 class CompactionFailed:
-    """The context is as it was; the turn goes on. `reason` is for programs."""
+    """The context is unchanged, and the turn goes on. `reason` is for programs."""
 
     error: str
     reason: str
@@ -185,14 +185,14 @@ class CompactionFailed:
 
 @attrs.frozen
 class ExtractionCompleted:
-    """The answer is there as data too; the model needed so many attempts, which no stream shows."""
+    """The answer is available as data too, after `attempts` model calls. Their text is not streamed."""
 
     attempts: int
 
 
 @attrs.frozen
 class ExtractionFailed:
-    """There is no answer as data after so many attempts; the turn is about to fail."""
+    """The answer does not fit its schema after `attempts` model calls, and the turn is about to fail."""
 
     error: str
     attempts: int
@@ -200,7 +200,7 @@ class ExtractionFailed:
 
 @attrs.frozen
 class RunCompleted:
-    """The turn ended well: terminal, after its commit."""
+    """The turn ended with an answer, and is stored. No event of the turn follows."""
 
     session_id: str
     result: str
@@ -209,7 +209,7 @@ class RunCompleted:
 
 @attrs.frozen
 class RunFailed:
-    """The turn ended otherwise: terminal, after its commit."""
+    """The turn ended without an answer. No event of the turn follows."""
 
     session_id: str
     error: str
@@ -220,13 +220,13 @@ class RunFailed:
 class StreamTruncated:
     """Events are missing: a subscriber fell behind, or a row of the log is damaged.
 
-    Of a subscriber that fell behind, replay from `resume_after` brings the events that are still kept; the marker is
-    made for that subscriber alone, and its envelope repeats the last delivered seq. The events of a damaged row are
-    gone: `resume_after` and the envelope have the row's own seq, and replay goes on behind it.
+    If a subscriber fell behind, a replay from `resume_after` brings the events that are still stored. The marker is
+    made for that subscriber alone, and its envelope repeats the last delivered seq. If a row is damaged, its events
+    are gone: `resume_after` and the envelope have the row's own seq, and a replay continues after it.
 
     Attributes:
-        dropped: how many events are missing.
-        resume_after: the seq to go on from.
+        dropped: number of missing events.
+        resume_after: the `after_seq` to subscribe with.
         cause: "damaged" if the events cannot be read in the store; None if they can be replayed.
     """
 
@@ -242,7 +242,7 @@ class StreamTruncated:
 
 @attrs.frozen
 class UnknownEvent:
-    """An event of a newer version: kept as it is."""
+    """An event that a newer version wrote. It is kept unchanged."""
 
     type: str
     data: Mapping[str, Any]
@@ -281,14 +281,14 @@ DELTAS = (TextDelta, ReasoningDelta)
 
 @value
 class Envelope:
-    """One event of a session's log, made for one reader of it: the log itself keeps another form.
+    """One event of a session's log, in the form in which subscribers get it.
 
     Attributes:
-        session_id: whose log it is.
-        seq: the event's number; rises strictly within a session, also over restarts, not always by one.
-        timestamp: when it happened (UTC).
-        event: what happened.
-        first_seq: set where adjacent deltas were merged: the event stands for first_seq..seq.
+        session_id: the session.
+        seq: the event's number. Numbers rise within a session, also over restarts, but not always by one.
+        timestamp: the time of the event (UTC).
+        event: the event.
+        first_seq: the number of the first delta if adjacent deltas were merged: the event stands for first_seq..seq.
     """
 
     session_id: str

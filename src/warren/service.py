@@ -1,4 +1,4 @@
-"""The one interface of Warren. Every surface is a thin client of it; it never changes shape with the capabilities."""
+"""`SessionService`, the one interface of Warren: every surface is a thin client of it, with any set of capabilities."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,7 +20,7 @@ from warren.tools import Tool
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
 OnEvent = Callable[[Envelope], None]
-"""Receives a turn's events in order, synchronously: it must not block; what it raises is logged and dropped."""
+"""Called with each event of a turn, in order, on the event loop: it must not block. If it raises, that is logged."""
 
 
 @attrs.frozen
@@ -30,8 +30,8 @@ class Capabilities:
     Attributes:
         session_store: whether sessions outlive the process.
         session_compaction: whether contexts are compacted.
-        memory_store: whether what was compacted away can be searched.
-        tools: for each kind of tools whether sessions get them; those that are off may be asked for.
+        memory_store: whether messages that left the context by compaction can be searched.
+        tools: for each kind of tools, whether sessions get it; a session may switch on a kind that is off.
     """
 
     session_store: bool
@@ -42,16 +42,17 @@ class Capabilities:
 
 @attrs.frozen
 class Health:
-    """How the runtime does, and each part of it; the counts are of this moment.
+    """The health of the runtime and of each part of it. The counts are of this moment.
 
     Attributes:
-        status: the worst of its parts' and, while it shuts down or as many turns run as may, degraded. Failed is for a
-            store that cannot be written for half a minute: turns run, and none of them can be kept.
-        live_sessions: sessions with an actor.
+        status: the worst status of the parts. It is at least degraded while the runtime shuts down, and while
+            `max_sessions` turns run. It is failed if the store could not be written for half a minute: turns run, and
+            none of them can be stored.
+        live_sessions: sessions in memory.
         running_turns: turns that run.
-        max_sessions: turns that may run.
+        max_sessions: turns that may run at once.
         store: None without a store.
-        projector: None where nothing is projected.
+        projector: None if no projections are configured.
         memory: None without a memory.
         mcp: the MCP servers of all sessions; None without any.
         loop: the event loop.
@@ -69,14 +70,17 @@ class Health:
 
 
 class SessionService(Protocol):
-    """What a host can do with sessions.
+    """Everything that a host can do with sessions.
 
-    All of it is called on the event loop that the runtime was opened on; a call from another one, such as another
-    thread's, raises RuntimeError before it changes anything.
+    Call the methods on the event loop that the runtime was opened on. A call from another event loop, such as that of
+    another thread, raises RuntimeError before it changes anything.
 
-    Any method may raise AgentError(cause="shutting_down") once the runtime ends. No method has a timeout: use
-    `trio.fail_after`. Cancelling a call never cancels a turn that was admitted: it runs on, is stored and readable;
-    only the answer is lost, so the outcome of a cancelled call is unknown to its caller.
+    No method has a timeout: use `trio.fail_after`. Cancelling a call never cancels a turn that was admitted: the turn
+    runs on, is stored and can be read. Only the answer is lost, so the outcome of a cancelled call is unknown to you.
+
+    Every method with a `session_id`, except `search_memory`, raises SessionNotFoundError if the session is unknown or
+    deleted, and every method may raise AgentError(cause="shutting_down") once the runtime ends. The methods' own lists
+    do not repeat these two.
     """
 
     async def create_session(
@@ -165,66 +169,105 @@ class SessionService(Protocol):
         ...
 
     async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
-        """Summarise the session's context now; the session is busy meanwhile. `instructions` go to the model.
+        """Summarise the session's context now. The session is busy meanwhile, as with a turn.
 
-        Raises CompactionDisabledError, SessionNotFoundError, SessionBusyError, CapacityExceededError,
-        BudgetExhaustedError; AgentError(cause="compaction_failed") whose `details["reason"]` says why nothing changed,
-        or AgentError(cause="cancelled").
+        Args:
+            session_id: the session.
+            instructions: more text for the model that writes the summary.
+
+        Raises:
+            CompactionDisabledError: if the capability is off.
+            SessionBusyError: if a turn or another compaction runs.
+            CapacityExceededError: if as many turns run as may run at once, or memory is short.
+            BudgetExhaustedError: if the session's budget is used up.
+            AgentError: if nothing changed, with the cause `compaction_failed` and the reason in `details["reason"]`;
+                if it was interrupted, with the cause `cancelled`.
         """
         ...
 
     async def inject_context(
         self, session_id: str, text: str, *, source: str | None = None, idempotency_key: str | None = None
     ) -> bool:
-        """Tell the model something that nobody said: it enters the running turn at its next step, or the next turn.
+        """Tell the model something besides the conversation, and return when the text is in the session's inbox.
 
-        It opens no exchange and is not remembered by the memory. Returns once it is in the session's inbox: True, or
-        False if it was taken earlier under the same key. Raises SessionNotFoundError, StoreError,
-        CapacityExceededError(cause="inbox_full"), InvalidParamsError.
+        It enters the running turn at its next step, or else the next turn. It opens no exchange, and the memory does
+        not remember it. Return False if a text was taken earlier under the same key, else True.
+
+        Args:
+            session_id: the session.
+            text: the text for the model.
+            source: the name of the sender, which the model reads; None is the host.
+            idempotency_key: 1 to 200 characters; a second call with the key of an earlier one changes nothing.
+
+        Raises:
+            InvalidParamsError: if an argument is bad.
+            CapacityExceededError: if the inbox is full; the cause is `inbox_full`.
+            StoreError: if the text could not be stored.
         """
         ...
 
     async def inputs(self, session_id: str) -> tuple[Input, ...]:
-        """Return what waits in a session's inbox, in order. Raises SessionNotFoundError."""
+        """Return the inputs that wait in a session's inbox, oldest first."""
         ...
 
     async def withdraw(self, session_id: str, input_id: str) -> None:
-        """Take back what waits; who waits for its turn gets AgentError(cause="cancelled").
+        """Take an input back that waits in the inbox. A call that waits for its turn gets AgentError("cancelled").
 
-        Raises InvalidParamsError where nothing of that id waits: a turn may have taken it.
+        Raises:
+            InvalidParamsError: if no input of that id waits; a turn may have taken it.
+            StoreError: if the withdrawal could not be stored.
         """
         ...
 
     async def send_message(self, session_id: str, to: str, message: PeerMessage) -> str:
-        """Say something to a peer in a session's name; returns its id once it is in the peer's inbox.
+        """Send a message to a peer in a session's name, and return its id when it is in the peer's inbox.
 
-        Raises InvalidParamsError where one of both does not trust the other, SessionNotFoundError, StoreError,
-        CapacityExceededError.
+        Args:
+            session_id: the sender.
+            to: the name of the peer.
+            message: the message.
+
+        Raises:
+            InvalidParamsError: if there is no such peer, or one of the two does not trust the other.
+            CapacityExceededError: if the peer's inbox is full; the cause is `inbox_full`.
+            StoreError: if the message could not be stored.
         """
         ...
 
     async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
-        """Return whom a session trusts, and which of them it can reach. Raises SessionNotFoundError."""
+        """Return the peers that a session trusts, and for each if it can be reached."""
         ...
 
     async def approve_tool(self, session_id: str, call_id: str, *, allow: bool, reason: str | None = None) -> None:
-        """Settle a tool call that waits for somebody's word, as `tool_approval_requested` has told; first come counts.
+        """Allow or deny a tool call that waits for approval, as a `tool_approval_requested` event announced it.
 
-        `reason` is told to the model. Raises InvalidParamsError where no call of that id waits, SessionNotRunningError,
-        SessionNotFoundError.
+        The first answer to a call counts.
+
+        Args:
+            session_id: the session.
+            call_id: the `id` of the event.
+            allow: whether the tool runs.
+            reason: a text that the model reads if the call is denied.
+
+        Raises:
+            InvalidParamsError: if no call of that id waits.
+            SessionNotRunningError: if no turn runs.
         """
         ...
 
     async def interrupt(self, session_id: str) -> None:
-        """End the running turn; returns when it has ended. The turn's own caller gets AgentError(cause="cancelled").
+        """End the running turn, and return when it has ended. The turn's own caller gets AgentError("cancelled").
 
-        A turn that is already past its last step counts as finished. Raises SessionNotRunningError without a turn,
-        SessionNotFoundError, AgentError(cause="interrupt_timeout") when the turn outlives the grace period.
+        A turn that is already past its last step counts as finished.
+
+        Raises:
+            SessionNotRunningError: if no turn runs.
+            AgentError: if the turn outlives the grace period, with the cause `interrupt_timeout`. It ends later.
         """
         ...
 
     async def read(self, session_id: str) -> SessionView:
-        """Return a session as of its last finished turn, at once also during a turn. Raises SessionNotFoundError."""
+        """Return a session as of its last finished turn. It does not wait for a running turn."""
         ...
 
     async def list(
@@ -235,35 +278,56 @@ class SessionService(Protocol):
         labels: Mapping[str, str] | None = None,
         include_archived: bool = False,
     ) -> SessionPage:
-        """Return live and stored sessions that carry all of `labels`, newest `updated_at` first, then by id."""
+        """Return live and stored sessions, newest `updated_at` first, then by id.
+
+        Args:
+            offset: sessions to skip.
+            limit: sessions to return, 1 to 1,000.
+            labels: return only sessions that have all of these labels.
+            include_archived: whether to return archived sessions too.
+
+        Raises:
+            InvalidParamsError: if an argument is out of its bounds.
+        """
         ...
 
     async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
-        """Return messages of finished turns, oldest first: the `limit` positions from `offset` on.
+        """Return messages of finished turns, oldest first: those at the `limit` positions from `offset` on.
 
-        Those that retention has removed are left out; all others keep their positions. Raises SessionNotFoundError.
+        Messages that retention has removed are left out; all others keep their positions.
+
+        Args:
+            session_id: the session.
+            offset: the first position, from 0.
+            limit: positions to look at, 1 to 1,000.
         """
         ...
 
     async def resume(self, session_id: str) -> SessionView:
-        """Load a stored session without running a turn.
+        """Load a stored session into memory without running a turn.
 
-        Raises SessionNotFoundError, or PersistenceDisabledError where there is no store to load it from.
+        Raises:
+            PersistenceDisabledError: if there is no store to load the session from.
         """
         ...
 
     def subscribe(
         self, session_id: str, *, after_seq: int | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:
-        """Follow a session's events: first those above `after_seq` from the log, then live ones; no gap, no double.
+        """Follow a session's events: first the events above `after_seq` from the log, then live events.
 
-        None begins with the next event, 0 with the first one ever. A subscriber that falls behind by more than the
-        configured number gets one `stream_truncated` and goes on with the newest; it never slows the turn. So does one
-        that begins below what retention has left of the log; asking for that again brings the same marker. The
-        iteration ends when the session is archived or deleted or the runtime ends.
+        There is no gap between the two, and no event comes twice. A subscriber that falls behind by more than the
+        configured number of events gets one `stream_truncated` event and goes on with the newest ones; it never slows
+        the turn. A subscriber that begins below the events that retention has kept gets the same marker. The iteration
+        ends when the session is archived or deleted, or the runtime ends.
 
-        Entering raises SessionNotFoundError, PersistenceDisabledError where the events are gone and no store has
-        them, InvalidParamsError where `after_seq` is ahead of the log.
+        Args:
+            session_id: the session.
+            after_seq: the number of the last event that you have; None begins with the next event, 0 with the first.
+
+        Raises:
+            PersistenceDisabledError: on entering, if the events are gone and no store has them.
+            InvalidParamsError: on entering, if `after_seq` is ahead of the log.
         """
         ...
 
@@ -275,10 +339,19 @@ class SessionService(Protocol):
         scope: Literal["session", "project"] = "session",
         limit: int = 5,
     ) -> tuple[MemoryHit, ...]:
-        """Return what is remembered that fits the query, best first, of one session or of the whole project.
+        """Return the remembered texts that fit the query, best first.
 
-        At most `limit` hits, 20 at most; none that has nothing in common with the query. Raises MemoryDisabledError,
-        StoreError.
+        A text that has nothing in common with the query is no hit.
+
+        Args:
+            query: the text to look for.
+            session_id: the session to search; with the scope `project` it may be None.
+            scope: `session` searches one session, `project` all of them.
+            limit: the most hits to return, 1 to 20.
+
+        Raises:
+            MemoryDisabledError: if the capability is off.
+            StoreError: if the memory cannot be read.
         """
         ...
 
@@ -290,69 +363,84 @@ class SessionService(Protocol):
         labels: Mapping[str, str] | None = None,
         title: str | None = None,
     ) -> SessionView:
-        """Make a session of the first `at` messages of another one; None takes those of all its finished turns.
+        """Make a new session of the first messages of another one, and return its view. No model is called.
 
-        Nothing is run again. The fork has the settings and limits of the other, of its labels those that `labels` does
-        not replace, and its title unless `title` is given; it has used nothing yet, its events are numbered from 1, and
-        what the other remembers is not remembered for it. The other may be live, stored or archived, and may run a
-        turn: it is not touched.
+        The fork has the settings and limits of the original. Its budget is unused, its events are numbered from 1, and
+        the memory of the original is not copied. The original may be live, stored or archived, and may run a turn: it
+        does not change.
 
-        Trap: a summary was written by a model that saw some messages after those that it stands for. A fork that is cut
-        between may know of them.
+        Trap: the model that wrote a summary saw some messages after those that the summary stands for. A fork that is
+        cut between them may know of later messages.
 
-        Raises SessionNotFoundError, StoreError, and InvalidParamsError where `at` is ahead of the conversation, comes
-        between a tool call and its results, or needs messages that retention has removed.
+        Args:
+            session_id: the original.
+            at: the number of messages to take; None takes all messages of finished turns.
+            labels: labels that are added to those of the original, or replace them.
+            title: the title of the fork; None takes that of the original if the fork has its first prompt.
+
+        Raises:
+            InvalidParamsError: if `at` is beyond the conversation, lies between a tool call and its results, or needs
+                messages that retention has removed.
+            StoreError: if the fork could not be stored.
         """
         ...
 
     async def label(
         self, session_id: str, labels: Mapping[str, str | None] | None = None, *, title: str | None = None
     ) -> SessionView:
-        """Set labels of a session, or its title, also while a turn runs.
+        """Change labels of a session, or its title, also while a turn runs. Return the new view.
 
-        A label that is None is taken away, all others stay; so does the title where `title` is None.
+        Args:
+            session_id: the session.
+            labels: the labels to set; None as a value removes a label. Labels that are not named stay.
+            title: the new title; None leaves it as it is.
 
-        Raises SessionNotFoundError, also for an archived session, InvalidParamsError, StoreError, LeasedError where
-        another process has the session.
+        Raises:
+            SessionNotFoundError: also if the session is archived.
+            InvalidParamsError: if a label or the title is out of its bounds.
+            LeasedError: if another process has the session.
+            StoreError: if the change could not be stored.
         """
         ...
 
     async def archive(self, session_id: str) -> None:
-        """Retire a session; a running turn ends first and is stored. Idempotent. Raises SessionNotFoundError.
+        """Archive a session. A running turn ends first and is stored. Archiving it again does nothing.
 
-        With a store it stays readable, hidden from `list`; without one it is gone.
+        With a store the session can still be read, and `list` hides it; without a store it is gone.
         """
         ...
 
     async def delete(self, session_id: str) -> None:
-        """Remove a session and all it stored; a running turn is interrupted.
+        """Delete a session with its messages, events and remembered texts. A running turn is interrupted.
 
-        Raises PersistenceDisabledError without a store, SessionNotFoundError.
+        Raises:
+            PersistenceDisabledError: if there is no store.
+            StoreError: if the session could not be deleted.
         """
         ...
 
     async def drain(self) -> None:
-        """Refuse new turns from now on, and return when those that run have ended; all else goes on being answered.
+        """Refuse new turns from now on, and return when the running turns have ended. Other calls still work.
 
-        For a host that is told to end and has time: put a time limit around it. What still runs when the runtime is
-        left is interrupted. Trap: it cannot be taken back.
+        Use it if your host is told to end and has time, with a time limit around it. Turns that still run when you
+        leave the runtime are interrupted. Trap: draining cannot be undone.
         """
         ...
 
     async def stop(self) -> None:
-        """End every session and return when all have ended: running turns are interrupted and stored.
+        """End every session, and return when all have ended. Running turns are interrupted and stored.
 
-        Callers that wait for a turn get AgentError(cause="shutting_down") after its last event, as does every later
-        call; subscriptions end. For a host whose own clients have to read that before it leaves the runtime, which
-        does the same. It takes the drain time at most, unless a provider or tool shields itself from cancellation.
-        Idempotent. Trap: it cannot be taken back.
+        A call that waits for a turn gets AgentError(cause="shutting_down") after the turn's last event, as does every
+        later call. Subscriptions end. Leaving the runtime does the same: call `stop` before it if your own clients must
+        read those errors. It takes at most the configured drain time, unless a provider or a tool shields itself from
+        cancellation. Stopping again does nothing. Trap: stopping cannot be undone.
         """
         ...
 
     def capabilities(self) -> Capabilities:
-        """Return which optional capabilities are on."""
+        """Return the optional capabilities that are on."""
         ...
 
     def health(self) -> Health:
-        """Return how the runtime does; never waits."""
+        """Return the health of the runtime at this moment. Never waits."""
         ...
