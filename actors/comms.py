@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import attrs
 
 from warren import codec
+from warren.actors.directory import Directory
 from warren.actors.eventlog import utc_now
 from warren.actors.inbox import ending_of
 from warren.actors.protocol import Arrived, Loaded, Withdraw
@@ -24,7 +25,6 @@ from warren.views import TurnResult
 
 if TYPE_CHECKING:
     from warren.actors.storage import StorageActor
-    from warren.actors.supervisor import Supervisor
     from warren.storage import Store
 
 
@@ -39,7 +39,7 @@ class ArrivedInStore(Arrived):
 class Comms:
     """Takes what is said to sessions to their inboxes; what it has acknowledged is stored, where there is a store."""
 
-    _supervisor: "Supervisor"
+    _sessions: Directory
     _entering: set[str] = attrs.field(factory=set)
 
     async def put(
@@ -51,8 +51,8 @@ class Comms:
         known is not taken twice: its sender gets what came of the first one. Raises SessionNotFoundError, StoreError,
         CapacityExceededError, and what its turn ended with.
         """
-        number, fresh, storage = 0, True, self._supervisor.shared.storage
-        self._supervisor.check_open()
+        number, fresh, storage = 0, True, self._sessions.shared.storage
+        self._sessions.check_open()
         if storage is not None:
             known = await self._enqueue(storage, session_id, said, anywhere=not waits)
             if known.outcome is not None and not waits:
@@ -63,7 +63,7 @@ class Comms:
                 return ended(known.outcome, session_id)
             number, fresh, said = known.numbered.number, known.fresh, known.numbered.input
         message = (ArrivedInStore if number else Arrived)(said, waits, number, on_event, tools)
-        reply: Reply[TurnResult | bool] = self._supervisor.revive(session_id).mailbox.post(message)
+        reply: Reply[TurnResult | bool] = self._sessions.revive(session_id).mailbox.post(message)
         try:
             answer = await reply.wait()
         except LeasedError:
@@ -74,7 +74,7 @@ class Comms:
 
     async def _enqueue(self, storage: "StorageActor", session_id: str, said: Input, *, anywhere: bool) -> Enqueued:
         """Store an input; unless it may wait `anywhere`, ask for the session if another process has it."""
-        limit, find = self._supervisor.shared.config.limits.inbox, partial(_enqueued, session_id, said.input_id)
+        limit, find = self._sessions.shared.config.limits.inbox, partial(_enqueued, session_id, said.input_id)
         operation = Enqueue(session_id, said, limit, anywhere)
         self._entering.add(said.input_id)
         try:
@@ -94,7 +94,7 @@ class Comms:
         """
         if numbered.input.input_id not in self._entering:
             message = ArrivedInStore(numbered.input, waits=False, number=numbered.number)
-            self._supervisor.revive(session_id).mailbox.tell(message)
+            self._sessions.revive(session_id).mailbox.tell(message)
 
     async def say(
         self, session_id: str, said: Input, *, on_event: OnEvent | None, tools: Mapping[str, Tool]
@@ -108,19 +108,19 @@ class Comms:
     async def withdraw(self, session_id: str, input_id: str) -> None:
         """Take out an input that no turn has taken; who waits for it is told. Raises InvalidParamsError, StoreError."""
         try:
-            await self._supervisor.revive(session_id).mailbox.ask(Withdraw(input_id))
+            await self._sessions.revive(session_id).mailbox.ask(Withdraw(input_id))
         except InvalidParamsError:
             found = await self._stored(session_id, input_id)
             if found is None:
                 raise
             # It is stored, and listed, a moment before its session hears of it.
-            mailbox = self._supervisor.revive(session_id).mailbox
+            mailbox = self._sessions.revive(session_id).mailbox
             mailbox.tell(ArrivedInStore(found.input, waits=False, number=found.number, on_event=None, tools={}))
             await mailbox.ask(Withdraw(input_id))
 
     async def _stored(self, session_id: str, input_id: str) -> Numbered | None:
         """Return an input that waits as far as the store knows."""
-        storage = self._supervisor.shared.storage
+        storage = self._sessions.shared.storage
         if storage is None:
             return None
         found = await _enqueued(session_id, input_id, await storage.reader())
@@ -128,15 +128,15 @@ class Comms:
 
     async def record(self, session_id: str) -> SessionRecord:
         """Return a session's record, loaded if need be."""
-        return await self._supervisor.revive(session_id).mailbox.ask(Loaded())
+        return await self._sessions.revive(session_id).mailbox.ask(Loaded())
 
     # -- peers
 
     async def find(self, name: str) -> SessionRecord | None:
         """Return the session of that name; None where there is none that is not archived."""
-        storage = self._supervisor.shared.storage
+        storage = self._sessions.shared.storage
         if storage is None:
-            records = (actor.record for actor in self._supervisor.loaded())
+            records = (actor.record for actor in self._sessions.loaded())
             return next((each for each in records if each and each.peer and each.peer.name == name), None)
         store = await storage.reader()
         session_id = await store.named(name)
@@ -150,8 +150,8 @@ class Comms:
         """
         if peer is None:
             return
-        if self._supervisor.shared.storage is None:
-            taken = self._supervisor.has_peer(peer.name)
+        if self._sessions.shared.storage is None:
+            taken = self._sessions.has_peer(peer.name)
         else:
             taken = await self.find(peer.name) is not None
         if taken:
@@ -188,10 +188,10 @@ class Comms:
 
     async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:
         """Tell whether a session was sent a request: it waits in the inbox, or is in the conversation."""
-        heading, storage = _request_heading(request_id, sender), self._supervisor.shared.storage
+        heading, storage = _request_heading(request_id, sender), self._sessions.shared.storage
         if storage is not None:
             return await (await storage.reader()).was_told(session_id, request_id, sender, heading)
-        actor = self._supervisor.find(session_id)
+        actor = self._sessions.find(session_id)
         return actor is not None and actor.held.was_told(heading)
 
     def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:

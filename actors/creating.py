@@ -1,16 +1,14 @@
 """Creating a session once for each idempotency key, with a store or without."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
+from warren.actors.storage import StorageActor
 from warren.creation import Created, Creation
 from warren.errors import WarrenError
 from warren.storage import key_used
-
-if TYPE_CHECKING:
-    from warren.actors.supervisor import Supervisor
 
 REMEMBERED: Final = 1_000
 """Keys of ended sessions that are remembered where there is no store."""
@@ -45,25 +43,26 @@ class Creations:
             del self._ended[oldest], self._made[oldest]
 
 
-async def create_once(supervisor: "Supervisor", wanted: Creation, create: Callable[[], Awaitable[str]]) -> Created:
+async def create_once(
+    storage: StorageActor | None, made: Creations, wanted: Creation, create: Callable[[], Awaitable[str]]
+) -> Created:
     """Return the session of a key, created now unless the key has created one before.
 
     Raises InvalidParamsError if that was with other parameters, and what `create` raises.
     """
-    found = await _find(supervisor, wanted.key)
+    found = await _find(storage, made, wanted.key)
     if found is None:
         try:
             return Created(await create(), wanted.params)
         except WarrenError:  # another request with this key may have come first, or the answer of the store was lost
-            found = await _find(supervisor, wanted.key)
+            found = await _find(storage, made, wanted.key)
             if found is None:
                 raise
     found.check(wanted)
     return found
 
 
-async def _find(supervisor: "Supervisor", key: str) -> Created | None:
-    storage = supervisor.shared.storage
+async def _find(storage: StorageActor | None, made: Creations, key: str) -> Created | None:
     if storage is None:
-        return supervisor.creations.find(key)
+        return made.find(key)
     return await (await storage.reader()).creation(key)

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from warren.actors.comms import Comms
 from warren.actors.protocol import Loaded
+from warren.actors.supervisor import Supervisor
 from warren.errors import StoreError, WarrenError
 
 if TYPE_CHECKING:
-    from warren.actors.supervisor import Supervisor
     from warren.storage import Store
 
 INTERVAL: Final = 0.5
@@ -22,8 +21,7 @@ INTERVAL: Final = 0.5
 class Neighbours:
     """Looks at the store again and again. A look costs next to nothing while no other process writes."""
 
-    _supervisor: "Supervisor"
-    _comms: Comms
+    _supervisor: Supervisor
     _store: "Store | None" = None
     _version: int = 0
     _inbox_to: int = 0
@@ -45,7 +43,7 @@ class Neighbours:
         news = await store.news(list(watched), self._inbox_to)
         for session_id, numbered in news.arrived:
             with contextlib.suppress(WarrenError):  # the session ends, and leaves its inbox to whoever revives it
-                self._comms.found(session_id, numbered)
+                self._supervisor.comms.found(session_id, numbered)
         for session_id in news.wanted:
             self._supervisor.hand_over(session_id)
         for session_id, shown in watched.items():

@@ -9,6 +9,7 @@ import trio
 
 from warren.actors.erasing import finish_erasing
 from warren.actors.memory import OpenMemory, remembering
+from warren.actors.neighbours import Neighbours
 from warren.actors.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.actors.shared import McpHealthOf, PassingTools, Shared
@@ -72,7 +73,7 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
         supervisor, loop = Supervisor(shared, nursery), LoopLag()
         nursery.start_soon(supervisor.sweep)
         nursery.start_soon(supervisor.go_on)
-        nursery.start_soon(supervisor.neighbours.watch)
+        nursery.start_soon(Neighbours(supervisor).watch)
         nursery.start_soon(supervisor.room.memory.watch, supervisor.slim)
         nursery.start_soon(loop.watch)
         try:

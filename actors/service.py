@@ -179,7 +179,7 @@ class Service(Reads):
         async def new() -> str:
             return (await (await create(creation)).mailbox.ask(Loaded())).session_id
 
-        found = await create_once(self._supervisor, creation, new)
+        found = await create_once(self._supervisor.shared.storage, self._supervisor.creations, creation, new)
         session_id = found.session_id
         if turn is None:
             await self.read(session_id)

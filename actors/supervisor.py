@@ -15,7 +15,6 @@ from warren.actors.creating import Creations
 from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.idle import Idle
 from warren.actors.kept import Kept
-from warren.actors.neighbours import Neighbours
 from warren.actors.patience import Patience
 from warren.actors.protocol import BeginNext, Passivate, Retire, Wake, Write
 from warren.actors.room import Room, shutting_down
@@ -76,7 +75,6 @@ class Supervisor:
         idle: stored sessions that are live and have nothing to do.
         comms: the way into sessions' inboxes.
         creations: the idempotency keys of sessions that no store holds.
-        neighbours: the look at what other processes do to the store.
     """
 
     shared: Shared
@@ -87,7 +85,6 @@ class Supervisor:
     idle: Idle = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
     creations: Creations = attrs.field(factory=Creations)
-    neighbours: Neighbours = attrs.field(init=False)
     _entries: dict[str, Entry] = attrs.field(factory=dict)
     _leaving: set[str] = attrs.field(factory=set)
     _wanted: set[str] = attrs.field(factory=set)
@@ -101,7 +98,6 @@ class Supervisor:
         limits = self.shared.config.limits
         self.room, self.idle = Room(limits), Idle(limits.idle_after)
         self.comms = Comms(self)
-        self.neighbours = Neighbours(self, self.comms)
 
     def check_loop(self) -> None:
         """Raise RuntimeError if the caller runs on another event loop than the sessions: a reply could not reach it."""

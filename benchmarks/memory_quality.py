@@ -26,7 +26,7 @@ from benchmarks.memory_data import Labelled, Query, labelled
 from benchmarks.report import Goal, report
 from warren.memory import Embedder, MemoryConfig, MemoryEntry
 from warren.storage.memory import MemoryStore
-from warren.transport.providers.embedders import open_embedder
+from warren.transport.embedders import open_embedder
 
 TEXTS: Final = 10_000
 QUERIES: Final = 2_400

@@ -1,7 +1,8 @@
 """Imports go one way: domain <- mailbox <- storage <- actors <- transport."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -145,6 +146,89 @@ def _lazy_exports(tree: ast.Module) -> frozenset[ast.AST]:
         or (isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"})
     ]
     return frozenset(inner for block in blocks for inner in ast.walk(block))
+
+
+def module_of(path: PurePosixPath) -> str:
+    """Return the module of a file, by its path from the repository root."""
+    parts = path.relative_to(DOMAIN).parts if path.is_relative_to(DOMAIN) else path.parts
+    return ".".join(("warren", *parts)).removesuffix(".py").removesuffix(".__init__")
+
+
+def arrows(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return, for each module in `texts`, the others that it imports anywhere: inside functions and for types, too."""
+    return {
+        module: {each for each in _named(text, texts) if each in texts} - {module} for module, text in texts.items()
+    }
+
+
+def _named(text: str, modules: Collection[str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (each if each in modules else node.module or "" for each in inner)
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Return modules that import one another in a circle, the first one also last; none if there is no circle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        return list(exc.args[1])
+    return []
+
+
+def between_folders(graph: Mapping[str, set[str]], layer: str) -> dict[str, set[str]]:
+    """Return the arrows between the folders of a layer; a module without a folder stands for itself."""
+    prefix = f"warren.{layer}."
+    found: dict[str, set[str]] = {}
+    for module, imported in graph.items():
+        if module.startswith(prefix):
+            folders = {each.split(".")[2] for each in imported if each.startswith(prefix)}
+            found.setdefault(module.split(".")[2], set()).update(folders - {module.split(".")[2]})
+    return found
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """No circle of imports runs through the modules of the library."""
+    assert circle(arrows({module_of(path): (ROOT / path).read_text(encoding="utf-8") for path in sources()})) == []
+
+
+def test_no_folder_of_transport_imports_itself_through_others() -> None:
+    """The folders of transport import one another one way, so that each can be read without those above it."""
+    graph = arrows({module_of(path): (ROOT / path).read_text(encoding="utf-8") for path in sources()})
+    assert circle(between_folders(graph, "transport")) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from warren.actors.one import Name",
+        "from warren.actors import one",
+        "import warren.actors.one",
+        "if TYPE_CHECKING:\n    from warren.actors.one import Name",
+        "def late():\n    from warren.actors.one import Name",
+    ],
+)
+def test_a_circle_is_found(back: str) -> None:
+    """Every kind of import closes a circle."""
+    texts = {"warren.actors.one": "import warren.actors.two", "warren.actors.two": "from warren.actors import three"}
+    graph = arrows({**texts, "warren.actors.three": back})
+    assert set(circle(graph)) == {"warren.actors.one", "warren.actors.two", "warren.actors.three"}
+    assert circle(arrows({**texts, "warren.actors.three": "import trio"})) == []
+
+
+def test_a_circle_of_folders_is_found() -> None:
+    """Two folders that import each other are a circle even if no two of their modules do."""
+    texts = {
+        "warren.transport.one.a": "import warren.transport.two.a",
+        "warren.transport.two.a": "",
+        "warren.transport.two.b": "import warren.transport.one.b",
+        "warren.transport.one.b": "",
+    }
+    assert circle(arrows(texts)) == []
+    assert set(circle(between_folders(arrows(texts), "transport"))) == {"one", "two"}
 
 
 @pytest.mark.parametrize("path", sources(), ids=str)

@@ -4,7 +4,8 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-INTERRUPTED: Final = 130
+from warren.transport.cli.exits import INTERRUPTED
+
 MISSING: Final = "Error: the warren command needs the extra `cli`; from a clone: pip install '.[cli]'\n"
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
@@ -14,9 +14,6 @@ from warren.fields import FieldValueError
 from warren.tool_config import McpServer, ToolsConfig
 from warren.transport.cli.config_tables import duration
 from warren.transport.cli.values import seconds_of
-
-if TYPE_CHECKING:
-    from warren.transport.cli.config_file import ConfigFile
 
 T = TypeVar("T")
 FOREIGN: Final = frozenset({"alwaysAllow", "autoApprove", "description", "timeout", "trust"})
@@ -78,7 +75,22 @@ class McpFile:
     mcpServers: Mapping[str, Mapping[str, Any]]  # noqa: N815 - its name there
 
 
-def tools_of(given: Mapping[str, Any], file: "ConfigFile | None", environ: Mapping[str, str]) -> ToolsConfig | None:
+class FileOfTools(Protocol):
+    """The part of a configuration file that is about tools; `warren.transport.cli.config_file.ConfigFile` has it."""
+
+    @property
+    def tools(self) -> ToolsTable:
+        """The table `[tools]`, without the settings that are options too."""
+
+    @property
+    def servers(self) -> Mapping[str, ServerTable]:
+        """The MCP servers, by name."""
+
+    def settings(self, table: str) -> dict[str, Any]:
+        """Return the settings of a table, by the names in its class."""
+
+
+def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mapping[str, str]) -> ToolsConfig | None:
     """Return the tools that there are to be, None for none.
 
     Raises InvalidParamsError, whose path names the setting, the file's below `$.config`.

@@ -15,7 +15,7 @@ from warren.errors import (
     PersistenceDisabledError,
     WarrenError,
 )
-from warren.transport.cli import INTERRUPTED
+from warren.transport.cli.exits import INTERRUPTED
 from warren.transport.cli.options import Mode
 from warren.transport.cli.streams import Streams
 

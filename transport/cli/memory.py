@@ -19,7 +19,7 @@ from warren.transport.cli.progress import bar
 from warren.transport.cli.runtime import execute, holds_memory, holds_store, memory_of, open_service, store_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
-from warren.transport.providers.embedders import open_embedder
+from warren.transport.embedders import open_embedder
 
 if TYPE_CHECKING:
     from warren.storage.memory import MemoryStore

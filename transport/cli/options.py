@@ -30,7 +30,7 @@ from warren.transport.cli.values import (
     schema_of,
     text_of,
 )
-from warren.transport.providers.embedders import BM25, BUILT_IN, OPENAI_PREFIX
+from warren.transport.embedders import BM25, BUILT_IN, OPENAI_PREFIX
 
 if TYPE_CHECKING:
     from warren.transport.cli.config_file import ConfigFile

@@ -19,8 +19,8 @@ from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
 from warren.transport.embed import Hosted, open_host
+from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
-from warren.transport.providers.embedders import open_embedder
 
 if TYPE_CHECKING:
     from warren.compaction.policy import Compactor, NewCompactor

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from warren.fields import url_problem
-from warren.transport.providers.embedders import BUILT_IN, OPENAI_PREFIX
+from warren.transport.embedders import BUILT_IN, OPENAI_PREFIX
 
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+", re.ASCII)

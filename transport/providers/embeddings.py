@@ -14,7 +14,6 @@ from warren import codec
 from warren.config import RetryPolicy
 from warren.errors import ProviderCause, ProviderError
 from warren.transport.providers import failures, remote, wire
-from warren.transport.providers.embedders import OPENAI_PREFIX
 from warren.transport.providers.settings import OPENAI, Endpoint, endpoint
 
 logger: Final = logging.getLogger("warren.memory")
@@ -50,7 +49,7 @@ class RemoteEmbedder:
     @property
     def name(self) -> str:
         """The vendor and the model."""
-        return f"{OPENAI_PREFIX}{self.model}"
+        return f"{OPENAI.name}:{self.model}"
 
     async def embed(self, texts: Sequence[str], /) -> list[list[float]]:
         """Return the texts' vectors, in order; of a long text, that of its first 6,000 characters.

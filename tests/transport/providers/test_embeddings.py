@@ -11,7 +11,7 @@ import trio
 from tests.transport.providers.server import HEAD, Handler, Request, chunk, reset, serve, status
 from warren.config import RetryPolicy
 from warren.errors import InvalidParamsError, ProviderError
-from warren.transport.providers.embedders import BUILT_IN, open_embedder
+from warren.transport.embedders import BUILT_IN, open_embedder
 from warren.transport.providers.embeddings import BATCH, LONGEST, RemoteEmbedder, open_remote
 
 KEY = "k-123"
