@@ -19,7 +19,7 @@ from warren.peers import Peer, PeerInfo, PeerMessage
 from warren.records import SessionRecord
 from warren.service import OnEvent
 from warren.storage import Enqueue, Enqueued
-from warren.storage.operations import name_taken
+from warren.storage.refusals import name_taken
 from warren.tools import Tool, ToolError, tool
 from warren.views import TurnResult
 

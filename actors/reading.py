@@ -52,7 +52,7 @@ from warren.views import (
 
 if TYPE_CHECKING:
     from warren.storage import Store
-    from warren.storage.rows import Rows
+    from warren.storage.results import Rows
 
 
 @attrs.define(eq=False)

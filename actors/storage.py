@@ -137,7 +137,7 @@ class StorageActor(Owner["Store"]):
             try:
                 store = await self.reader()
                 await store.renew()
-                self._lapses = store.holder.lapses
+                self._lapses = store.lapses
             except StoreError as exc:
                 self._writes.failed(exc)
                 logger.warning("the leases could not be renewed: %s", exc)

@@ -14,7 +14,7 @@ from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, StoreConfig, open_supervisor
 from warren.service import SessionService
-from warren.storage.file import open_writer
+from warren.storage.sqlite.file import open_writer
 
 SESSIONS: Final = 10_000
 MESSAGES: Final = 100

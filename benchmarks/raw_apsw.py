@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 import apsw
 
 from warren.config import StoreConfig
-from warren.storage.file import FILE_NAME, open_writer
+from warren.storage.sqlite.file import FILE_NAME, open_writer
 
 Values = tuple[Any, ...]
 CHANGE: Final = 9

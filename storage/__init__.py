@@ -1,34 +1,36 @@
-"""The durable store: sessions, messages and events in one SQLite file."""
+"""Where sessions are kept: the interface of a store, the operations that change it, and its homes.
 
-from typing import TYPE_CHECKING
+`sqlite/` keeps sessions in one SQLite file; it needs apsw, which nothing else in this package imports but `memory/`,
+`projection/` and `maintenance/`. May import the domain and `warren.mailbox`.
+"""
 
-from warren.storage.enqueue import Enqueue, Enqueued, Settle
-from warren.storage.forking import Fork
-from warren.storage.handover import Decline, Request
-from warren.storage.inbox import NOTHING, Settled
-from warren.storage.lease import FIRST, Holder, Lease
 from warren.storage.operations import (
+    FIRST,
+    NOTHING,
     Archive,
     Claim,
     Claimed,
     Commit,
+    Decline,
     Delete,
+    Enqueue,
+    Enqueued,
     Erased,
+    Fork,
     Held,
     Label,
     Labelled,
+    Lease,
     Operation,
     Release,
-    key_used,
-    leased,
-    not_found,
-    retired,
+    Request,
+    Settle,
+    Settled,
 )
+from warren.storage.refusals import key_used, leased, name_taken, not_found, retired
+from warren.storage.results import StoredSession
 from warren.storage.runner import Runner, inline_runner, thread_runner
-
-if TYPE_CHECKING:
-    from warren.storage.queries import StoredSession
-    from warren.storage.store import Store
+from warren.storage.store import Store
 
 __all__ = [
     "FIRST",
@@ -44,7 +46,6 @@ __all__ = [
     "Erased",
     "Fork",
     "Held",
-    "Holder",
     "Label",
     "Labelled",
     "Lease",
@@ -59,16 +60,8 @@ __all__ = [
     "inline_runner",
     "key_used",
     "leased",
+    "name_taken",
     "not_found",
     "retired",
     "thread_runner",
 ]
-
-
-def __getattr__(name: str) -> object:
-    # These need apsw, which the base install does without: a runtime that stores nothing never looks at them.
-    if name in ("Store", "StoredSession"):
-        from warren.storage import store  # noqa: PLC0415 - see above
-
-        return getattr(store, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,9 +18,9 @@ from warren.transport.providers import Bounds, open_providers
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import RuntimeServers, SessionTools
-    from warren.storage import Store
     from warren.storage.memory import MemoryStore
     from warren.storage.projection import Follower
+    from warren.storage.sqlite import SqliteStore
 
 
 @attrs.frozen
@@ -135,14 +135,14 @@ async def _hosted(service: SessionService, servers: "RuntimeServers | None", sta
     return Hosted(service, await stack.enter_async_context(open_session_tools(servers, service)))
 
 
-def _opener(config: StoreConfig) -> "Callable[[], Awaitable[Store]]":
+def _opener(config: StoreConfig) -> "Callable[[], Awaitable[SqliteStore]]":
     """Return what opens the store; apsw is imported only here, so that sessions without a store need none."""
     try:
-        from warren.storage import Holder, Store  # noqa: PLC0415 - see above
+        from warren.storage.sqlite import Holder, SqliteStore  # noqa: PLC0415 - see above
     except ModuleNotFoundError as exc:
         raise PersistenceDisabledError("Session persistence is disabled (build without 'session-store').") from exc
     holder = Holder.of(config)  # one for all openings: a storage actor that crashed goes on with what it had
-    return lambda: Store.open(config, holder=holder)
+    return lambda: SqliteStore.open(config, holder=holder)
 
 
 def _projection_opener(config: StoreConfig) -> "Callable[[], Follower]":

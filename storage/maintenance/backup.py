@@ -13,13 +13,13 @@ import attrs
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import Progress
-from warren.storage.file import FILE_NAME, VERSION, version_of
-from warren.storage.lease import FOLDER, is_free
 from warren.storage.maintenance.checks import unreadable
 from warren.storage.maintenance.files import faults_of, look_at, reading, sync_folder
 from warren.storage.projection.follower import Follower
 from warren.storage.projection.projection import SESSIONS
-from warren.storage.rows import DELETED, SEQ_STRIDE
+from warren.storage.sqlite.file import FILE_NAME, VERSION, version_of
+from warren.storage.sqlite.lease import FOLDER, is_free
+from warren.storage.sqlite.rows import DELETED, SEQ_STRIDE
 
 MEMORY_FOLDER: Final = "memory"
 """Where a store has its memory."""

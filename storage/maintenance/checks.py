@@ -8,10 +8,10 @@ import apsw
 import attrs
 
 from warren import codec
-from warren.storage.inbox import damaged
 from warren.storage.maintenance.damage import BadRow, scan
 from warren.storage.maintenance.report import Finding
-from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, raw, shown, text_in
+from warren.storage.sqlite.inbox import damaged
+from warren.storage.sqlite.rows import DELETED, MAX_NUMBER, OPEN, raw, shown, text_in
 
 TABLES: Final = ("messages", "events", "compactions", "labels", "inbox")
 """What belongs to a session."""

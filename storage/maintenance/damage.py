@@ -13,9 +13,9 @@ import attrs
 from warren import codec, journal
 from warren.ids import new_session_id
 from warren.records import EventRow
-from warren.storage.operations import NEXT_CHANGE
-from warren.storage.queries import event, message
-from warren.storage.rows import (
+from warren.storage.sqlite.operations import NEXT_CHANGE
+from warren.storage.sqlite.queries import event, message
+from warren.storage.sqlite.rows import (
     COLUMNS,
     COMPACTION,
     DELETED,
@@ -32,7 +32,7 @@ from warren.storage.rows import (
     shown,
     text_in,
 )
-from warren.storage.standins import NO_SUMMARY, stand_in
+from warren.storage.sqlite.standins import NO_SUMMARY, stand_in
 
 FILE: Final = "set-aside.jsonl"
 """The file beside the store that gets the rows that were set aside."""

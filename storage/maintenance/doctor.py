@@ -12,10 +12,6 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
-from warren.storage.faults import on_read_only_disk
-from warren.storage.file import FILE_NAME, VERSION, open_writer, version_of
-from warren.storage.inbox import damaged, set_aside
-from warren.storage.lease import Holder
 from warren.storage.maintenance.checks import MISLABELLED, NO_HOLDER, ORPHANED, TABLES, examine_rows, unreadable_keys
 from warren.storage.maintenance.damage import FILE, keep, scan
 from warren.storage.maintenance.damage import set_aside as set_row_aside
@@ -25,8 +21,13 @@ from warren.storage.maintenance.retention import can_shrink
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
 from warren.storage.projection.projection import SESSIONS
-from warren.storage.rows import ARCHIVED, DELETED, OPEN, raw, shown, time_in
-from warren.storage.writer import Writer
+from warren.storage.sqlite.apply import SqliteOperation
+from warren.storage.sqlite.faults import on_read_only_disk
+from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer, version_of
+from warren.storage.sqlite.inbox import damaged, set_aside
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.rows import ARCHIVED, DELETED, OPEN, raw, shown, time_in
+from warren.storage.sqlite.writer import Writer
 
 LARGE_LOG: Final = 64 << 20
 LITTLE_SPACE: Final = 64 << 20
@@ -208,7 +209,7 @@ def _projection(db: apsw.Connection, folder: Path) -> ProjectionFacts | None:
 
 
 @attrs.frozen
-class _Sweep(Operation[int]):
+class _Sweep(SqliteOperation[int]):
     """Remove a table's rows that belong to no session; return how many that were."""
 
     table: str
@@ -222,7 +223,7 @@ class _Sweep(Operation[int]):
 
 
 @attrs.frozen
-class _Label(Operation[tuple[int, int]]):
+class _Label(SqliteOperation[tuple[int, int]]):
     """Make the labels' table say what the records do; return of how many sessions, and how many were left alone."""
 
     session_id: str = ""
@@ -239,7 +240,7 @@ class _Label(Operation[tuple[int, int]]):
 
 
 @attrs.frozen
-class _SetAside(Operation[tuple[int, int]]):
+class _SetAside(SqliteOperation[tuple[int, int]]):
     """Set aside what waits and cannot be read; return how many inputs, and how many were left alone."""
 
     folder: Path
@@ -255,7 +256,7 @@ class _SetAside(Operation[tuple[int, int]]):
 
 
 @attrs.frozen
-class _SetRowsAside(Operation[tuple[int, int]]):
+class _SetRowsAside(SqliteOperation[tuple[int, int]]):
     """Set aside the rows that cannot be read; return how many, and how many were left alone."""
 
     folder: Path

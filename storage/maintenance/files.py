@@ -9,9 +9,9 @@ import apsw
 
 from warren.config import StoreConfig
 from warren.errors import StoreError
-from warren.storage.faults import on_read_only_disk, translate
-from warren.storage.file import FILE_NAME, check_regular, version_of
-from warren.storage.lease import Holder
+from warren.storage.sqlite.faults import on_read_only_disk, translate
+from warren.storage.sqlite.file import FILE_NAME, check_regular, version_of
+from warren.storage.sqlite.lease import Holder
 
 
 @contextmanager

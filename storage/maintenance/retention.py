@@ -14,13 +14,15 @@ from warren.config import StoreConfig
 from warren.errors import LeasedError, StoreError, WarrenError
 from warren.memory import Progress
 from warren.retention import Retention
-from warren.storage.file import FILE_NAME, open_writer
-from warren.storage.lease import Holder
 from warren.storage.maintenance.damage import readable_session
 from warren.storage.maintenance.files import faults_of, reading, rivals
-from warren.storage.operations import NEXT_CHANGE, Delete, Operation
-from warren.storage.rows import ARCHIVED, DELETED, microseconds, raw, shown
-from warren.storage.writer import Writer
+from warren.storage.operations import Delete
+from warren.storage.sqlite.apply import SqliteOperation
+from warren.storage.sqlite.file import FILE_NAME, open_writer
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.operations import NEXT_CHANGE
+from warren.storage.sqlite.rows import ARCHIVED, DELETED, microseconds, raw, shown
+from warren.storage.sqlite.writer import Writer
 
 Table = Literal["messages", "events"]
 Rest = Callable[[float], None]
@@ -161,7 +163,7 @@ class Pruned:
 
 
 @attrs.frozen
-class Drop(Operation[int]):
+class Drop(SqliteOperation[int]):
     """Remove a session's oldest messages but the first, or its oldest events; return how many went.
 
     Whoever has the session's lease goes on undisturbed: no model sees what a summary stands for.

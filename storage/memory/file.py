@@ -11,8 +11,8 @@ import attrs
 
 from warren.errors import StoreError, WarrenError
 from warren.memory import MemoryConfig
-from warren.storage.faults import precise, translate
-from warren.storage.file import check_regular, create, use_wal
+from warren.storage.sqlite.faults import precise, translate
+from warren.storage.sqlite.file import check_regular, create, use_wal
 
 FILE_NAME: Final = "memory.sqlite3"
 _MIGRATIONS: Final = tuple(

@@ -14,7 +14,7 @@ from warren.storage.memory.vectors import VectorIndex
 from warren.storage.memory.weights import Corpus, Question, Scores
 from warren.storage.memory.words import Analyzer, Terms, step_aside
 from warren.storage.memory.writer import session_mark
-from warren.storage.rows import moment
+from warren.storage.sqlite.rows import moment
 
 QUERY_LENGTH: Final = 4_000
 """Characters of a query that count."""

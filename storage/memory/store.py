@@ -26,7 +26,6 @@ from warren.memory import (
     Tail,
     Unsettled,
 )
-from warren.storage.faults import precise
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, fault, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
@@ -36,6 +35,7 @@ from warren.storage.memory.vectors import EXACT_BYTES, VectorIndex
 from warren.storage.memory.writer import Writer
 from warren.storage.pool import Pool
 from warren.storage.runner import Runner, thread_runner
+from warren.storage.sqlite.faults import precise
 
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")

@@ -9,11 +9,11 @@ import attrs
 
 from warren.errors import SessionNotFoundError
 from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
-from warren.storage.faults import precise
 from warren.storage.memory.file import transaction
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.words import Analyzer, step_aside
-from warren.storage.rows import microseconds
+from warren.storage.sqlite.faults import precise
+from warren.storage.sqlite.rows import microseconds
 
 T = TypeVar("T")
 _ADD_ENTRY: Final = "INSERT INTO entries (session, position, turn, created_at, terms, content) VALUES (?,?,?,?,?,?)"

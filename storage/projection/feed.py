@@ -13,9 +13,9 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.records import SessionRecord
-from warren.storage.file import open_reader
 from warren.storage.projection.formats import Witness
-from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
+from warren.storage.sqlite.file import open_reader
+from warren.storage.sqlite.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
 
 EVENTS_AT_ONCE: Final = 500
 SESSIONS_AT_ONCE: Final = 2_000

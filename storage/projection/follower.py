@@ -9,13 +9,13 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
-from warren.storage.faults import translate
-from warren.storage.lease import Holder
 from warren.storage.projection.disk import Disk, Folder
 from warren.storage.projection.feed import Feed
 from warren.storage.projection.formats import CHECKPOINT, INDEX, is_session_id
 from warren.storage.projection.lock import Lock
 from warren.storage.projection.projection import SESSIONS, Projection
+from warren.storage.sqlite.faults import translate
+from warren.storage.sqlite.lease import Holder
 
 
 @attrs.frozen

@@ -26,8 +26,8 @@ from warren.config import Config, Limits, StoreConfig
 from warren.errors import StoreError
 from warren.health import FAILED_AFTER, LATE_LOOP_MS, LoopHealth, MemoryHealth, ProjectorHealth, StoreHealth, worst
 from warren.memory import MemoryEntry
-from warren.storage import Store
 from warren.storage.projection import Follower
+from warren.storage.sqlite import SqliteStore
 from warren.transport.providers import open_providers
 
 virtual = pytest.mark.virtual_time
@@ -146,7 +146,7 @@ async def opened(config: StoreConfig) -> AsyncIterator[Service]:
         open_service(
             Config(),
             providers,
-            open_store=partial(Store.open, config),
+            open_store=partial(SqliteStore.open, config),
             open_projection=partial(Follower, config),
         ) as service,
     ):

@@ -22,8 +22,9 @@ from warren.events import Envelope, RunCompleted, RunStarted
 from warren.inputs import TurnMode
 from warren.mailbox import Reply
 from warren.peers import Peer
-from warren.storage import Archive, Holder, Settle
-from warren.storage.file import FILE_NAME
+from warren.storage import Archive, Settle
+from warren.storage.sqlite import Holder
+from warren.storage.sqlite.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time
 FULL = apsw.FullError("the disk is full")

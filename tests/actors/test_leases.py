@@ -22,6 +22,7 @@ from warren.config import Config, Limits
 from warren.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
 from warren.events import RunCompleted, RunFailed
 from warren.messages import AssistantMessage
+from warren.storage.sqlite import SqliteStore
 
 pytestmark = pytest.mark.virtual_time
 SOON = Config(limits=Limits(idle_after=10))
@@ -34,9 +35,16 @@ def storage_of(service: Service) -> StorageActor:
     return storage
 
 
+async def store_of(service: Service) -> SqliteStore:
+    """Return a runtime's store."""
+    store = await storage_of(service).reader()
+    assert isinstance(store, SqliteStore)
+    return store
+
+
 async def hang(service: Service) -> None:
     """Let a runtime's leases run out, as where its process was stopped."""
-    store = await storage_of(service).reader()
+    store = await store_of(service)
     store.holder.clock = lambda: 0.0
     await store.renew()
 
@@ -201,7 +209,7 @@ async def test_leases_are_renewed(tmp_path: Path) -> None:
         open_runtime(says(), store=tmp_path) as command,
     ):
         for service in (gateway, command):
-            (await storage_of(service).reader()).holder.clock = trio.current_time
+            (await store_of(service)).holder.clock = trio.current_time
         async with busy(gateway, model) as session_id:
             await trio.sleep(50)
             with pytest.raises(LeasedError):
@@ -232,7 +240,7 @@ async def test_an_interrupt_during_the_claim_frees_the_session(tmp_path: Path) -
 
 async def wake(service: Service) -> None:
     """Let a runtime that hung go on."""
-    store = await storage_of(service).reader()
+    store = await store_of(service)
     store.holder.clock = time.time
     await trio.sleep(10)
 

@@ -22,7 +22,8 @@ from warren.config import Config, Intensity, StoreConfig
 from warren.errors import SessionNotFoundError, StoreError
 from warren.mailbox import Mailbox
 from warren.records import SessionRecord
-from warren.storage import Archive, Commit, Holder, inline_runner
+from warren.storage import Archive, Commit, inline_runner
+from warren.storage.sqlite import Holder
 from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import REAL_LIMIT, ROOT
 from tests.docs.snippets import DOCS
-from warren.storage.file import VERSION
+from warren.storage.sqlite.file import VERSION
 from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedError, ScriptedStep
 
 PYPROJECT: Final = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

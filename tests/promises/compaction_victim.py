@@ -20,7 +20,8 @@ from warren.errors import WarrenError
 from warren.events import CompactionCompleted, CompactionStarted, Envelope
 from warren.messages import Message
 from warren.model import ModelReply, ModelRequest
-from warren.storage import Commit, Operation, Store
+from warren.storage import Commit, Operation
+from warren.storage.sqlite import SqliteStore
 from warren.transport.providers import open_providers
 from warren.usage import Usage
 
@@ -73,7 +74,7 @@ class Stops:
         await self.at("index")
 
 
-class StoppingStore(Store):
+class StoppingStore(SqliteStore):
     """The real store, which stops around the commit of a new head."""
 
     stops: Stops
@@ -90,7 +91,7 @@ class StoppingStore(Store):
         return await super().write(operations)
 
 
-async def open_store(folder: Path, stops: Stops) -> Store:
+async def open_store(folder: Path, stops: Stops) -> SqliteStore:
     """Open the store of a folder."""
     store = await StoppingStore.open(StoreConfig(folder))
     store.stops = stops

@@ -22,7 +22,7 @@ from tests.support.checks import assert_valid_transcript
 from tests.transport.clients import Client, connect
 from warren import codec
 from warren.messages import AssistantMessage, Message, UserMessage
-from warren.storage.file import FILE_NAME
+from warren.storage.sqlite.file import FILE_NAME
 
 SESSIONS: Final = 4
 GONE: Final = (ConnectionClosed, HandshakeError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)

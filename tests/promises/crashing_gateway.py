@@ -16,28 +16,29 @@ from warren.actors.eventlog import EventLog
 from warren.actors.session import SessionActor
 from warren.actors.supervisor import Supervisor
 from warren.storage import Archive, Claim, Commit, Delete, Release
-from warren.storage.lease import Holder
-from warren.storage.writer import Writer
+from warren.storage.sqlite.apply import APPLIERS
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.writer import Writer
 
-BEFORE: Final = {
+BEFORE: Final[dict[str, tuple[Any, Any]]] = {
     "a transaction": (Writer, "_together"),
-    "a lease is taken": (Claim, "apply"),
+    "a lease is taken": (APPLIERS, Claim),
     "a turn is told to have ended": (SessionActor, "_finish"),
     "an event is shown": (EventLog, "publish"),
     "a session leaves": (Conversation, "release"),
     "closing": (Writer, "close"),
 }
-AFTER: Final = {
+AFTER: Final[dict[str, tuple[Any, Any]]] = {
     "a turn is admitted": (Supervisor, "admit"),
     "the holder is entered": (Holder, "register"),
-    "a lease is taken": (Claim, "apply"),
-    "a turn is written": (Commit, "apply"),
+    "a lease is taken": (APPLIERS, Claim),
+    "a turn is written": (APPLIERS, Commit),
     "a transaction": (Writer, "_together"),
     "a commit is known": (Conversation, "_store"),
     "a turn is told to have ended": (SessionActor, "_finish"),
-    "a lease is put back": (Release, "apply"),
-    "a session is archived": (Archive, "apply"),
-    "a session is deleted": (Delete, "apply"),
+    "a lease is put back": (APPLIERS, Release),
+    "a session is archived": (APPLIERS, Archive),
+    "a session is deleted": (APPLIERS, Delete),
     "a compaction is stored": (Conversation, "commit_compaction"),
     "the holder has left": (Holder, "leave"),
     "closing": (Writer, "close"),
@@ -48,8 +49,12 @@ POINTS: Final = tuple([f"before {name}" for name in BEFORE] + [f"after {name}" f
 def die_at(point: str, count: int) -> None:
     """Have this process killed the `count`-th time it passes a point."""
     when, _, name = point.partition(" ")
-    owner, method = (BEFORE if when == "before" else AFTER)[name]
-    setattr(owner, method, _wrapped(getattr(owner, method), _countdown(count), first=when == "before"))
+    first = when == "before"
+    owner, method = (BEFORE if first else AFTER)[name]
+    if owner is APPLIERS:
+        APPLIERS[method] = _wrapped(APPLIERS[method], _countdown(count), first=first)
+    else:
+        setattr(owner, method, _wrapped(getattr(owner, method), _countdown(count), first=first))
 
 
 def _countdown(count: int) -> Callable[[], None]:

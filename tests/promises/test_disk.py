@@ -15,7 +15,7 @@ from tests.support.runtime import open_runtime, replay, transcript
 from warren.actors.service import Service
 from warren.errors import StoreError, WarrenError
 from warren.messages import AssistantMessage
-from warren.storage.file import FILE_NAME
+from warren.storage.sqlite.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time
 FAULTS: Final = (apsw.IOError, apsw.FullError, "short")

@@ -15,8 +15,8 @@ from tests.promises.test_two_processes import here, other, soon
 from warren.config import StoreConfig
 from warren.errors import LeasedError
 from warren.records import Parent
-from warren.storage.file import FILE_NAME
 from warren.storage.maintenance.doctor import examine
+from warren.storage.sqlite.file import FILE_NAME
 
 LIVES: Final = 4
 TURNS: Final = 40

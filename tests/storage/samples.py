@@ -13,7 +13,8 @@ from warren.config import StoreConfig
 from warren.errors import WarrenError
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.records import EventRow, MessageRow, SessionRecord
-from warren.storage import Commit, Holder, Operation, Runner, Store, inline_runner
+from warren.storage import Commit, Operation, Runner, inline_runner
+from warren.storage.sqlite import Holder, SqliteStore
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 EVENTS: Final = 3
@@ -55,16 +56,16 @@ async def opened(
     runner: Runner = inline_runner,
     holder: Holder | None = None,
     **config: Any,
-) -> AsyncIterator[Store]:
+) -> AsyncIterator[SqliteStore]:
     """Open the store in a folder `store` below `path`, and close it in the end; a `holder` goes on after that."""
-    store = await Store.open(StoreConfig(path / "store", **config), runner=runner, holder=holder)
+    store = await SqliteStore.open(StoreConfig(path / "store", **config), runner=runner, holder=holder)
     try:
         yield store
     finally:
         await store.aclose(leave=holder is None)
 
 
-async def written(store: Store, *operations: Operation[Any]) -> list[Any]:
+async def written(store: SqliteStore, *operations: Operation[Any]) -> list[Any]:
     """Write the operations as one group; each must succeed."""
     outcomes = await store.write(operations)
     assert not [outcome for outcome in outcomes if isinstance(outcome, WarrenError)], outcomes

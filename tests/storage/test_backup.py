@@ -19,13 +19,14 @@ from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.ids import new_session_id
 from warren.memory import MemoryEntry
-from warren.storage import Claimed, Delete, Lease, Release, Store, inline_runner, thread_runner
-from warren.storage.file import FILE_NAME, open_writer
+from warren.storage import Claimed, Delete, Lease, Release, inline_runner, thread_runner
 from warren.storage.maintenance.backup import Copied, back_up, memory_beside, restore
 from warren.storage.maintenance.doctor import examine
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.projection import Follower
-from warren.storage.rows import SEQ_STRIDE
+from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite.file import FILE_NAME, open_writer
+from warren.storage.sqlite.rows import SEQ_STRIDE
 
 VERSIONS: Final = Path(__file__).parent / "versions"
 
@@ -53,7 +54,7 @@ def names(folder: Path) -> set[str]:
 
 async def holding(config: StoreConfig) -> dict[str, int]:
     """Return the sessions of a store and their messages."""
-    store = await Store.open(config, runner=inline_runner)
+    store = await SqliteStore.open(config, runner=inline_runner)
     found = {record.session_id: (await store.messages(record.session_id))[1] for record in await store.list()}
     await store.aclose()
     return found

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tests.storage.samples import NOW, causes, opened, turn, written
 from warren.compaction import CompactionConfig
 from warren.records import CompactionEntry, SessionRecord
-from warren.storage import Commit, Delete, Store, queries
-from warren.storage.file import FILE_NAME
-from warren.storage.rows import record_to_row, row_to_record
+from warren.storage import Commit, Delete
+from warren.storage.sqlite import SqliteStore, queries
+from warren.storage.sqlite.file import FILE_NAME
+from warren.storage.sqlite.rows import record_to_row, row_to_record
 
 SID = "0190-a"
 
@@ -29,7 +30,7 @@ def moved(commit: Commit, to: CompactionEntry, **changes: object) -> Commit:
     return attrs.evolve(commit, record=record, compaction=to)
 
 
-async def filled(store: Store, turns: int, session_id: str = SID) -> None:
+async def filled(store: SqliteStore, turns: int, session_id: str = SID) -> None:
     """Store so many turns of two messages."""
     await written(store, *(turn(session_id, number, text=f"answer {number}") for number in range(turns)))
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from tests.faults import Disk, faulty_disk
 from tests.storage.samples import opened, turn, written
-from warren.storage import Commit, Store
+from warren.storage import Commit
+from warren.storage.sqlite import SqliteStore
 
 LONG = 3_000
 
 
-async def _bytes_per_turn(store: Store, disk: Disk, session_id: str, first: int) -> float:
+async def _bytes_per_turn(store: SqliteStore, disk: Disk, session_id: str, first: int) -> float:
     """Write twenty turns one by one and return the bytes that each wrote to the disk."""
     before = disk.written
     for number in range(first, first + 20):

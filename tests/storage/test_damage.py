@@ -18,11 +18,12 @@ from warren.errors import StoreError, WarrenError
 from warren.events import StreamTruncated
 from warren.inputs import Input
 from warren.peers import Peer
-from warren.storage import Delete, Enqueue, Lease, Release, Request, Store
-from warren.storage.file import FILE_NAME, VERSION, open_writer
+from warren.storage import Delete, Enqueue, Lease, Release, Request
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.maintenance.damage import FILE
 from warren.storage.maintenance.doctor import examine, fix
+from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
 NOT_MADE_UP: Final = {"transcript", "events", "head", "peers", "labels"}
 """Problems that may be left after a row was set aside: what is missing is not invented."""
@@ -176,7 +177,7 @@ async def test_neighbours_pass_over_a_damaged_value(template: Path, kind: str) -
                     assert await store.handed_over(session_id) in (True, False)
 
 
-async def replays(store: Store, session_id: str) -> int:
+async def replays(store: SqliteStore, session_id: str) -> int:
     """Return the number of a session's last event."""
     return (await store.events(session_id))[-1].seq
 

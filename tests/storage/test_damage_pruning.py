@@ -15,8 +15,8 @@ from tests.storage.test_compactions import entry, moved
 from warren.config import StoreConfig
 from warren.retention import Retention
 from warren.storage import Archive, Lease, Release
-from warren.storage.file import FILE_NAME, VERSION
 from warren.storage.maintenance.retention import plan, prune
+from warren.storage.sqlite.file import FILE_NAME, VERSION
 
 TABLES: Final = ("sessions", "messages", "events")
 SCHEMA: Final = [STORAGE / f"schema_{version}.sql" for version in range(1, VERSION + 1)]

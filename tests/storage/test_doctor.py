@@ -18,14 +18,14 @@ from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import MemoryEntry
 from warren.storage import Archive, Claimed, Delete, Release
-from warren.storage.file import FILE_NAME, VERSION
-from warren.storage.lease import Lease
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.maintenance.report import Finding, Report
 from warren.storage.memory import builder
 from warren.storage.memory.graph import FILE_NAME as INDEX
-from warren.storage.rows import SEQ_STRIDE
+from warren.storage.operations import Lease
+from warren.storage.sqlite.file import FILE_NAME, VERSION
+from warren.storage.sqlite.rows import SEQ_STRIDE
 
 VERSIONS: Final = Path(__file__).parent / "versions"
 

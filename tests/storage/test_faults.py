@@ -11,9 +11,10 @@ from tests.faults import Disk, faulty_disk
 from tests.storage.samples import causes, opened, turn, written
 from warren.config import StoreConfig
 from warren.errors import SessionNotFoundError, StoreError
-from warren.storage import Runner, Store, inline_runner, thread_runner
-from warren.storage.faults import translate
-from warren.storage.file import FILE_NAME
+from warren.storage import Runner, inline_runner, thread_runner
+from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite.faults import translate
+from warren.storage.sqlite.file import FILE_NAME
 
 
 @attrs.frozen
@@ -119,7 +120,7 @@ async def test_creating_a_store_on_a_full_disk(tmp_path: Path) -> None:
     with faulty_disk() as disk:
         disk.room = 10_000
         with pytest.raises(StoreError) as raised:
-            await Store.open(StoreConfig(tmp_path / "store"), runner=inline_runner)
+            await SqliteStore.open(StoreConfig(tmp_path / "store"), runner=inline_runner)
         assert raised.value.cause == "disk_full"
         assert str(tmp_path / "store" / FILE_NAME) in raised.value.message
         disk.heal()

@@ -20,12 +20,13 @@ from tests.storage.samples import opened, turn, written
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import MemoryConfig
-from warren.storage import Delete, Store, inline_runner, thread_runner
-from warren.storage.file import FILE_NAME, open_writer
+from warren.storage import Delete, inline_runner, thread_runner
 from warren.storage.maintenance.backup import MEMORY_FILE, back_up
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import MemoryStore
+from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite.file import FILE_NAME, open_writer
 
 
 def mode(path: Path) -> int:
@@ -36,7 +37,7 @@ def mode(path: Path) -> int:
 async def refused(path: Path) -> StoreError:
     """Return the error that opening the store in a folder raises."""
     with pytest.raises(StoreError) as raised:
-        await Store.open(StoreConfig(path), runner=inline_runner)
+        await SqliteStore.open(StoreConfig(path), runner=inline_runner)
     return raised.value
 
 
@@ -214,10 +215,10 @@ async def test_many_who_make_the_file_at_once(tmp_path: Path) -> None:
     """Whoever comes for a file that is being made waits and finds it made, also where SQLite itself would not wait."""
     for attempt in range(20):
         config = StoreConfig(tmp_path / str(attempt))
-        stores: list[Store] = []
+        stores: list[SqliteStore] = []
 
-        async def come(config: StoreConfig = config, stores: list[Store] = stores) -> None:
-            stores.append(await Store.open(config, runner=thread_runner))
+        async def come(config: StoreConfig = config, stores: list[SqliteStore] = stores) -> None:
+            stores.append(await SqliteStore.open(config, runner=thread_runner))
 
         async with trio.open_nursery() as nursery:
             for _ in range(4):
@@ -291,8 +292,8 @@ from tests.storage.samples import NOW
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import MemoryConfig, MemoryEntry
-from warren.storage import Store
 from warren.storage.memory import MemoryStore
+from warren.storage.sqlite import SqliteStore
 
 folder = Path(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -305,7 +306,7 @@ async def outcome(work):
         found = await work
     except StoreError as exc:
         return exc.cause
-    if isinstance(found, (Store, MemoryStore)):
+    if isinstance(found, (SqliteStore, MemoryStore)):
         await found.aclose()
     return "ok"
 
@@ -319,8 +320,8 @@ async def remember(folder):
 async def main():
     rooms = (0, 4_096, 20_000, 40_000, 70_000, 100_000, 1_000_000)
     for kind, opened in (
-        ("old", lambda path: Store.open(StoreConfig(path))),
-        ("new", lambda path: Store.open(StoreConfig(path))),
+        ("old", lambda path: SqliteStore.open(StoreConfig(path))),
+        ("new", lambda path: SqliteStore.open(StoreConfig(path))),
         ("memory", lambda path: MemoryStore.open(MemoryConfig(path))),
     ):
         found = []
@@ -355,7 +356,8 @@ from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import MemoryStore
 from warren.config import StoreConfig
 from warren.errors import StoreError
-from warren.storage import Lease, Release, Store
+from warren.storage import Lease, Release
+from warren.storage.sqlite import SqliteStore
 from warren.storage.maintenance.backup import back_up
 from warren.storage.maintenance.doctor import examine, fix
 
@@ -378,7 +380,7 @@ subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
 config = StoreConfig(folder / "store")
 report = examine(config, full=True)
 print(report.healthy, report.store.read_only, report.store.sessions, *(each.message for each in report.findings))
-for what in (lambda: fix(config, report), lambda: trio.run(Store.open, config)):
+for what in (lambda: fix(config, report), lambda: trio.run(SqliteStore.open, config)):
     try:
         what()
     except StoreError as exc:

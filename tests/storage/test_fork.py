@@ -22,10 +22,11 @@ from warren.forking import ForkRequest
 from warren.messages import AssistantMessage, Message, TextBlock, ToolResult, ToolResultsMessage, ToolUseBlock
 from warren.peers import Peer
 from warren.records import MessageRow, Parent, SessionRecord
-from warren.storage import Archive, Claim, Claimed, Delete, Fork, Label, Release, Store, thread_runner
-from warren.storage.lease import Lease
+from warren.storage import Archive, Claim, Claimed, Delete, Fork, Label, Release, thread_runner
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.retention import Drop
+from warren.storage.operations import Lease
+from warren.storage.sqlite import SqliteStore
 from warren.usage import Usage
 
 LATER = NOW.replace(year=2027)
@@ -36,7 +37,7 @@ def fork(at: int | None = None, source: str = "a", new: str = "f", **labels: str
     return Fork(source, ForkRequest(new, LATER, at, labels))
 
 
-async def filled(store: Store, turns: int = 4, head: int = 3) -> None:
+async def filled(store: SqliteStore, turns: int = 4, head: int = 3) -> None:
     """Store a session of so many turns whose model sees it from `head` on since the third."""
     for number in range(turns):
         commit = turn("a", number, text=f"answer {number}", labels={"team": "red"})
@@ -182,14 +183,14 @@ async def test_a_fork_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert healthy(tmp_path)
 
 
-async def long(store: Store, session_id: str, count: int) -> None:
+async def long(store: SqliteStore, session_id: str, count: int) -> None:
     """Store a session of so many messages of half a kilobyte."""
     body = codec.encode(AssistantMessage((TextBlock("word " * 100),)))
     commit = updated(turn(session_id), message_count=count)
     await written(store, attrs.evolve(commit, messages=tuple(MessageRow(at, NOW, body) for at in range(count))))
 
 
-async def calls_in(store: Store, operation: Fork) -> int:
+async def calls_in(store: SqliteStore, operation: Fork) -> int:
     """Return how many functions the interpreter calls for a fork."""
     seen = 0
 

@@ -12,8 +12,10 @@ from tests.faults import faulty_disk
 from tests.storage.samples import causes, opened, turn, updated, written
 from warren.errors import SessionNotFoundError, StoreError
 from warren.records import EventRow
-from warren.storage import Archive, Commit, Delete, Holder, Runner, Store, inline_runner, thread_runner
-from warren.storage.file import FILE_NAME
+from warren.storage import Archive, Commit, Delete, Runner, inline_runner, thread_runner
+from warren.storage.sqlite import Holder, SqliteStore
+from warren.storage.sqlite.apply import SqliteOperation, apply
+from warren.storage.sqlite.file import FILE_NAME
 
 RUNNERS = [inline_runner, thread_runner]
 
@@ -147,15 +149,17 @@ async def test_after_closing_every_call_says_so(tmp_path: Path) -> None:
 
 
 @attrs.frozen
-class _Interrupted(Archive):
+class _Interrupted(SqliteOperation[None]):
+    session_id: str
+
     def apply(self, db: apsw.Connection, holder: Holder) -> None:
-        turn("half").apply(db, holder)
+        apply(turn("half"), db, holder)
         raise KeyboardInterrupt
 
 
 async def test_what_is_no_exception_rolls_back_too(tmp_path: Path) -> None:
     """An interrupt inside a transaction leaves nothing of it, and the store goes on."""
-    store: Store
+    store: SqliteStore
     async with opened(tmp_path) as store:
         with pytest.raises(KeyboardInterrupt):
             await store.write([turn("a"), _Interrupted("x")])

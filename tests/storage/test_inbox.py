@@ -13,10 +13,11 @@ from warren.creation import FIRST_PROMPT
 from warren.errors import InvalidParamsError, SessionNotFoundError
 from warren.inputs import Input
 from warren.peers import Peer
-from warren.storage import Archive, Claim, Claimed, Commit, Delete, Enqueue, Enqueued, Settle, Settled, Store
-from warren.storage.file import FILE_NAME
-from warren.storage.inbox import MAX_SETTLED
+from warren.storage import Archive, Claim, Claimed, Commit, Delete, Enqueue, Enqueued, Settle, Settled
 from warren.storage.maintenance.doctor import examine, fix
+from warren.storage.operations import MAX_SETTLED
+from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite.file import FILE_NAME
 
 DONE = b'{"result":null}'
 
@@ -26,7 +27,7 @@ def put(text: str, *, key: str | None = None, session_id: str = "a", starts: boo
     return Enqueue(session_id, Input(f"id of {text}", "queue", text, NOW, key, starts=starts), limit)
 
 
-async def texts(store: Store, session_id: str = "a") -> list[str]:
+async def texts(store: SqliteStore, session_id: str = "a") -> list[str]:
     """Return what waits for a session."""
     return [each.input.text for each in await store.inbox(session_id)]
 

@@ -18,21 +18,9 @@ from tests.storage.samples import NOW, causes, opened, turn, updated, written
 from warren.config import StoreConfig
 from warren.errors import LeasedError, StoreError
 from warren.records import SessionRecord
-from warren.storage import (
-    Archive,
-    Claim,
-    Claimed,
-    Commit,
-    Delete,
-    Held,
-    Holder,
-    Lease,
-    Operation,
-    Release,
-    Store,
-    inline_runner,
-)
-from warren.storage.rows import SEQ_STRIDE
+from warren.storage import Archive, Claim, Claimed, Commit, Delete, Held, Lease, Operation, Release, inline_runner
+from warren.storage.sqlite import Holder, SqliteStore
+from warren.storage.sqlite.rows import SEQ_STRIDE
 
 SAMPLES: Final = str(Path(__file__).parents[2])
 
@@ -41,7 +29,7 @@ SAMPLES: Final = str(Path(__file__).parents[2])
 class Process:
     """What another process would be: a store with a holder of its own, that can die without a word."""
 
-    store: Store
+    store: SqliteStore
     holder: Holder
 
     @classmethod
@@ -50,7 +38,7 @@ class Process:
         config = StoreConfig(path / "store", holder=name)
         holder = Holder.of(config)
         holder.clock = clock or holder.clock
-        return cls(await Store.open(config, holder=holder, runner=inline_runner), holder)
+        return cls(await SqliteStore.open(config, holder=holder, runner=inline_runner), holder)
 
     async def do(self, operation: Operation[Any]) -> Any:
         """Write one operation; return what it comes to."""

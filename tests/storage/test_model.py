@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.storage.samples import NOW, opened, turn, updated
 from warren.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.records import EventRow, MessageRow, SessionRecord
-from warren.storage import Archive, Commit, Delete, Holder, Label, Operation, Store
+from warren.storage import Archive, Commit, Delete, Label, Operation
+from warren.storage.sqlite import Holder, SqliteStore
 
 SESSIONS = ("a", "b", "c")
 LABELS: tuple[dict[str, str], ...] = ({}, {"team": "red"}, {"team": "blue", "app": "x"})
@@ -130,7 +131,7 @@ def _called(outcome: object) -> str:
     return "error" if isinstance(outcome, WarrenError) else "ok"
 
 
-async def _compare(store: Store, model: _Model) -> None:
+async def _compare(store: SqliteStore, model: _Model) -> None:
     for session_id in SESSIONS:
         session = model.sessions.get(session_id)
         stored = await store.load(session_id)

@@ -11,7 +11,7 @@ from warren.budget import Budget, Spent
 from warren.errors import SessionNotFoundError
 from warren.records import SessionRecord
 from warren.storage import Archive, Commit, Delete, Label
-from warren.storage.rows import record_to_row, row_to_record
+from warren.storage.sqlite.rows import record_to_row, row_to_record
 from warren.usage import Usage
 
 SID = "0190-a"

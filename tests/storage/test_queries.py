@@ -15,8 +15,10 @@ from warren.errors import StoreError
 from warren.events import TextDelta
 from warren.journal import envelopes
 from warren.records import EventRow, SessionRecord
-from warren.storage import Archive, Commit, Holder, queries, thread_runner
-from warren.storage.file import FILE_NAME
+from warren.storage import Archive, Commit, thread_runner
+from warren.storage.sqlite import Holder, queries
+from warren.storage.sqlite.apply import SqliteOperation, apply
+from warren.storage.sqlite.file import FILE_NAME
 
 
 def ids(records: Sequence[SessionRecord]) -> list[str]:
@@ -153,15 +155,16 @@ async def test_reads_do_not_wait_for_a_writer(tmp_path: Path) -> None:
 
 
 @attrs.frozen
-class _Slow(Archive):
+class _Slow(SqliteOperation[None]):
     """Stays in its transaction until it is let go."""
 
+    session_id: str
     begun: trio.Event
     token: trio.lowlevel.TrioToken
     release: trio.Event
 
     def apply(self, db: apsw.Connection, holder: Holder) -> None:
-        super().apply(db, holder)
+        apply(Archive(self.session_id), db, holder)
         trio.from_thread.run_sync(self.begun.set, trio_token=self.token)
         trio.from_thread.run(self.release.wait, trio_token=self.token)
 

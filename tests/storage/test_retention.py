@@ -21,11 +21,13 @@ from warren.events import StreamTruncated
 from warren.fields import FieldValueError
 from warren.model import ModelRequest
 from warren.retention import Retention
-from warren.storage import Archive, Claim, Delete, Release, Store
-from warren.storage.file import FILE_NAME, open_writer
-from warren.storage.lease import Holder, Lease
+from warren.storage import Archive, Claim, Delete, Release
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.retention import Drop, Pace, Plan, Pruned, plan, prune, rewrite
+from warren.storage.operations import Lease
+from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite.file import FILE_NAME, open_writer
+from warren.storage.sqlite.lease import Holder
 
 DAY = 86_400.0
 LATER = NOW + timedelta(days=100)
@@ -59,7 +61,7 @@ async def filled(path: Path, turns: int = 10, head: int = 11, session_id: str = 
 
 
 @asynccontextmanager
-async def looking(path: Path) -> AsyncIterator[Store]:
+async def looking(path: Path) -> AsyncIterator[SqliteStore]:
     """Open the store, for a look at what is left."""
     async with opened(path) as store:
         yield store
@@ -245,7 +247,7 @@ async def test_what_a_living_process_holds_is_not_deleted(tmp_path: Path) -> Non
     """An archived session whose lease another process has stays, whole, until it is put back or that one is dead."""
     await filled(tmp_path)
     config = StoreConfig(tmp_path / "store")
-    store = await Store.open(config)
+    store = await SqliteStore.open(config)
     await written(store, Archive("a"), Claim("a"))
     assert plan(config, Retention(archived=DAY), LATER) == Plan()
     # Or it takes the session between the plan and the deed.
@@ -275,7 +277,7 @@ async def test_a_file_of_the_first_version_shrinks_once_it_is_rewritten(tmp_path
     folder = tmp_path / "store"
     folder.mkdir()
     old = apsw.Connection(str(folder / FILE_NAME))
-    old.execute((Path(__file__).parents[2] / "storage" / "schema_1.sql").read_text())
+    old.execute((Path(__file__).parents[2] / "storage" / "sqlite" / "schema_1.sql").read_text())
     old.pragma("application_id", 0x57415252)
     old.pragma("user_version", 1)
     old.close()

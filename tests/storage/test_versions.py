@@ -14,8 +14,9 @@ from warren.config import StoreConfig
 from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.messages import AssistantMessage, ContextMessage, SystemMessage, UserMessage
 from warren.peers import Peer, PeerInfo
-from warren.storage import Store, inline_runner
-from warren.storage.file import FILE_NAME, VERSION, open_writer
+from warren.storage import inline_runner
+from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
 virtual = pytest.mark.virtual_time
 KEPT: Final = Path(__file__).parent / "versions"
@@ -164,10 +165,10 @@ def test_a_migration_is_whole_or_nothing(tmp_path: Path) -> None:
 async def test_two_processes_come_for_an_old_file(tmp_path: Path) -> None:
     """Both open it; one brings it up to date, once."""
     shutil.copy(KEPT / "1.sqlite3", tmp_path / FILE_NAME)
-    stores: list[Store] = []
+    stores: list[SqliteStore] = []
 
     async def come() -> None:
-        stores.append(await Store.open(StoreConfig(tmp_path)))
+        stores.append(await SqliteStore.open(StoreConfig(tmp_path)))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(come)
@@ -189,6 +190,6 @@ async def test_a_file_of_the_future_is_left_alone(tmp_path: Path) -> None:
     db.close()
     before = (tmp_path / FILE_NAME).read_bytes()
     with pytest.raises(StoreError, match="use a newer one") as caught:
-        await Store.open(StoreConfig(tmp_path), runner=inline_runner)
+        await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
     assert caught.value.cause == "newer_schema"
     assert (tmp_path / FILE_NAME).read_bytes() == before

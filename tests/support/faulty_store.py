@@ -10,8 +10,10 @@ import trio
 from warren.config import StoreConfig
 from warren.errors import WarrenError
 from warren.records import SessionRecord
-from warren.storage import Commit, Holder, Operation, Runner, Store, StoredSession
-from warren.storage.queries import Context
+from warren.storage import Commit, Operation, Runner, StoredSession
+from warren.storage.results import Context
+from warren.storage.sqlite import Holder, SqliteStore
+from warren.storage.sqlite.apply import SqliteOperation, apply
 
 
 class CrashError(Exception):
@@ -98,7 +100,7 @@ class Trouble:
 
 
 @attrs.frozen
-class HalfDone(Operation[None]):
+class HalfDone(SqliteOperation[None]):
     """An operation that the database refuses after it has written its rows."""
 
     operation: Operation[Any]
@@ -109,11 +111,11 @@ class HalfDone(Operation[None]):
         return self.operation.session_id
 
     def apply(self, db: apsw.Connection, holder: Holder) -> None:
-        self.operation.apply(db, holder)
+        apply(self.operation, db, holder)
         raise self.error
 
 
-class FaultyStore(Store):
+class FaultyStore(SqliteStore):
     """A store that fails as its `faults` say."""
 
     faults: Faults

@@ -22,7 +22,7 @@ from warren.messages import Message, ToolResult, ToolResultsMessage, ToolUseBloc
 from warren.model import ModelReply, ModelRequest
 from warren.storage import Runner, inline_runner
 from warren.storage.memory import MemoryStore
-from warren.storage.rows import moment
+from warren.storage.sqlite.rows import moment
 
 RECALL: Final = "recall "
 

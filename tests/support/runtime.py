@@ -19,7 +19,8 @@ from warren.events import Envelope, Event
 from warren.messages import Message
 from warren.model import Provider
 from warren.service import SessionService
-from warren.storage import Holder, Runner, inline_runner
+from warren.storage import Runner, inline_runner
+from warren.storage.sqlite import Holder
 from warren.tools import Tool
 from warren.transport.providers import open_providers
 

@@ -43,9 +43,9 @@ def rebuild(options: Options) -> None:
 
 async def _brought_up_to_date(config: "StoreConfig") -> None:
     """Have a store of an older version, which cannot be followed, become one of this version."""
-    from warren.storage import Store  # noqa: PLC0415 - it has an extra of its own
+    from warren.storage.sqlite import SqliteStore  # noqa: PLC0415 - it has an extra of its own
 
-    await (await Store.open(config)).aclose()
+    await (await SqliteStore.open(config)).aclose()
 
 
 async def _rebuilt(config: "StoreConfig", progress: Progress | None) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def existing_store_of(options: Options) -> StoreConfig:
 
 def holds_store(folder: Path) -> bool:
     """Tell whether a store was made in a folder, which may hold a configuration file alone."""
-    from warren.storage.file import FILE_NAME  # noqa: PLC0415 - it has an extra of its own
+    from warren.storage.sqlite.file import FILE_NAME  # noqa: PLC0415 - it has an extra of its own
 
     try:
         return (folder / FILE_NAME).exists()

@@ -12,11 +12,12 @@ from tests.storage.samples import EVENTS, NOW, turn
 from warren.config import StoreConfig
 from warren.errors import WarrenError
 from warren.records import CompactionEntry, SessionRecord
-from warren.storage import Archive, Claim, Claimed, Commit, Delete, Holder, Operation, queries
-from warren.storage.file import open_writer
+from warren.storage import Archive, Claim, Claimed, Commit, Delete, Operation
 from warren.storage.projection import Follower
 from warren.storage.projection.disk import Disk
-from warren.storage.writer import Writer
+from warren.storage.sqlite import Holder, queries
+from warren.storage.sqlite.file import open_writer
+from warren.storage.sqlite.writer import Writer
 
 IDS: Final = tuple(f"0189abcd-0000-7000-8000-{number:012d}" for number in range(12))
 RETAIN: Final = """

@@ -31,7 +31,7 @@ from warren.errors import (
 )
 from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
-from warren.storage.file import FILE_NAME
+from warren.storage.sqlite.file import FILE_NAME
 from warren.tools import tool
 from warren.transport.acp.agent import PAGE
 from warren.usage import Usage

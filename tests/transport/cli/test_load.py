@@ -14,7 +14,7 @@ import pytest
 
 from tests.transport.cli.process import WITHOUT, Cli, one_line, wait_for
 from tests.transport.load.results import BROKEN, made
-from warren.storage.file import FILE_NAME
+from warren.storage.sqlite.file import FILE_NAME
 from warren.transport.cli.load import STOPPED, told
 from warren.transport.cli.load_app import ARRIVALS as SHOWN_ARRIVALS
 from warren.transport.cli.load_app import PARTS, STRANGERS

@@ -15,7 +15,7 @@ from warren.messages import (
     ToolUseBlock,
 )
 from warren.records import MessageRow
-from warren.storage.rows import Rows
+from warren.storage.results import Rows
 
 NO_MESSAGE: Final = "[A message that stood here is damaged in the store and cannot be read.]"
 NO_SUMMARY: Final = "[The summary of the conversation before is damaged in the store and cannot be read.]"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from warren.config import StoreConfig
-from warren.storage.rows import MAX_NUMBER, raw, shown
+from warren.storage.sqlite.rows import MAX_NUMBER, raw, shown
 
 if TYPE_CHECKING:
     import apsw
@@ -42,21 +42,6 @@ _NUMBER_ANEW: Final = (
     WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {MAX_NUMBER}
     """,
 )
-
-
-@attrs.frozen
-class Lease:
-    """That a process may write a session, until another one takes it over.
-
-    Attributes:
-        epoch: rises whenever the holder changes; a write under an older one is refused.
-    """
-
-    epoch: int
-
-
-FIRST: Final = Lease(1)
-"""Of a session that its process has just created."""
 
 
 @attrs.define(eq=False)

@@ -8,9 +8,10 @@ import apsw
 import attrs
 
 from warren.errors import StoreError, WarrenError
-from warren.storage.faults import precise, translate
-from warren.storage.lease import Holder
 from warren.storage.operations import Operation
+from warren.storage.sqlite.apply import apply
+from warren.storage.sqlite.faults import precise, translate
+from warren.storage.sqlite.lease import Holder
 
 
 @attrs.define
@@ -72,7 +73,7 @@ class Writer:
 
     def _outcome(self, operation: Operation[Any]) -> Any | WarrenError:
         try:
-            return operation.apply(self._db, self.holder)
+            return apply(operation, self._db, self.holder)
         except WarrenError as exc:  # a refusal, before anything was changed
             return exc
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import apsw
-import attrs
 
 from warren import codec
 from warren.creation import FIRST_PROMPT, Created
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
-from warren.storage.lease import Holder
-from warren.storage.rows import (
+from warren.storage.results import Context, Replay, Rows, StoredPage, StoredSession
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.rows import (
     ARCHIVED,
     COLUMNS,
     COMPACTION,
@@ -21,7 +21,6 @@ from warren.storage.rows import (
     MAX_NUMBER,
     OPEN,
     SEQ_STRIDE,
-    Rows,
     bytes_in,
     compaction,
     corrupt,
@@ -33,7 +32,7 @@ from warren.storage.rows import (
     text_in,
     time_in,
 )
-from warren.storage.standins import NO_SUMMARY, complete
+from warren.storage.sqlite.standins import NO_SUMMARY, complete
 
 logger: Final = logging.getLogger("warren.storage")
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
@@ -71,67 +70,6 @@ _EVENTS: Final = f"""
 
 _NO_STATE: Final = (f"< {OPEN}", f"> {DELETED}", "IS NULL")
 """What the state of no session is: a row that has it is damaged, and has to be named."""
-
-
-@attrs.frozen
-class StoredSession:
-    """What a session's actor begins with.
-
-    Attributes:
-        record: its record.
-        seq_floor: events up to it may have been shown. It is the record's `last_seq`, or further up where another
-            process has the session, or died with it.
-    """
-
-    record: SessionRecord
-    seq_floor: int
-
-
-@attrs.frozen
-class Context:
-    """What a model sees of a session, as it is stored.
-
-    Attributes:
-        first: the JSON of the conversation's first message, where the head has moved past it.
-        compaction: the newest one, where the head has moved.
-        rows: the JSON of the messages from the head on.
-    """
-
-    first: bytes | None
-    compaction: CompactionEntry | None
-    rows: list[bytes]
-
-
-@attrs.frozen
-class StoredPage:
-    """A part of a session's history, all of it from one state of the file.
-
-    Attributes:
-        rows: the messages that are there, oldest first.
-        total: messages of the whole conversation; 0 for a session that is not here.
-        kept_from: messages before this position are gone, but the first one, at position 0.
-        compactions: those whose new head is among the positions of the page.
-        left_out: messages that the model no longer sees.
-    """
-
-    rows: Rows[MessageRow]
-    total: int
-    kept_from: int
-    compactions: Rows[CompactionEntry]
-    left_out: tuple[Span, ...]
-
-
-@attrs.frozen
-class Replay:
-    """A part of a session's event log, from one state of the file.
-
-    Attributes:
-        rows: those that end above where the reader stood, in order.
-        gone: events up to this number are no longer kept; 0 where all are.
-    """
-
-    rows: list[EventRow]
-    gone: int
 
 
 def load(db: apsw.Connection, session_id: str, me: int | None) -> StoredSession | None:

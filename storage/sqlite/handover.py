@@ -3,19 +3,19 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-import attrs
+import apsw
 
 from warren.errors import StoreError
 from warren.inputs import Numbered
-from warren.storage.inbox import decoded, last_number
-from warren.storage.lease import Holder
-from warren.storage.operations import ANSWERED, Operation, not_found
-from warren.storage.rows import DELETED, OPEN, raw, shown
-
-if TYPE_CHECKING:
-    import apsw
+from warren.storage.operations import Decline, Request
+from warren.storage.refusals import not_found
+from warren.storage.results import News
+from warren.storage.sqlite.inbox import decoded, last_number
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.operations import ANSWERED
+from warren.storage.sqlite.rows import DELETED, OPEN, raw, shown
 
 _HOLDING: Final = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _REQUEST: Final = "INSERT OR REPLACE INTO requests (session, holder) VALUES (?, ?)"
@@ -36,39 +36,24 @@ _WATCHED: Final = f"""
 """
 
 
-@attrs.frozen
-class Request(Operation[bool]):
-    """Ask the process that has a session to hand it over; return whether there is one, alive, to be asked.
-
-    Fails with SessionNotFoundError if there is no such session.
-    """
-
-    session_id: str
-
-    def apply(self, db: "apsw.Connection", holder: Holder) -> bool:
-        """Add the row."""
-        found = db.execute(_HOLDING, (self.session_id,)).get
-        if found is None:
-            raise not_found(self.session_id)
-        key, owner = found
-        if owner in (None, holder.key) or holder.rival(db, owner) is None:
-            return False
-        db.execute(_REQUEST, (key, owner))
-        return True
+def request(operation: Request, db: apsw.Connection, holder: Holder) -> bool:
+    """Add the row of a request."""
+    found = db.execute(_HOLDING, (operation.session_id,)).get
+    if found is None:
+        raise not_found(operation.session_id)
+    key, owner = found
+    if owner in (None, holder.key) or holder.rival(db, owner) is None:
+        return False
+    db.execute(_REQUEST, (key, owner))
+    return True
 
 
-@attrs.frozen
-class Decline(Operation[None]):
-    """Refuse to hand a session over: it is at work."""
-
-    session_id: str
-
-    def apply(self, db: "apsw.Connection", holder: Holder) -> None:  # noqa: ARG002 - an operation has both
-        """Remove the row."""
-        db.execute(ANSWERED, (self.session_id,))
+def decline(operation: Decline, db: apsw.Connection, _holder: Holder) -> None:
+    """Remove the row of a request."""
+    db.execute(ANSWERED, (operation.session_id,))
 
 
-def handed_over(db: "apsw.Connection", session_id: str, me: int | None) -> bool | None:
+def handed_over(db: apsw.Connection, session_id: str, me: int | None) -> bool | None:
     """Return whether a session that was asked for is free now; None as long as there is no answer."""
     owner, asked = db.execute(_ANSWER, (session_id,)).get or (None, None)
     if owner in (None, me):
@@ -76,25 +61,7 @@ def handed_over(db: "apsw.Connection", session_id: str, me: int | None) -> bool 
     return None if asked == owner else False
 
 
-@attrs.frozen
-class News:
-    """What other processes may have changed that concerns this one.
-
-    Attributes:
-        wanted: sessions of this process that it is asked to hand over.
-        arrived: inputs that wait for sessions of this process, with the session of each.
-        inbox_to: the highest number that any input of the store was given.
-        last_seqs: of the sessions that were asked about, the number of the last event that is stored; None for one that
-            is archived. A session that is not here is left out.
-    """
-
-    wanted: Sequence[str]
-    arrived: Sequence[tuple[str, Numbered]]
-    inbox_to: int
-    last_seqs: dict[str, int | None]
-
-
-def news(db: "apsw.Connection", me: int | None, watched: Sequence[str], inbox_after: int) -> News:
+def news(db: apsw.Connection, me: int | None, watched: Sequence[str], inbox_after: int) -> News:
     """Return what concerns the process of that key: inputs above a number, and the state of `watched` sessions."""
     inbox_to = last_number(db)  # before the inputs: what comes in between is found again by the next call
     rows: list[Any] = db.execute(_WATCHED, (json.dumps(list(watched)),)).fetchall() if watched else []

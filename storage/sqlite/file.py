@@ -11,7 +11,7 @@ import apsw
 
 from warren.config import StoreConfig
 from warren.errors import StoreError
-from warren.storage.faults import precise
+from warren.storage.sqlite.faults import precise
 
 FILE_NAME: Final = "sessions.sqlite3"
 _APPLICATION_ID: Final = 0x57415252

@@ -1,24 +1,20 @@
 """What waits to be said to the sessions of a store: each row is one input, gone once a turn that took it is stored."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import apsw
 import attrs
 
 from warren import codec
 from warren.creation import FIRST_PROMPT
 from warren.errors import StoreError
 from warren.inputs import Input, Numbered
-from warren.storage.lease import Holder
-from warren.storage.rows import MAX_NUMBER, OPEN, Rows, bytes_in, corrupt, raw, shown, text_in
+from warren.storage.operations import MAX_SETTLED, Settled
+from warren.storage.results import Rows
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.rows import MAX_NUMBER, OPEN, bytes_in, corrupt, raw, shown, text_in
 
-if TYPE_CHECKING:
-    import apsw
-
-MAX_SETTLED: Final = 1_000
-"""Inputs with a key of which a session remembers the outcome, besides that of the prompt that it was created with."""
-UNKNOWN: Final = b""
-"""What came of an input that a turn took which has not ended."""
 _DROP: Final = "DELETE FROM inbox WHERE session = ? AND number = ? AND key IS NULL"
 _END: Final = "UPDATE inbox SET outcome = ? WHERE session = ? AND number = ?"
 _FORGET: Final = """
@@ -52,18 +48,7 @@ _TOLD: Final = """
 _NAMED: Final = f"SELECT {raw('session_id')} FROM sessions WHERE peer = ? AND state = {OPEN}"
 
 
-@attrs.frozen
-class Settled:
-    """What came of inputs that a turn took: JSON, or `UNKNOWN` while it runs."""
-
-    numbers: tuple[int, ...] = ()
-    outcome: bytes = UNKNOWN
-
-
-NOTHING: Final = Settled()
-
-
-def settle(db: "apsw.Connection", session: int, settled: Settled) -> None:
+def settle(db: apsw.Connection, session: int, settled: Settled) -> None:
     """Note what came of inputs; those with a key are remembered for a while, the others are gone."""
     for number in settled.numbers:
         db.execute(_DROP, (session, number))
@@ -72,7 +57,7 @@ def settle(db: "apsw.Connection", session: int, settled: Settled) -> None:
         db.execute(_FORGET, (session, MAX_SETTLED, FIRST_PROMPT))
 
 
-def waiting(db: "apsw.Connection", session_id: str) -> Rows[Numbered]:
+def waiting(db: apsw.Connection, session_id: str) -> Rows[Numbered]:
     """Return the inputs that wait for a session, in order."""
     rows: list[Any] = db.execute(_WAITING, (session_id,)).fetchall()
     return Rows(rows, lambda row: Numbered(row[0], decoded(row[1], session_id)), lambda row: str(row[0]))
@@ -95,7 +80,7 @@ class Damaged:
     problem: str
 
 
-def damaged(db: "apsw.Connection", session_id: str | None = None) -> list[Damaged]:
+def damaged(db: apsw.Connection, session_id: str | None = None) -> list[Damaged]:
     """Return what waits and cannot be read, for one session or for all."""
     only = "" if session_id is None else " AND session_id = ?"
     rows: list[Any] = db.execute(_DAMAGED + only, () if session_id is None else (session_id,)).fetchall()
@@ -108,19 +93,19 @@ def damaged(db: "apsw.Connection", session_id: str | None = None) -> list[Damage
     return found
 
 
-def set_aside(db: "apsw.Connection", inputs: "list[Damaged]") -> None:
+def set_aside(db: apsw.Connection, inputs: "list[Damaged]") -> None:
     """Let what cannot be read wait no longer: nobody can say it, and it must not stop what can be said."""
     for each in inputs:
         db.execute(_SET_ASIDE, (each.number,))
 
 
-def last_number(db: "apsw.Connection") -> int:
+def last_number(db: apsw.Connection) -> int:
     """Return the highest number that any input of the store was given."""
     last = db.execute(_LAST).get
     return last if type(last) is int and 0 <= last <= MAX_NUMBER else 0
 
 
-def sessions_that_wait(db: "apsw.Connection", holder: Holder) -> list[str]:
+def sessions_that_wait(db: apsw.Connection, holder: Holder) -> list[str]:
     """Return the sessions for which something waits that begins a turn, and that no other living process has."""
     rows: list[Any] = db.execute(_SESSIONS_THAT_WAIT).fetchall()
     alive = {owner for _, owner in rows if owner not in (None, holder.key) and holder.rival(db, owner) is not None}
@@ -128,7 +113,7 @@ def sessions_that_wait(db: "apsw.Connection", holder: Holder) -> list[str]:
     return Rows(free, lambda session_id: text_in(session_id, "session_id"), shown)
 
 
-def was_told(db: "apsw.Connection", session_id: str, input_id: str, source: str, beginning: str) -> bool:
+def was_told(db: apsw.Connection, session_id: str, input_id: str, source: str, beginning: str) -> bool:
     """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so.
 
     The newest messages are looked at first: what is asked about has mostly just come.
@@ -140,7 +125,7 @@ def was_told(db: "apsw.Connection", session_id: str, input_id: str, source: str,
     return bool(db.execute(_TOLD, (key, beginning, len(beginning))).get)
 
 
-def named(db: "apsw.Connection", peer: str) -> str | None:
+def named(db: apsw.Connection, peer: str) -> str | None:
     """Return the session that has a name among its peers."""
     row: Any = db.execute(_NAMED, (peer,)).fetchone()
     return None if row is None else text_in(row[0], "session_id")

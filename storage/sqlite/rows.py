@@ -1,9 +1,9 @@
 """Rows and what they say: every value that is read from the store is checked here."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 
@@ -16,7 +16,6 @@ from warren.peers import Peer
 from warren.records import CompactionEntry, Parent, SessionRecord, Span
 from warren.usage import Usage
 
-R = TypeVar("R")
 OPEN: Final = 0
 ARCHIVED: Final = 1
 DELETED: Final = 2
@@ -87,39 +86,6 @@ def corrupt(what: str, problem: Exception, session_id: str | None = None) -> Sto
     """Return the error for something in the store that cannot be read."""
     message = f"{what} is damaged in the store: {problem}"
     return StoreError(message, session_id=session_id, cause="corrupt", retryable=False)
-
-
-@attrs.frozen
-class Damage:
-    """A row that is passed over.
-
-    Attributes:
-        row: its session's id, its position, or another name of it.
-        problem: what is wrong with it.
-    """
-
-    row: str
-    problem: str
-
-
-class Rows(list[R]):
-    """Rows that could be read, in order, and beside them those that were passed over.
-
-    Attributes:
-        damaged: the rows that cannot be read.
-    """
-
-    def __init__(self, rows: Iterable[Any], read: Callable[[Any], R], name: Callable[[Any], str]) -> None:
-        """Read rows with `read`, which raises ValueError or StoreError for one that is damaged; `name` names it."""
-        super().__init__()
-        self.damaged: list[Damage] = []
-        for row in rows:
-            try:
-                self.append(read(row))
-            except ValueError as exc:
-                self.damaged.append(Damage(name(row), str(exc)))
-            except StoreError as exc:
-                self.damaged.append(Damage(name(row), exc.message))
 
 
 COMPACTION: Final = "step, created_at, head, messages_before, messages_after, summary, summary_tokens"

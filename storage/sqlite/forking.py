@@ -1,17 +1,20 @@
-"""Forks in the store: the rows are copied by SQLite, and only those are looked at that say where it may be cut."""
+"""How a fork is made with SQL: SQLite copies the rows; only those that tell where it may be cut are read."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import apsw
 import attrs
 
 from warren import codec
-from warren.forking import ForkRequest, forked
+from warren.forking import forked
 from warren.messages import AssistantMessage, Message
 from warren.records import CompactionEntry, SessionRecord
-from warren.storage.lease import Holder
-from warren.storage.operations import NEXT_CHANGE, Operation, not_found
-from warren.storage.rows import (
+from warren.storage.operations import Fork
+from warren.storage.refusals import not_found
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.operations import NEXT_CHANGE
+from warren.storage.sqlite.rows import (
     COLUMNS,
     COMPACTION,
     DELETED,
@@ -23,9 +26,6 @@ from warren.storage.rows import (
     record_to_row,
     row_to_record,
 )
-
-if TYPE_CHECKING:
-    import apsw
 
 _SOURCE: Final = (
     f"SELECT {raw(COLUMNS)}, key, {raw('messages_from')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
@@ -57,49 +57,30 @@ _MOVES: Final = "SELECT count(*), max(rowid) FROM compactions WHERE session = ? 
 _MOVE: Final = f"SELECT {raw(COMPACTION)} FROM compactions WHERE rowid = ?"
 
 
-@attrs.frozen
-class Fork(Operation[SessionRecord]):
-    """Make a session of the beginning of another one, whichever process has that; returns its record.
-
-    Fails with SessionNotFoundError where there is no such session, and with InvalidParamsError where it cannot be cut
-    there.
-
-    Attributes:
-        source_id: the session that is forked.
-        wanted: what the fork is to be.
-    """
-
-    source_id: str
-    wanted: ForkRequest
-
-    @property
-    def session_id(self) -> str:
-        """The session it makes."""
-        return self.wanted.session_id
-
-    def apply(self, db: "apsw.Connection", holder: Holder) -> SessionRecord:  # noqa: ARG002 - nothing of theirs changes
-        """Copy the rows."""
-        found = db.execute(_SOURCE, (self.source_id,)).get
-        if found is None:
-            raise not_found(self.source_id)
-        *columns, key, kept_from = found
-        try:
-            number_in(kept_from, "messages_from")
-        except ValueError as exc:
-            raise corrupt(f"session {self.source_id}", exc, self.source_id) from exc
-        record = forked(_Stored(db, key, row_to_record(tuple(columns)), kept_from), self.wanted)
-        count = record.message_count
-        new = db.execute(_ADD, (*record_to_row(record), min(kept_from, count))).get
-        db.execute(_COPY_MESSAGES, (new, key, count))
-        db.execute(_COPY_COMPACTIONS, (new, key, count))
-        return record
+def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord:
+    """Copy the rows of a session; the original does not change, whoever has it."""
+    source_id = operation.source_id
+    found = db.execute(_SOURCE, (source_id,)).get
+    if found is None:
+        raise not_found(source_id)
+    *columns, key, kept_from = found
+    try:
+        number_in(kept_from, "messages_from")
+    except ValueError as exc:
+        raise corrupt(f"session {source_id}", exc, source_id) from exc
+    record = forked(_Stored(db, key, row_to_record(tuple(columns)), kept_from), operation.wanted)
+    count = record.message_count
+    new = db.execute(_ADD, (*record_to_row(record), min(kept_from, count))).get
+    db.execute(_COPY_MESSAGES, (new, key, count))
+    db.execute(_COPY_COMPACTIONS, (new, key, count))
+    return record
 
 
 @attrs.frozen
 class _Stored:
     """The session that is forked; see `warren.forking.Original`."""
 
-    db: "apsw.Connection"
+    db: apsw.Connection
     key: int
     record: SessionRecord
     kept_from: int

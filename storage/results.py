@@ -1,0 +1,124 @@
+"""The results of reading a store, the same from each store."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+
+from warren.errors import StoreError
+from warren.inputs import Numbered
+from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
+
+R = TypeVar("R")
+
+
+@attrs.frozen
+class Damage:
+    """A row that is passed over.
+
+    Attributes:
+        row: its session's id, its position, or another name of it.
+        problem: the reason why it cannot be read.
+    """
+
+    row: str
+    problem: str
+
+
+class Rows(list[R]):
+    """Rows that could be read, in order, and beside them those that were passed over.
+
+    Attributes:
+        damaged: the rows that cannot be read.
+    """
+
+    def __init__(self, rows: Iterable[Any], read: Callable[[Any], R], name: Callable[[Any], str]) -> None:
+        """Read rows with `read`, which raises ValueError or StoreError for one that is damaged; `name` names it."""
+        super().__init__()
+        self.damaged: list[Damage] = []
+        for row in rows:
+            try:
+                self.append(read(row))
+            except ValueError as exc:
+                self.damaged.append(Damage(name(row), str(exc)))
+            except StoreError as exc:
+                self.damaged.append(Damage(name(row), exc.message))
+
+
+@attrs.frozen
+class StoredSession:
+    """The beginning of a session's actor.
+
+    Attributes:
+        record: the session's record.
+        seq_floor: events up to it may have been shown. It is the record's `last_seq`, or further up if another
+            process has the session, or died with it.
+    """
+
+    record: SessionRecord
+    seq_floor: int
+
+
+@attrs.frozen
+class Context:
+    """The messages of a session that its model sees, as they are stored.
+
+    Attributes:
+        first: the JSON of the conversation's first message, if the head has moved past it.
+        compaction: the newest one, if the head has moved.
+        rows: the JSON of the messages from the head on.
+    """
+
+    first: bytes | None
+    compaction: CompactionEntry | None
+    rows: list[bytes]
+
+
+@attrs.frozen
+class StoredPage:
+    """A part of a session's history, all of it from one state of the store.
+
+    Attributes:
+        rows: the messages that are there, oldest first.
+        total: messages of the whole conversation; 0 for a session that is not here.
+        kept_from: messages before this position are gone, but the first one, at position 0.
+        compactions: those whose new head is among the positions of the page.
+        left_out: messages that the model no longer sees.
+    """
+
+    rows: Rows[MessageRow]
+    total: int
+    kept_from: int
+    compactions: Rows[CompactionEntry]
+    left_out: tuple[Span, ...]
+
+
+@attrs.frozen
+class Replay:
+    """A part of a session's event log, from one state of the store.
+
+    Attributes:
+        rows: those that end above the position of the reader, in order.
+        gone: events up to this number are no longer kept; 0 if all are.
+    """
+
+    rows: list[EventRow]
+    gone: int
+
+
+@attrs.frozen
+class News:
+    """Changes of other processes that concern this one.
+
+    Attributes:
+        wanted: sessions of this process that it is asked to hand over.
+        arrived: inputs that wait for sessions of this process, with the session of each.
+        inbox_to: the highest number that any input of the store was given.
+        last_seqs: of the sessions that were asked about, the number of the last event that is stored; None for one that
+            is archived. A session that is not here is left out.
+    """
+
+    wanted: Sequence[str]
+    arrived: Sequence[tuple[str, Numbered]]
+    inbox_to: int
+    last_seqs: dict[str, int | None]

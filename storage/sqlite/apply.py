@@ -1,0 +1,60 @@
+"""The table of operations: which function of this package applies which kind."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from warren.storage.operations import (
+    Archive,
+    Claim,
+    Commit,
+    Decline,
+    Delete,
+    Enqueue,
+    Erased,
+    Fork,
+    Label,
+    Operation,
+    Release,
+    Request,
+    Settle,
+)
+from warren.storage.sqlite import enqueue, forking, handover, operations
+from warren.storage.sqlite.lease import Holder
+
+R_co = TypeVar("R_co", covariant=True)
+Applier = Callable[[Any, apsw.Connection, Holder], Any]
+APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
+    Commit: operations.commit,
+    Claim: operations.claim,
+    Release: operations.release,
+    Archive: operations.archive,
+    Label: operations.label,
+    Delete: operations.delete,
+    Erased: operations.erased,
+    Enqueue: enqueue.enqueue,
+    Settle: enqueue.settle_inputs,
+    Fork: forking.fork,
+    Request: handover.request,
+    Decline: handover.decline,
+}
+
+
+class SqliteOperation(Operation[R_co]):
+    """A change that only this home knows, such as a repair of its file: it applies itself."""
+
+    @abstractmethod
+    def apply(self, db: apsw.Connection, holder: Holder) -> R_co:
+        """Make the change inside the transaction that the writer has opened on `db`, for a holder that is registered.
+
+        Raises a WarrenError only before the first change, as the functions of the table do.
+        """
+
+
+def apply(operation: Operation[Any], db: apsw.Connection, holder: Holder) -> Any:
+    """Apply an operation inside an open transaction and return its result. Raises its refusal, or apsw.Error."""
+    if isinstance(operation, SqliteOperation):
+        return operation.apply(db, holder)
+    return APPLIERS[type(operation)](operation, db, holder)

@@ -1,0 +1,58 @@
+"""How the operations on inboxes are applied with SQL."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from typing import Any, Final
+
+import apsw
+
+from warren import codec
+from warren.inputs import Numbered
+from warren.storage.operations import Enqueue, Enqueued, Settle
+from warren.storage.refusals import inbox_full, leased, not_found, retired
+from warren.storage.sqlite.inbox import decoded, settle
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.operations import held, own
+from warren.storage.sqlite.rows import DELETED, OPEN, bytes_in, corrupt, raw
+
+_KNOWN: Final = f"SELECT number, {raw('body, outcome')} FROM inbox WHERE session = ? AND key = ?"
+_COUNT: Final = "SELECT count(*) FROM inbox WHERE session = ? AND outcome IS NULL"
+_ADD: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES (?,?,?,?,?) RETURNING number"
+
+
+def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued:
+    """Add the row of an input."""
+    session_id, said = operation.session_id, operation.input
+    key, state, rival = held(db, holder, session_id)
+    if state != OPEN:
+        raise not_found(session_id) if state == DELETED else retired(session_id)
+    if rival is not None and not operation.anywhere:
+        raise leased(session_id, rival)
+    elsewhere = rival is not None
+    known = db.execute(_KNOWN, (key, said.key)).get if said.key is not None else None
+    if known is not None:
+        number, body, outcome = known
+        earlier = Numbered(number, decoded(body, session_id))
+        ended = None if outcome is None else _outcome_of(outcome, session_id)
+        return Enqueued(earlier, False, ended, elsewhere)
+    if db.execute(_COUNT, (key,)).get >= operation.limit:
+        raise inbox_full(session_id, operation.limit)
+    body = codec.encode(said).decode()
+    number = db.execute(_ADD, (key, said.input_id, said.key, said.starts, body)).get
+    return Enqueued(Numbered(number, said), elsewhere=elsewhere)
+
+
+def _outcome_of(outcome: Any, session_id: str) -> bytes:
+    """Return the outcome of an earlier input. Raises StoreError(cause="corrupt")."""
+    try:
+        found = bytes_in(outcome, "outcome")
+        codec.decode_stored(dict[str, Any], found or b"{}")
+    except ValueError as exc:
+        raise corrupt(f"an outcome of session {session_id}", exc, session_id) from exc
+    return found
+
+
+def settle_inputs(operation: Settle, db: apsw.Connection, holder: Holder) -> None:
+    """Change the rows of inputs."""
+    key, state = own(db, holder, operation.session_id)
+    if state != DELETED:
+        settle(db, key, operation.settled)

@@ -1,0 +1,237 @@
+"""How the operations on sessions are applied with SQL: one function for each kind of operation.
+
+A function raises a WarrenError only before its first change: the rest of its group is committed all the same. An error
+of the database may come later; the transaction is then rolled back.
+"""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import Sequence
+from typing import Final
+
+import apsw
+
+from warren import codec
+from warren.errors import WarrenError
+from warren.forking import relabelled
+from warren.records import CompactionEntry, EventRow, MessageRow
+from warren.storage.operations import (
+    Archive,
+    Claim,
+    Claimed,
+    Commit,
+    Delete,
+    Erased,
+    Held,
+    Label,
+    Labelled,
+    Lease,
+    Release,
+)
+from warren.storage.refusals import key_used, leased, name_taken, not_found, retired, taken_over
+from warren.storage.sqlite.inbox import damaged, last_number, set_aside, settle, waiting
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.rows import (
+    ARCHIVED,
+    COLUMNS,
+    DELETED,
+    MAX_NUMBER,
+    OPEN,
+    SEQ_STRIDE,
+    corrupt,
+    microseconds,
+    number_in,
+    raw,
+    record_to_row,
+    row_to_record,
+)
+
+# A damaged number at the end of the range is left out: nothing could be numbered above it.
+NEXT_CHANGE: Final = f"(SELECT coalesce(max(change), 0) + 1 FROM sessions WHERE change < {MAX_NUMBER})"
+# A tombstone and what another holder has are left alone, and so nothing is returned; what is archived stays so. The
+# labels are not the turn's, nor is a title that is there: they may have been changed while it ran.
+_SAVE: Final = f"""
+    INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,{NEXT_CHANGE})
+    ON CONFLICT (session_id) DO UPDATE SET
+        updated_at = excluded.updated_at, state = max(state, excluded.state), model = excluded.model,
+        turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
+        last_seq = excluded.last_seq, head = excluded.head, title = coalesce(title, excluded.title),
+        details = excluded.details, change = excluded.change
+    WHERE state <> {DELETED} AND holder = excluded.holder AND epoch = excluded.epoch
+    RETURNING key
+"""
+_NAME: Final = "UPDATE sessions SET peer = ? WHERE key = ? AND peer IS NULL"
+# A session that is there has its name, or has had it and was archived.
+_NAMESAKE: Final = f"""
+    SELECT 1 FROM sessions WHERE peer = ? AND state = {OPEN}
+        AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ?)
+"""
+_ADD_CREATION: Final = "INSERT INTO creations (key, session, params) VALUES (?,?,?)"
+_ADD_MESSAGE: Final = "INSERT INTO messages (session, position, created_at, body) VALUES (?,?,?,?)"
+_ADD_EVENT: Final = "INSERT INTO events (session, seq, first_seq, timestamp, body, cuts) VALUES (?,?,?,?,?,?)"
+_ADD_COMPACTION: Final = """
+    INSERT INTO compactions (session, step, created_at, head, messages_before, messages_after, summary, summary_tokens)
+    VALUES (?,?,?,?,?,?,?,?)
+"""
+_HOLDING: Final = f"SELECT key, {raw('state, holder')} FROM sessions WHERE session_id = ?"
+_RECORD_OF: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key = ?"
+_CLAIMED: Final = f"SELECT {raw(COLUMNS)}, key, {raw('state, holder, epoch')} FROM sessions WHERE session_id = ?"
+# What a holder that died may have shown and not stored keeps its numbers.
+_TAKE: Final = f"""
+    UPDATE sessions SET holder = ?2, epoch = epoch + 1, last_seq = last_seq + iif(holder IS NULL, 0, {SEQ_STRIDE})
+    WHERE key = ?1 RETURNING last_seq
+"""
+ANSWERED: Final = "DELETE FROM requests WHERE session = (SELECT key FROM sessions WHERE session_id = ?)"
+_PUT_BACK: Final = "UPDATE sessions SET holder = NULL WHERE session_id = ? AND holder = ? AND epoch = ?"
+_END_LEASE: Final = f"""
+    UPDATE sessions SET holder = NULL, epoch = epoch + 1, last_seq = last_seq + {SEQ_STRIDE}
+    WHERE key = ? AND holder <> ?
+"""
+_ARCHIVE: Final = f"UPDATE sessions SET state = 1, change = {NEXT_CHANGE} WHERE key = ?"
+_LABEL: Final = f"UPDATE sessions SET labels = ?, title = ?, change = {NEXT_CHANGE} WHERE key = ? RETURNING change"
+_BURY: Final = f"""
+    UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
+        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
+        messages_from = 0, events_after = 0, change = {NEXT_CHANGE}
+    WHERE key = ?
+"""
+
+
+def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
+    """Write the rows of a turn."""
+    record, creation = operation.record, operation.creation
+    peer = record.peer
+    if creation is not None and db.execute("SELECT 1 FROM creations WHERE key = ?", (creation.key,)).get:
+        raise key_used()
+    if peer is not None and db.execute(_NAMESAKE, (peer.name, record.session_id)).get:
+        raise name_taken(peer.name)
+    key = db.execute(_SAVE, (*record_to_row(record), holder.key, operation.lease.epoch)).get
+    if key is None:
+        raise _refused(record.session_id, db, holder)
+    if operation.messages:
+        db.executemany(_ADD_MESSAGE, _message_values(key, operation.messages))
+    if operation.events:
+        db.executemany(_ADD_EVENT, _event_values(key, operation.events))
+    if operation.compaction is not None:
+        db.execute(_ADD_COMPACTION, _compaction_values(key, operation.compaction))
+    if peer is not None:
+        db.execute(_NAME, (peer.name, key))
+    if creation is not None:
+        db.execute(_ADD_CREATION, (creation.key, key, codec.encode(creation.params).decode()))
+    settle(db, key, operation.settled)
+
+
+def _refused(session_id: str, db: apsw.Connection, holder: Holder) -> WarrenError:
+    row = db.execute(_HOLDING, (session_id,)).get
+    if row is None or row[1] == DELETED:
+        return not_found(session_id)
+    return taken_over(session_id, holder.rival(db, row[2]) if row[2] is not None else None)
+
+
+def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | Held | None:
+    """Change the holder of a session's row."""
+    session_id = operation.session_id
+    found = db.execute(_CLAIMED, (session_id,)).get
+    if found is None:
+        return None
+    *columns, key, state, owner, epoch = found
+    if state == DELETED:
+        return None
+    rival = holder.rival(db, owner) if owner not in (None, holder.key) else None
+    if rival is not None:
+        return Held(rival)
+    record = row_to_record(tuple(columns))
+    try:
+        number_in(epoch, "epoch")
+    except ValueError as exc:
+        raise corrupt(f"session {session_id}", exc, session_id) from exc
+    lost = damaged(db, session_id)
+    set_aside(db, lost)
+    inbox = tuple(waiting(db, session_id)), last_number(db), tuple(each.problem for each in lost)
+    if owner == holder.key:
+        return Claimed(record, Lease(epoch), *inbox)
+    db.execute(ANSWERED, (session_id,))
+    last_seq: int = db.execute(_TAKE, (key, holder.key)).get
+    return Claimed(record.changed(last_seq=last_seq), Lease(epoch + 1), *inbox)
+
+
+def release(operation: Release, db: apsw.Connection, holder: Holder) -> None:
+    """Take the holder out of a session's row."""
+    db.execute(_PUT_BACK, (operation.session_id, holder.key, operation.lease.epoch))
+    db.execute(ANSWERED, (operation.session_id,))
+
+
+def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
+    """Mark a session's row."""
+    key, state = own(db, holder, operation.session_id)
+    if state == DELETED:
+        raise not_found(operation.session_id)
+    if state != ARCHIVED:
+        db.execute(_END_LEASE, (key, holder.key))  # of a holder that is dead, or wakes up too late
+        db.execute(_ARCHIVE, (key,))
+        db.execute("DELETE FROM inbox WHERE session = ?", (key,))
+
+
+def label(operation: Label, db: apsw.Connection, holder: Holder) -> Labelled:
+    """Change the labels and the title of a session's row."""
+    key, state = own(db, holder, operation.session_id)
+    if state == DELETED:
+        raise not_found(operation.session_id)
+    if state == ARCHIVED:
+        raise retired(operation.session_id)
+    record = row_to_record(db.execute(_RECORD_OF, (key,)).get)
+    record = relabelled(record, operation.changes, operation.title)
+    return Labelled(record, db.execute(_LABEL, (codec.encode(record.labels).decode(), record.title, key)).get)
+
+
+def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
+    """Remove the rows of a session, leave the tombstone."""
+    key, state = own(db, holder, operation.session_id)
+    if state == DELETED:
+        return
+    db.execute(_BURY, (key,))
+    db.execute("DELETE FROM messages WHERE session = ?", (key,))
+    db.execute("DELETE FROM events WHERE session = ?", (key,))
+    db.execute("DELETE FROM inbox WHERE session = ?", (key,))
+    db.execute("DELETE FROM compactions WHERE session = ?", (key,))
+    db.execute("INSERT OR IGNORE INTO erasures VALUES (?)", (operation.session_id,))
+
+
+def erased(operation: Erased, db: apsw.Connection, _holder: Holder) -> None:
+    """Drop the note that copies of a session were due to be erased; any process may."""
+    db.execute("DELETE FROM erasures WHERE session_id = ?", (operation.session_id,))
+
+
+def own(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, int]:
+    """Return the key and the state of a session that no other process has."""
+    key, state, rival = held(db, holder, session_id)
+    if rival is not None:
+        raise leased(session_id, rival)
+    return key, state
+
+
+def held(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, int, str | None]:
+    """Return the key and the state of a session, and the name of another living process that has it."""
+    found = db.execute(_HOLDING, (session_id,)).get
+    if found is None:
+        raise not_found(session_id)
+    key, state, owner = found
+    return key, state, holder.rival(db, owner) if owner not in (None, holder.key) else None
+
+
+def _message_values(key: int, rows: Sequence[MessageRow]) -> list[tuple[int, int, int, str]]:
+    return [(key, row.position, microseconds(row.created_at), row.body.decode()) for row in rows]
+
+
+def _event_values(key: int, rows: Sequence[EventRow]) -> list[tuple[int, int, int, int, str, str | None]]:
+    return [
+        (key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), _text(row.cuts)) for row in rows
+    ]
+
+
+def _compaction_values(key: int, entry: CompactionEntry) -> tuple[int | str, ...]:
+    counts = (entry.head, entry.messages_before, entry.messages_after)
+    return (key, entry.step, microseconds(entry.created_at), *counts, entry.summary, entry.summary_tokens)
+
+
+def _text(cuts: bytes | None) -> str | None:
+    return None if cuts is None else cuts.decode()
