@@ -96,7 +96,9 @@ class Writer:
         return outcomes
 
     def _failure(self, exc: Exception, operation: Operation[Any]) -> WarrenError:
-        return self._translated(exc, operation.session_id)
+        # Rows are decoded by their own checks: this one is of bytes that the operation brings, not of the file.
+        fault = ValueError(str(exc)) if isinstance(exc, UnicodeDecodeError) else exc
+        return self._translated(fault, operation.session_id)
 
     def _translated(self, exc: Exception, session_id: str | None = None) -> WarrenError:
         return translate(precise(exc, self._db) if isinstance(exc, apsw.IOError) else exc, session_id=session_id)
