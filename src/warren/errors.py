@@ -67,6 +67,7 @@ CapacityCause = Literal[
     "max_subscriptions",
     "max_tools",
     "memory",
+    "page",
 ]
 ProviderCause = Literal[
     "bad_address",

@@ -6,6 +6,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import trio
 
 from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
 from warren.errors import InvalidParamsError, SessionBusyError, WarrenError
@@ -41,6 +42,8 @@ PROTOCOL: Final = 1
 PROMPT: Final = "session/prompt"
 CANCEL: Final = "session/cancel"
 PAGE: Final = 50
+REPLAYED: Final = 10
+"""Messages of a conversation that are in memory at once while it is told again; each may be a large one."""
 CWD: Final = "cwd"
 """The label under which a session has its folder."""
 
@@ -105,6 +108,7 @@ class Agent:
     _pending: dict[str, PendingPrompt] = attrs.field(factory=dict)
     _modes: dict[str, str] = attrs.field(factory=dict)
     _permissions: dict[str, Permissions] = attrs.field(factory=dict)
+    _replaying: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
     def __attrs_post_init__(self) -> None:
         self.servers = Servers(self.settings.tools)
@@ -294,12 +298,13 @@ class Agent:
     async def _replay(self, session_id: str) -> None:
         """Tell the conversation as it was, whatever of it the model still sees; a page at a time is in memory."""
         offset, total = 0, 1
-        while offset < total:
-            page = await self.service.history(session_id, offset=offset, limit=PAGE)
-            for entry in page.messages:
-                for update in replayed(entry.message):
-                    await self.say(session_id, update)
-            offset, total = offset + PAGE, page.total
+        async with self._replaying:
+            while offset < total:
+                page = await self.service.history(session_id, offset=offset, limit=REPLAYED)
+                for entry in page.messages:
+                    for update in replayed(entry.message):
+                        await self.say(session_id, update)
+                offset, total = offset + REPLAYED, page.total
 
     def _row(self, row: SessionSummary) -> Mapping[str, Any]:
         shown = {

@@ -20,6 +20,8 @@ MAX_LINE: Final = 16 * 1024 * 1024
 MAX_IN_FLIGHT: Final = 128
 QUEUE: Final = 256
 """Lines that may wait for the client; whoever has another one waits for room. No turn ever does."""
+QUEUE_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that they may have before another one waits."""
 DRAIN: Final = 6.0
 FAREWELL: Final = 1.0
 
@@ -56,6 +58,8 @@ class Connection:
         self._outgoing = outgoing
         self._agent = Agent(service, self._say, self._ask, settings)
         self._queue, self._waiting = trio.open_memory_channel[bytes](QUEUE)
+        self._bytes = 0
+        self._left = trio.lowlevel.ParkingLot()
         self._running = 0
         self._asked: dict[jsonrpc.Id, _Question] = {}
         self._numbers = itertools.count()
@@ -170,7 +174,10 @@ class Connection:
         return question.answer or jsonrpc.Response(number, None, None)
 
     async def _send(self, line: bytes) -> None:
-        """Put a line into the queue; once the client is gone it goes nowhere."""
+        """Put a line into the queue, once there is room for it; once the client is gone it goes nowhere."""
+        while self._bytes >= QUEUE_BYTES:
+            await self._left.park()
+        self._bytes += len(line)
         try:
             await self._queue.send(line)
         except trio.BrokenResourceError:
@@ -183,8 +190,16 @@ class Connection:
                 async for line in self._waiting:
                     lines = [line, *_at_hand(self._waiting)]
                     await self._outgoing.send_all(b"".join(each + b"\n" for each in lines))
+                    self._make_room(self._bytes - sum(map(len, lines)))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self.serving.cancel()
+        finally:
+            self._make_room(0)
+
+    def _make_room(self, left: int) -> None:
+        self._bytes = left
+        if left < QUEUE_BYTES:
+            self._left.unpark_all()
 
 
 def _at_hand(channel: trio.MemoryReceiveChannel[bytes]) -> list[bytes]:

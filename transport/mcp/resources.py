@@ -1,5 +1,6 @@
 """Sessions as resources: a host lists them, reads one as JSON, is told when it changes, and completes its id."""
 
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -15,6 +16,7 @@ from warren.events import TERMINAL, StreamTruncated
 from warren.service import SessionService
 from warren.transport.mcp.refusal import refusal
 from warren.transport.rpc.jsonrpc import shorten
+from warren.transport.rpc.outbox import weight
 from warren.views import HistoryEntry, SessionSummary, SessionView
 
 SCHEME: Final = "warren://sessions/"
@@ -26,6 +28,8 @@ LONGEST_CURSOR: Final = 15
 """Digits of a cursor, which is the number of sessions before the page."""
 NEWEST: Final = 100
 """Messages of a conversation that a resource shows, the last ones."""
+MAX_TEXT: Final = 2 * 1024 * 1024
+"""Bytes that they may have: the library encodes them on the event loop. Older ones are left out."""
 LOOKED_THROUGH: Final = 1_000
 """Sessions whose ids are compared with what is to be completed, those changed last."""
 MAX_WATCHED: Final = 100
@@ -91,9 +95,9 @@ class Resources:
     async def listed(self, cursor: str | None) -> types.ListResourcesResult:
         """Return a page of the sessions that are not archived, the one changed last first."""
         offset = _offset(cursor)
-        sessions = (await self.service.list(offset=offset, limit=PAGE)).sessions
-        following = str(offset + PAGE) if len(sessions) == PAGE else None
-        return types.ListResourcesResult(resources=[_shown(each) for each in sessions], next_cursor=following)
+        page = await self.service.list(offset=offset, limit=PAGE)
+        following = str(offset + PAGE) if len(page.sessions) + len(page.damaged) == PAGE else None
+        return types.ListResourcesResult(resources=[_shown(each) for each in page.sessions], next_cursor=following)
 
     async def read(self, uri: str) -> types.ReadResourceResult:
         """Return a session. Raises MCPError where there is none."""
@@ -104,7 +108,7 @@ class Resources:
             page = await self.service.history(session_id, offset=offset, limit=NEWEST)
         except WarrenError as exc:
             raise _failure(exc) from None
-        text = SessionResource(view, page.messages).text()
+        text = SessionResource(view, _fitting(page.messages)).text()
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=MIME, text=text)])
 
     async def complete(self, ref: object, name: str, value: str) -> types.Completion:
@@ -172,6 +176,13 @@ def session_of(uri: str) -> str:
     if not uri.startswith(SCHEME) or not session_id or "/" in session_id:
         raise MCPError(code=NOT_FOUND, message=f"there is no resource {shorten(uri)}; there are: {TEMPLATE}")
     return session_id
+
+
+def _fitting(messages: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
+    """Return the newest messages that have room in a resource."""
+    sizes = itertools.accumulate(weight(entry) for entry in reversed(messages))
+    count = sum(size <= MAX_TEXT for size in sizes)
+    return messages[len(messages) - count :]
 
 
 def _offset(cursor: str | None) -> int:

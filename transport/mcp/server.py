@@ -3,12 +3,13 @@
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, Final
 
 import mcp_types as types
+import trio
 from mcp.server.connection import allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -29,10 +30,13 @@ from warren.transport.mcp.schemas import input_schema, output_schema
 from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
-from warren.transport.rpc.peer import RESERVE
+from warren.transport.rpc.outbox import weight
+from warren.transport.rpc.peer import BULKY, RESERVE
 
 MAX_CALLS: Final = 256
 """Calls of one connection that may be unanswered; past it only those that end others are let through."""
+MAX_ANSWER: Final = 2 * 1024 * 1024
+"""Bytes that a page may have. The library encodes an answer on the event loop, and a model reads no more than that."""
 EVENT: Final = "warren/event"
 """Under this name a progress notification has the whole event in its `_meta`."""
 LEVEL: Final = "warren.level"
@@ -53,11 +57,21 @@ logger: Final = logging.getLogger(__name__)
 
 
 class Tools:
-    """The tools of one runtime, for every client of a server. Calls run side by side, `max_calls` of each client."""
+    """The tools of one runtime, for every client of a server. Calls run side by side, `max_calls` of each client.
 
-    def __init__(self, service: SessionService, max_calls: int = MAX_CALLS) -> None:
+    `room` is awaited before a call with a large result; it returns once the client has read enough of what waits.
+    """
+
+    def __init__(
+        self,
+        service: SessionService,
+        max_calls: int = MAX_CALLS,
+        room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    ) -> None:
         self._host = Host(service)
         self._max_calls = max_calls
+        self._room = room
+        self._bulky = trio.CapacityLimiter(BULKY)
         self._calls: set[Call] = set()
         self._running: Counter[Hashable] = Counter()
         self._closed = False
@@ -87,12 +101,25 @@ class Tools:
             params = keyed(tool.method.decode(arguments))
             self._check_room(tool, client)
             with self._calling(client, Call(self._host.service, send, key_of(params))) as caller:
-                return _result(await tool.method.call(self._host, caller, params))
+                return _result(await self._called(tool, caller, params))
         except WarrenError as exc:
             return _result(exc.body(), is_error=True)
         except Exception:
             logger.exception("%s failed", name)
             return _result(AgentError("internal error", cause="internal").body(), is_error=True)
+
+    async def _called(self, tool: McpTool, caller: Call, params: object) -> Any:
+        if not tool.method.bulky:
+            return await tool.method.call(self._host, caller, params)
+        async with self._bulky:
+            await self._room()
+            result = await tool.method.handler(self._host, caller, params)
+            if (size := weight(result)) > MAX_ANSWER:
+                problem = (
+                    f"the page has about {size} bytes, of at most {MAX_ANSWER} over MCP: ask for less with `limit`"
+                )
+                raise CapacityExceededError(problem, cause="page")
+            return codec.to_data(result)
 
     def _check_room(self, tool: McpTool, client: Hashable) -> None:
         if self._running[client] >= self._max_calls * (RESERVE if tool.method.urgent else 1):

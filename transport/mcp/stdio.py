@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import anyio
@@ -25,6 +26,8 @@ FAREWELL: Final = 0.5
 """Seconds that requests have to say that they are given up."""
 CLOSE_TIMEOUT: Final = 2.0
 """Seconds that the last answers may take to leave."""
+MAX_LARGE: Final = 4
+"""Answers that may wait before a page is made, which may be large."""
 MAX_ANSWERS: Final = 1024
 """Answers that may wait for the client to read; until it does, no more of its requests are read."""
 GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
@@ -49,16 +52,36 @@ async def serve_mcp(
     service's, and a host that is about to end it passes `SessionService.stop`. Whatever a line has in it, the lines
     after it are answered.
     """
-    tools = Tools(service)
     to_server, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_client, answers = anyio.create_memory_object_stream[SessionMessage](0)
-    client = _Client(LineReader(streams[0], MAX_LINE), streams[1], tools, stop or trio.CancelScope(), end_turns)
+    backlog = _Backlog(to_client)
+    tools = Tools(service, room=partial(backlog.below, MAX_LARGE))
+    client = _Client(
+        LineReader(streams[0], MAX_LINE), streams[1], tools, backlog, stop or trio.CancelScope(), end_turns
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.write, answers)
         nursery.start_soon(client.read, to_server, to_client.clone())
         server = server_of(tools, Resources(service, nursery))
         await server.run(requests, to_client, server.create_initialization_options())
         nursery.cancel_scope.deadline = trio.current_time() + CLOSE_TIMEOUT
+
+
+@attrs.define(eq=False)
+class _Backlog:
+    """What waits for the client to read."""
+
+    _to_client: ToClient
+    _sent: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    async def below(self, most: int) -> None:
+        """Return once less than so many messages wait."""
+        while self._to_client.statistics().tasks_waiting_send >= most:
+            await self._sent.park()
+
+    def moved(self) -> None:
+        """Take note that a message has left."""
+        self._sent.unpark_all()
 
 
 @attrs.define(eq=False)
@@ -69,6 +92,7 @@ class _Client:
         lines: what it writes.
         sink: what it reads.
         tools: told when no more comes.
+        backlog: told when a message has left.
         reading: cancelled where no more is to be read.
         end_turns: awaited where requests run on too long after the end of the input.
     """
@@ -76,17 +100,17 @@ class _Client:
     lines: LineReader
     sink: trio.abc.SendStream
     tools: Tools
+    backlog: _Backlog
     reading: trio.CancelScope
     end_turns: Callable[[], Awaitable[None]]
     _unanswered: set[types.RequestId] = attrs.field(factory=set, init=False)
     _answered: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _sent: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def read(self, to_server: ToServer, to_client: ToClient) -> None:
         """Hand the client's messages over; what is none is answered here."""
         async with to_server, to_client:
             with self.reading:
-                while (message := await self._next(to_client)) is not None:
+                while (message := await self._next()) is not None:
                     if isinstance(message, types.JSONRPCError):
                         await to_client.send(SessionMessage(message))
                     else:
@@ -111,12 +135,12 @@ class _Client:
                     gone = True
                     self.reading.cancel()
                 self._note(item.message)
-                self._sent.set()
+                self.backlog.moved()
 
-    async def _next(self, to_client: ToClient) -> types.JSONRPCMessage | None:
+    async def _next(self) -> types.JSONRPCMessage | None:
         """Return the next message, or the error that answers a line which is none; None at the end."""
         while True:
-            await self._room(to_client)
+            await self.backlog.below(MAX_ANSWERS)
             try:
                 line = await self.lines.next()
             except LineTooLongError as exc:
@@ -125,11 +149,6 @@ class _Client:
                 return None
             if line.strip() and (message := message_of(line)) is not None:
                 return message
-
-    async def _room(self, to_client: ToClient) -> None:
-        while to_client.statistics().tasks_waiting_send >= MAX_ANSWERS:
-            self._sent = trio.Event()
-            await self._sent.wait()
 
     def _note(self, message: types.JSONRPCMessage) -> None:
         """Keep account of what is not answered yet, by the messages of both sides."""

@@ -16,6 +16,7 @@ from tests.support.asking import ask
 from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, Client, cancel, connect, said
+from tests.transport.sessions import NOW, FakeService
 from warren.config import StoreConfig
 from warren.events import Event, RunCompleted, TextDelta, ToolApprovalRequested
 from warren.messages import AssistantMessage, ToolUseBlock, UserMessage
@@ -25,6 +26,8 @@ from warren.storage.maintenance.retention import plan, prune
 from warren.tools import tool
 from warren.transport.acp import AgentSettings, Connection, connection
 from warren.transport.acp.prompt import PendingPrompt
+from warren.usage import Usage
+from warren.views import Billing, HistoryEntry, HistoryPage, SessionState, SessionView
 
 PIECES = 3000
 LOGGED = 6
@@ -140,6 +143,40 @@ async def test_the_end_of_the_input_is_answered() -> None:
         await client.stream.send_stream.aclose()
         assert (await client.answer_to(prompt)).stop_reason == "cancelled"
         assert await client.read() is None
+
+
+@attrs.define(eq=False)
+class Library(FakeService):
+    """Has a conversation of a hundred large messages in every session, and counts how many of them were read."""
+
+    read_so_far: int = 0
+
+    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
+        places = range(offset, min(100, offset + limit))
+        self.read_so_far += len(places)
+        await trio.lowlevel.checkpoint()
+        entries = tuple(HistoryEntry(place, NOW, UserMessage(f"{place:02}" * 250_000)) for place in places)
+        return HistoryPage(session_id, entries, offset, 100)
+
+
+@pytest.mark.virtual_time
+async def test_a_conversation_is_read_as_the_client_reads() -> None:
+    """A client that loads long sessions and reads nothing fills no memory; then it reads, and gets all of them."""
+    service = Library(
+        view=SessionView(SessionState("s1", NOW, NOW, 100, False, None, "live", {}, "m"), Billing(0, Usage()))
+    )
+    async with connect(service, lockstep=True) as client:
+        loads = [client.request("session/load", sessionId=each, cwd="/", mcpServers=[]) for each in ("s1", "s2")]
+        await client.write(*loads)
+        await wait_all_tasks_blocked()
+        assert 0 < service.read_so_far <= 30
+        told: list[str] = []
+        while len(told) < 200:
+            message = await client.read()
+            assert message is not None
+            if message.get("method") == "session/update" and "content" in message["params"]["update"]:
+                told.append(message["params"]["update"]["content"]["text"][:2])
+        assert told == [f"{place:02}" for place in range(100)] * 2
 
 
 @pytest.mark.virtual_time

@@ -15,14 +15,16 @@ from trio.testing import lockstep_stream_one_way_pair, memory_stream_one_way_pai
 
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import at_rest
-from tests.transport.sessions import FakeService, FakeTurn, Puppet
+from tests.transport.sessions import NOW, FakeService, FakeTurn, Puppet
 from tests.transport.stdio.client import line
 from warren.actors.tools.lines import LineReader
+from warren.messages import UserMessage
 from warren.service import SessionService
 from warren.transport.mcp import stdio
 from warren.transport.mcp.server import MAX_CALLS
 from warren.transport.mcp.stdio import LINGER, MAX_ANSWERS, serve_mcp
 from warren.transport.rpc import jsonrpc
+from warren.views import HistoryEntry, HistoryPage
 
 HELLO: Final = {
     "protocolVersion": "2025-06-18",
@@ -209,6 +211,45 @@ async def test_a_client_that_does_not_read_is_not_read_either() -> None:
         lines = LineReader(source, 2**24)
         numbers = {json.loads(await lines.next() or b"")["id"] for _ in range(3 * MAX_ANSWERS)}
         assert numbers == set(range(3 * MAX_ANSWERS))
+
+
+@attrs.define(eq=False)
+class Library(FakeService):
+    """Has one page of history, a large one, and counts how often it was asked for."""
+
+    asked: int = 0
+
+    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
+        del limit
+        self.asked += 1
+        await trio.lowlevel.checkpoint()
+        return HistoryPage(session_id, (HistoryEntry(0, NOW, UserMessage("x" * 1_000_000)),), offset, 1)
+
+
+@pytest.mark.virtual_time
+async def test_large_answers_are_made_as_they_are_read() -> None:
+    """A client that asks for many pages and reads none has a few of them made; then it reads, and gets all."""
+    sink, requests = lockstep_stream_one_way_pair()
+    answers, source = lockstep_stream_one_way_pair()
+    service, pages = Library(), 30
+
+    async def write() -> None:
+        await sink.send_all(line("initialize", 0, **HELLO))
+        await sink.send_all(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        for number in range(1, pages + 1):
+            call = {"name": "warren_history", "arguments": {"session_id": "s1"}}
+            await sink.send_all(line("tools/call", number, **call))
+        await sink.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_mcp, service, (requests, answers))
+        nursery.start_soon(write)
+        lines = LineReader(source, 2**24)
+        assert json.loads(await lines.next() or b"")["id"] == 0
+        await wait_all_tasks_blocked()
+        assert 0 < service.asked < pages // 2
+        numbers = {json.loads(await lines.next() or b"")["id"] for _ in range(pages)}
+        assert numbers == set(range(1, pages + 1))
 
 
 @pytest.mark.parametrize("method", ["session/list", "prompts/list", "", "tools/list/"])

@@ -1,8 +1,11 @@
 """Sessions as resources, completion of their ids, and log messages, as the official client sees them."""
 
 import json
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import apsw
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
@@ -145,3 +148,32 @@ async def test_log_messages_from_a_level_on() -> None:
         await program.client.set_logging_level("emergency")
         await program.call("warren_resume", session_id=session_id, prompt="hello")
         assert program.logged() == []
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_long_conversation_is_read_in_part(era: str) -> None:
+    """A page that is too large for an answer is refused with what to do; a resource has the newest messages."""
+    async with open_runtime(config=ECHO) as service, connected(service, era) as program:
+        session_id = (await service.create_session("x" * 600_000)).session_id
+        await service.start_turn(session_id, "y" * 600_000)
+        refused = await program.fail("warren_history", session_id=session_id)
+        assert (refused["code"], refused["details"]["cause"]) == ("CAPACITY_EXCEEDED", "page")
+        assert "`limit`" in refused["message"]
+        part = await program.ask("warren_history", session_id=session_id, offset=2, limit=2)
+        found = data_of(await program.client.read_resource(uri_of(session_id)))
+        assert [entry["position"] for entry in found["messages"]] == [1, 2, 3]
+        assert found["messages"][1:] == part["messages"]
+
+
+async def test_a_damaged_session_hides_none(tmp_path: Path) -> None:
+    """The list goes on behind a page in which a session cannot be read."""
+    async with open_runtime(config=ECHO, store=tmp_path) as service:
+        made = [await new_session(service) for _ in range(PAGE + 1)]
+    with closing(apsw.Connection(str(tmp_path / "sessions.sqlite3"))) as db:
+        db.execute("UPDATE sessions SET model = CAST(x'ff' AS TEXT) WHERE session_id = ?", (made[-1],))
+    async with open_runtime(config=ECHO, store=tmp_path) as service, connected(service) as program:
+        first = await program.client.list_resources()
+        second = await program.client.list_resources(cursor=first.next_cursor)
+        found = {each.uri for each in (*first.resources, *second.resources)}
+        assert len(found) == PAGE
+        assert found == set(map(uri_of, made[:-1]))
