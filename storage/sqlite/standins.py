@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from warren import codec
+from warren.errors import StoreError
 from warren.messages import (
     AssistantMessage,
     ContextMessage,
@@ -19,13 +20,21 @@ from warren.storage.results import Rows
 
 NO_MESSAGE: Final = "[A message that stood here is damaged in the store and cannot be read.]"
 NO_SUMMARY: Final = "[The summary of the conversation before is damaged in the store and cannot be read.]"
+MOST_STAND_INS: Final = 10_000
 logger: Final = logging.getLogger("warren.storage")
 
 
 def complete(rows: Rows[MessageRow], first: int, end: int) -> list[bytes]:
-    """Return the messages at the positions from `first` to `end`, with a stand-in for each that is not among `rows`."""
+    """Return the messages at the positions from `first` to `end`, with a stand-in for each that is not among `rows`.
+
+    Raises StoreError(cause="corrupt") if more than `MOST_STAND_INS` are missing: then the session's count is damaged.
+    """
     found = {row.position: row.body for row in rows}
-    if len(found) < end - first:
+    missing = end - first - len(found)
+    if missing > MOST_STAND_INS:
+        problem = f"{missing} of {end - first} messages are missing in the store: restore a backup"
+        raise StoreError(problem, cause="corrupt", retryable=False)
+    if missing > 0:
         problems = {each.row: each.problem for each in rows.damaged}
         for position in range(first, end):
             if position not in found:

@@ -101,6 +101,9 @@ class Writer:
         return self._translated(fault, operation.session_id)
 
     def _translated(self, exc: Exception, session_id: str | None = None) -> WarrenError:
+        if isinstance(exc, UnicodeDecodeError):
+            # It comes from bytes that were to be written: a damaged row that is read has an error of its own.
+            exc = ValueError(str(exc))
         return translate(precise(exc, self._db) if isinstance(exc, apsw.IOError) else exc, session_id=session_id)
 
     @contextlib.contextmanager

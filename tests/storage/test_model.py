@@ -141,7 +141,8 @@ async def _compare(store: SqliteStore, model: _Model) -> None:
         messages = [row for _, row in sorted(session.messages.items())]
         assert stored is not None
         assert stored.record == session.record
-        assert (await store.context(session_id, 0, 10**6)).rows == [row.body for row in messages]
+        if [row.position for row in messages] == list(range(len(messages))):
+            assert (await store.context(session_id, 0, len(messages))).rows == [row.body for row in messages]
         assert (await store.messages(session_id))[0] == messages
         assert await store.events(session_id) == [row for _, row in sorted(session.events.items())]
     for labels in LABELS:

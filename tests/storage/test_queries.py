@@ -111,6 +111,15 @@ async def test_messages_are_paged_by_position(tmp_path: Path) -> None:
         assert await store.messages("a", offset=8) == ([], 8)
 
 
+async def test_a_count_beyond_all_messages_is_damage(tmp_path: Path) -> None:
+    """A session that claims a trillion messages fails at once: nobody makes up a message for each."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+        with pytest.raises(StoreError, match="messages are missing") as caught:
+            await store.context("a", 0, 2**40)
+        assert caught.value.cause == "corrupt"
+
+
 async def test_events_after_a_number(tmp_path: Path) -> None:
     """Replay gives what ends above the number, in order, at most as many rows as asked for."""
     commits = [turn("a", number) for number in range(3)]
