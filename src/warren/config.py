@@ -1,4 +1,4 @@
-"""Settings of a runtime; plain values, no I/O."""
+"""The settings of a runtime, as plain values."""
 
 from pathlib import Path
 from typing import Literal
@@ -16,18 +16,17 @@ from warren.tool_config import ToolsConfig
 
 @attrs.frozen
 class RetryPolicy:
-    """How a failed model call is tried again: delays in seconds, growing by `factor`, spread by `jitter`.
+    """The backoff of failed model calls: delays in seconds that grow by `factor` and are spread by `jitter`.
 
-    A provider's own Retry-After wins over the computed delay. If it is longer than `max_retry_after`, the call fails at
-    once.
+    A provider's own Retry-After replaces the computed delay.
 
     Attributes:
-        max_attempts: times that a model is called for one answer.
-        initial_delay: the first wait.
-        factor: how the wait grows from one attempt to the next.
-        jitter: how far waits are spread, as a share of them.
-        max_delay: the longest wait of our own.
-        max_retry_after: the longest wait that a provider may ask for; a call that is to wait longer fails at once.
+        max_attempts: model calls for one answer, the first one included.
+        initial_delay: seconds before the second call.
+        factor: factor by which the delay grows from one attempt to the next.
+        jitter: spread of the delays, as a share of each.
+        max_delay: the longest computed delay in seconds.
+        max_retry_after: the longest Retry-After in seconds; if a provider asks for more, the call fails at once.
     """
 
     max_attempts: int = attrs.field(default=3, validator=positive)
@@ -40,29 +39,27 @@ class RetryPolicy:
 
 @attrs.frozen
 class Limits:
-    """Bounds of one runtime; times in seconds.
+    """The limits of one runtime. Times are in seconds.
 
     Attributes:
-        max_sessions: turns that run at once; idle sessions do not count.
+        max_sessions: turns that may run at once. Idle sessions do not count.
         mailbox: messages that may wait in one session's mailbox.
         inbox: inputs that may wait for one session.
-        turn: budget of every turn that names none of its own; its `max_steps` is the step limit.
+        turn: budget of every turn without a budget of its own; its `max_steps` is the step limit.
         tool_timeout: a tool's time limit, unless the tool has its own.
         tool_threads: sync tools that run at once.
-        approval_timeout: how long a tool call waits for somebody's word, where its kind has to.
-        subscription: events a subscriber may fall behind before it gets a gap.
+        approval_timeout: time that a tool call waits for approval, if its kind needs approval.
+        subscription: events that a subscriber may fall behind before it gets a gap.
         event_log: events that a session without a store keeps for late subscribers.
-        max_live: stored sessions that are kept in memory; past it the one that is idle longest goes to the store.
-        model_silence: how long a model's server may say nothing, before its answer and within it.
-        model_stall: how long it may go on without sending any of its answer: comments and pings do not count.
-        max_answer: bytes that a model's server may send as a streamed answer, decompressed; an answer in one piece may
-            have a 32nd of them.
-        max_memory: MiB that the process may have in memory, None for no limit; it is known on Linux alone. Past it
-            stored sessions that have nothing to do soon leave memory, turns run one at a time, and there are no
-            new sessions beside those that are live.
-        idle_after: how long a stored session may be idle in memory.
-        interrupt_grace: how long `interrupt` waits for the turn to end.
-        drain: how long shutdown waits for interrupted turns to end.
+        max_live: stored sessions that are kept in memory; beyond them the session that is idle longest is evicted.
+        model_silence: time that a model's server may send nothing, before its answer and within it.
+        model_stall: time that a model's server may send nothing of its answer; comments and pings do not count.
+        max_answer: bytes of a streamed answer, decompressed. An answer in one piece may have a 32nd of them.
+        max_memory: MiB of memory that the process may use; None is no limit. It works on Linux only. Above it stored
+            sessions without work are evicted soon, turns run one at a time, and no session is added to the live ones.
+        idle_after: time that a stored session may be idle in memory before it is evicted.
+        interrupt_grace: time that `interrupt` waits for the turn to end.
+        drain: time that shutdown waits for interrupted turns to end.
     """
 
     max_sessions: int = attrs.field(default=10_000, validator=positive)
@@ -86,10 +83,10 @@ class Limits:
 
 @attrs.frozen
 class Intensity:
-    """How often the storage actor may crash and be restarted.
+    """The restart intensity of the storage actor: crashes that it may have before the runtime stops.
 
     Attributes:
-        restarts: restarts past which the runtime stops, if they fall into `seconds`.
+        restarts: restarts within `seconds`; with one more the runtime stops.
         seconds: the time in which restarts are counted.
     """
 
@@ -102,15 +99,16 @@ class StoreConfig:
     """The durable store.
 
     Attributes:
-        path: its folder; created with its file on first use.
-        synchronous: FULL survives a power cut; NORMAL may lose the last turns in one, never a consistent file.
-        busy_timeout: seconds a commit waits for another process's lock.
+        path: the folder; it is created with its file on first use.
+        synchronous: FULL survives a power cut. NORMAL may lose the last turns in one, but never damages the file.
+        busy_timeout: seconds that a commit waits for another process's lock.
         readers: connections that serve reads.
-        lease: seconds after which other processes may take over the sessions of this one, should it hang. They take
-            over those of a process that died at once.
-        holder: what this process is called where another one is told who has a session.
-        projections: whether the sessions are written out as plain files beside it, for people and other programs to
-            read. Nothing depends on them.
+        lease: seconds after which other processes may take over the sessions of this process if it hangs. The sessions
+            of a process that has died are taken over at once.
+        holder: name of this process in the errors that other processes get for its sessions; None makes a name of the
+            program, the pid and the host.
+        projections: whether the sessions are also written as plain files beside the store, for people and other
+            programs. Nothing depends on these files.
     """
 
     path: Path = attrs.field(converter=Path, validator=no_url)
@@ -124,25 +122,27 @@ class StoreConfig:
 
 @attrs.frozen
 class Config:
-    """Everything a runtime is told at its start.
+    """All settings of a runtime.
+
+    Raises FieldValueError, which names the field, if a compactor cannot work with the settings.
 
     Attributes:
         store: the durable store; None keeps everything in memory (the `session-store` capability is off).
         model: the model of sessions that name none.
-        provider: the provider of sessions that name none, and of turns that name a model alone; None lets the model's
+        provider: the provider of sessions that name none, and of turns that name only a model; None lets the model's
             name decide.
-        system_prompt: of sessions that name none.
-        compaction: how contexts are compacted; None turns the `session-compaction` capability off.
-        compactor: a strategy of one's own, or a function that makes one of a session's settings and its model's window;
-            None is `warren.compaction.DefaultCompactor`. It needs `compaction`.
-        memory: where what was compacted away is remembered; None turns the `memory-store` capability off.
-        max_tokens: cap of one answer for sessions that name none.
-        tools: which tools there are besides those that the host brings; None for none, nor any MCP servers.
-        switches: which kinds of tools are offered, unless a session or a turn says otherwise.
-        approvals: which kinds wait for somebody's word; a session or a turn may only be stricter.
-        retry: how failed model calls are tried again.
-        limits: bounds.
-        intensity: restarts of the storage actor.
+        system_prompt: the system prompt of sessions that have none of their own.
+        compaction: the settings of compaction; None turns the `session-compaction` capability off.
+        compactor: a compactor of your own, or a function that makes one from a session's settings and its model's
+            window; None is `warren.compaction.DefaultCompactor`. It needs `compaction`.
+        memory: the memory of messages that left the context; None turns the `memory-store` capability off.
+        max_tokens: cap of one answer in tokens, for sessions that name none.
+        tools: the tools besides those of the host; None for no such tools and no MCP servers.
+        switches: the kinds of tools that are offered, unless a session or a turn switches them.
+        approvals: the kinds of tools whose calls wait for approval; a session or a turn may only be stricter.
+        retry: the backoff of failed model calls.
+        limits: the limits.
+        intensity: the restart intensity of the storage actor.
     """
 
     store: StoreConfig | None = None
@@ -161,7 +161,7 @@ class Config:
     intensity: Intensity = attrs.field(factory=Intensity)
 
     def __attrs_post_init__(self) -> None:
-        """Refuse a compactor that cannot work before a session counts on it."""
+        """Refuse a compactor that cannot work, before any session uses it."""
         if self.compactor is None:
             return
         if self.compaction is None:

@@ -10,7 +10,7 @@ from warren.errors import InvalidParamsError
 from warren.values import value
 
 FIRST_PROMPT: Final = "session/create"
-"""The key under which the first prompt of such a session is in its inbox."""
+"""The key of the first prompt of such a session in its inbox."""
 _DIGITS: Final = 16
 
 
@@ -19,7 +19,7 @@ class Creation:
     """A request to create a session under a key.
 
     Attributes:
-        key: the client's own.
+        key: the idempotency key that the client chose.
         params: a digest of each parameter that was given.
     """
 
@@ -34,7 +34,7 @@ class Created:
     Attributes:
         session_id: the session.
         params: digests of the parameters that it was created with.
-        outcome: the stored outcome of its first turn; None while there is none.
+        outcome: the stored outcome of the first turn; None until the turn has ended.
     """
 
     session_id: str
@@ -42,7 +42,11 @@ class Created:
     outcome: bytes | None = None
 
     def check(self, wanted: Creation) -> None:
-        """Raise InvalidParamsError that names the parameters in which a request differs from the first one."""
+        """Compare a later request with the one that created the session.
+
+        Raises:
+            InvalidParamsError: if a parameter differs; the message names all that do.
+        """
         names = sorted(self.params.keys() | wanted.params.keys())
         other = [name for name in names if self.params.get(name) != wanted.params.get(name)]
         if other:
@@ -51,7 +55,7 @@ class Created:
 
 
 def creation_of(key: str, params: Mapping[str, Any]) -> Creation:
-    """Return the request of a key and parameters; those that are None count as not given."""
+    """Return the request of a key and its parameters. A parameter that is None counts as not given."""
     return Creation(key, {name: _digest(given) for name, given in params.items() if given is not None})
 
 

@@ -1,4 +1,4 @@
-"""Checks of single fields whose error names the field."""
+"""Validators for the fields of attrs classes. Their errors name the field."""
 
 import re
 from typing import Any, Final
@@ -19,13 +19,13 @@ class FieldValueError(ValueError):
 
 
 def positive(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse zero, negative numbers and what is no number at all; None passes."""
+    """Refuse zero, negative numbers and values that are not numbers; None passes."""
     if value is not None and not (_is_number(value) and value > 0):
         raise FieldValueError(attribute.name, "must be above 0")
 
 
 def not_negative(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse negative numbers and what is no number at all; None passes."""
+    """Refuse negative numbers and values that are not numbers; None passes."""
     if value is not None and not (_is_number(value) and value >= 0):
         raise FieldValueError(attribute.name, "must be 0 or above")
 
@@ -36,7 +36,7 @@ class OfType:
 
     Attributes:
         type: the type.
-        words: how an error calls it, such as "a string".
+        words: the name of the type in errors, such as "a string".
         required: whether None is refused.
     """
 
@@ -52,7 +52,7 @@ class OfType:
 
 @attrs.frozen
 class OneOf:
-    """Refuse values that are none of some texts."""
+    """Refuse values that are not one of the `choices`."""
 
     choices: tuple[str, ...]
 
@@ -89,21 +89,21 @@ def not_blank(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) 
 
 
 def url_problem(path: str) -> str | None:
-    """Return why a text is a URL and no folder, None for one that is none; the URL's secrets are not repeated."""
+    """Return the problem of a path that is a URL, or None. The problem does not repeat secrets in the URL."""
     # One slash is enough: that is all that pathlib leaves of two. A drive of Windows has one letter, a scheme more.
     found = _URL.match(path)
     return None if found is None else f"is a URL ({found[1]}://…), and has to be a folder"
 
 
 def no_url(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse a URL where a folder is due: it would be made as a folder of that name; None passes."""
+    """Refuse a URL as a folder, as it would be created as a folder of that name; None passes."""
     problem = None if value is None else url_problem(str(value))
     if problem is not None:
         raise FieldValueError(attribute.name, problem)
 
 
 def fits(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse numbers above `LARGEST`, for which neither SQLite nor float arithmetic has room; None passes."""
+    """Refuse numbers above `LARGEST`, which neither SQLite nor float arithmetic can hold; None passes."""
     if value is not None and value > LARGEST:
         raise FieldValueError(attribute.name, f"must be at most {LARGEST}")
 

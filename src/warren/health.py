@@ -1,29 +1,29 @@
-"""How the parts of a runtime do; plain values, no I/O. Figures are of the last minutes."""
+"""The health of the parts of a runtime, as plain values. The figures are of the last minutes."""
 
 from typing import Final, Literal
 
 import attrs
 
 Status = Literal["ok", "degraded", "failed"]
-"""Degraded: it works, with something missing or late. Failed: it does not do what it is for."""
+"""Degraded: the part works, but something is missing or late. Failed: the part does not do its job."""
 SLOW_COMMIT_MS: Final = 1_000.0
-"""A commit that takes longer, one in a hundred, makes the store degraded."""
+"""The store is degraded if one commit in a hundred takes more milliseconds."""
 LATE_LOOP_MS: Final = 250.0
-"""So does for the event loop what is late by more."""
+"""The event loop is degraded if one timer in a hundred is late by more milliseconds."""
 FAILED_AFTER: Final = 30.0
-"""Seconds without a write that succeeds, after which a store that refuses writes has failed."""
+"""Seconds without a successful write, after which a store that refuses writes counts as failed."""
 
 
 @attrs.frozen
 class StoreHealth:
-    """The store. That it can be written is tried again and again, also while no turn ends.
+    """The health of the store. A probe writes to it regularly, also if no turn ends.
 
     Attributes:
         status: degraded while writes or reads fail, and while writes are slow; failed if writes have failed for half a
             minute.
         last_error: the error of the newest write or read that failed; None a minute after they succeed again.
-        commit_p50_ms: milliseconds that a commit takes, the middle one of the recent; None before the first.
-        commit_p99_ms: all but one in a hundred of them took no longer.
+        commit_p50_ms: median of the milliseconds of recent commits; None before the first.
+        commit_p99_ms: 99th percentile of the milliseconds of recent commits; None before the first.
     """
 
     status: Status
@@ -34,13 +34,13 @@ class StoreHealth:
 
 @attrs.frozen
 class MemoryHealth:
-    """The memory.
+    """The health of the memory.
 
     Attributes:
-        status: degraded if the last thing to be remembered was refused, its index cannot be brought forward, or its
-            file cannot be opened. Being behind alone is none: it catches up.
-        behind: entries that its index has not come to yet; searches find them by their words.
-        last_error: the error of the refusal, the index or the opening; None if there is none.
+        status: degraded if the newest entry was refused, the index cannot be built, or the file cannot be opened. An
+            index that is only behind is no reason: it catches up.
+        behind: entries that are not in the index yet; searches find them by their words.
+        last_error: the error of the entry, the index or the file; None if there is none.
     """
 
     status: Status
@@ -50,13 +50,13 @@ class MemoryHealth:
 
 @attrs.frozen
 class ProjectorHealth:
-    """The files that follow the store.
+    """The health of the projector, which writes the sessions as files.
 
     Attributes:
-        status: degraded where some of them cannot be written.
-        projecting: whether this process writes them; else another one does, or none yet.
-        behind: changes of sessions that they do not show yet; None where another process writes them.
-        last_error: what is wrong; None where nothing is.
+        status: degraded if some of the files cannot be written.
+        projecting: whether this process writes the files; else another process does, or none yet.
+        behind: changes of sessions that are not in the files yet; None if another process writes the files.
+        last_error: the error of the newest write; None if it succeeded.
     """
 
     status: Status
@@ -67,11 +67,11 @@ class ProjectorHealth:
 
 @attrs.frozen
 class LoopHealth:
-    """The event loop.
+    """The health of the event loop.
 
     Attributes:
-        status: degraded where everything is late by more than a quarter of a second.
-        lag_p99_ms: milliseconds by which it is late for what is due, all but one time in a hundred.
+        status: degraded if timers are late by more than a quarter of a second.
+        lag_p99_ms: 99th percentile of the milliseconds by which timers are late.
     """
 
     status: Status = "ok"
@@ -80,14 +80,14 @@ class LoopHealth:
 
 @attrs.frozen
 class McpHealth:
-    """An MCP server whose tools all sessions get. It is tried again for ever.
+    """The health of an MCP server whose tools all sessions get. A lost connection is retried for ever.
 
     Attributes:
-        name: the server's.
-        status: degraded while it is not connected: calls of its tools have errors for results.
-        state: failed while it waits to be tried again.
-        restarts: how often it has been connected anew.
-        last_error: what ended the connection, or kept it from coming about, the last time; also where it is back.
+        name: the server's name.
+        status: degraded while the server is not connected; calls of its tools have errors as results.
+        state: `failed` during the backoff before the next try.
+        restarts: number of times that the server was connected again.
+        last_error: the error that ended or prevented the newest lost connection; it stays after a reconnection.
     """
 
     name: str
@@ -98,5 +98,5 @@ class McpHealth:
 
 
 def worst(*found: Status) -> Status:
-    """Return the worst of some."""
+    """Return the worst status; without any, ok."""
     return max(found, key=("ok", "degraded", "failed").index, default="ok")

@@ -1,4 +1,4 @@
-"""Session ids: UUIDv7, minted here, never by a client."""
+"""Session ids: UUIDv7. The runtime makes them, never a client."""
 
 import os
 import time
@@ -6,7 +6,7 @@ import uuid
 
 
 def new_session_id() -> str:
-    """Return a new UUIDv7 as text: sorts by creation time, unguessable in its last 74 bits."""
+    """Return a new UUIDv7 as text. Ids sort by creation time, and 74 of their bits are random."""
     milliseconds = time.time_ns() // 1_000_000
     value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10))
     value = value & ~(0xF << 76) | 0x7 << 76

@@ -1,4 +1,4 @@
-"""The transcript's vocabulary: what a conversation is made of, independent of any provider."""
+"""The messages of a conversation and their parts, independent of any provider."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -10,7 +10,7 @@ StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "con
 
 @attrs.frozen
 class TextBlock:
-    """Text that the model said."""
+    """Text of the model's answer."""
 
     text: str
     metadata: Mapping[str, Any] | None = None
@@ -18,10 +18,10 @@ class TextBlock:
 
 @attrs.frozen
 class ReasoningBlock:
-    """What the model thought.
+    """The model's reasoning.
 
     Attributes:
-        text: readable reasoning, empty where the provider hides it.
+        text: readable reasoning; empty if the provider hides it.
         metadata: opaque provider data (signatures, encrypted reasoning), sent back verbatim.
     """
 
@@ -36,8 +36,8 @@ class ToolUseBlock:
     Attributes:
         id: the call's id, unique within the transcript; its result carries it too.
         name: the tool's name.
-        args: the arguments; empty where the model sent none or what it sent was not a JSON object.
-        invalid_args: what the model sent instead of a JSON object, verbatim.
+        args: the arguments; empty if the model sent none, or sent something other than a JSON object.
+        invalid_args: the arguments verbatim if they are not a JSON object.
         metadata: opaque provider data, sent back verbatim.
     """
 
@@ -50,7 +50,7 @@ class ToolUseBlock:
 
 @attrs.frozen
 class UnknownBlock:
-    """A block of a newer version: kept as it is, skipped when the history is sent to a model."""
+    """A block that a newer version wrote. It is kept unchanged, and left out of requests to a model."""
 
     type: str
     data: Mapping[str, Any]
@@ -61,7 +61,7 @@ Block = TextBlock | ReasoningBlock | ToolUseBlock | UnknownBlock
 
 @attrs.frozen
 class ToolResult:
-    """What came of one tool call; every call in a transcript has exactly one."""
+    """The result of one tool call. Every call in a transcript has exactly one."""
 
     tool_use_id: str
     content: str
@@ -77,20 +77,20 @@ class SystemMessage:
 
 @attrs.frozen
 class UserMessage:
-    """What the user said; it opens an exchange."""
+    """A prompt of the user. It opens an exchange."""
 
     content: str
 
 
 @attrs.frozen
 class ContextMessage:
-    """What the host or another session has put in between: read by the model like a user's words, and none of them.
+    """Text of the host or of another session between the prompts. The model reads it as text that is not the user's.
 
-    It opens no exchange, and the memory does not keep it.
+    It opens no exchange, and the memory does not remember it.
 
     Attributes:
         content: the text.
-        source: who says it; None is the host.
+        source: name of the sender; None is the host.
     """
 
     content: str
@@ -99,24 +99,24 @@ class ContextMessage:
 
 @attrs.frozen
 class AssistantMessage:
-    """One answer of the model: ordered blocks, and why it stopped."""
+    """One answer of the model: its blocks in order, and the reason for its end."""
 
     blocks: tuple[Block, ...]
     stop_reason: StopReason = "end_turn"
 
     @property
     def text(self) -> str:
-        """The text blocks, joined."""
+        """The texts of the text blocks, joined."""
         return "".join(block.text for block in self.blocks if isinstance(block, TextBlock))
 
     @property
     def tool_calls(self) -> tuple[ToolUseBlock, ...]:
-        """The tool calls, in the order the model made them."""
+        """The tool calls, in the model's order."""
         return tuple(block for block in self.blocks if isinstance(block, ToolUseBlock))
 
 
 def with_unique_calls(message: AssistantMessage) -> AssistantMessage:
-    """Return the message with an id of its own for each tool call: a result could not be told from another's."""
+    """Return the message with a unique id for each tool call. Results are matched with calls by the id."""
     if not message.tool_calls:
         return message
     seen: set[str] = set()

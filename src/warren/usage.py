@@ -1,4 +1,4 @@
-"""Token counts, as a provider reports them."""
+"""Token counts of model calls, as a provider reports them."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ class Usage:
         output_tokens: tokens the model produced.
         cache_creation_tokens: input tokens the provider wrote to its prompt cache.
         cache_read_tokens: input tokens the provider read from its prompt cache.
-        estimated: true if a provider reported nothing and a figure was guessed from text length.
+        estimated: whether some figure is an estimate from the text's length, as a provider reported none.
     """
 
     input_tokens: int = 0
@@ -25,7 +25,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Input plus output; what token budgets are charged with."""
+        """Input plus output tokens: the number that token budgets count."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":

@@ -1,9 +1,8 @@
-"""Values that the type checkers alone keep from being changed.
+"""`value`: attrs classes that only the type checkers keep from being changed.
 
-What a host shares with other tasks is frozen at run time, too (`attrs.frozen`): there a mistake of somebody else's code
-would change what they hold. Where a value stays among code that this project's type checkers see, and where it is made
-for one reader, that costs more than it is worth: a tenth of a turn's time would go into setting the fields of what it
-makes.
+Values that a host's code can share between tasks are `attrs.frozen`, so that a mistake in that code cannot change them
+under another task. A value that stays inside the runtime, or is made for one reader, is a `value` instead: the type
+checkers of this project see all code that holds it, and freezing it at run time would cost about a tenth of a turn.
 """
 
 from typing import TYPE_CHECKING

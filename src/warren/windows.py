@@ -1,4 +1,4 @@
-"""How much a request to a known model may hold."""
+"""The context windows of known models."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -34,20 +34,21 @@ WINDOWS: Final[Mapping[str, int]] = {
     "o3": 200_000,
     "o4-mini": 200_000,
 }
-"""Tokens of a request by the beginning of the model's name; where a provider caps the input alone, that cap.
+"""Tokens of a context window by the beginning of the model's name. If a provider caps only the input, it is that cap.
 
-A name that is newer than this table gets its family's smallest window: too small costs a compaction, too large a turn.
+A name that is newer than this table gets its family's smallest window: one that is too small costs a compaction, one
+that is too large a failed turn.
 """
 
 
 @attrs.frozen
 class Window:
-    """How much a model takes, in tokens by our estimate.
+    """A model's context window and its fixed parts, in estimated tokens.
 
     Attributes:
-        tokens: of a request and its answer together.
-        answer: cap of the answer. More than a quarter of the window counts as a quarter: few answers come to that.
-        tools: what the definitions of the tools take of a request.
+        tokens: the whole window, for a request and its answer together.
+        answer: cap of the answer. A cap above a quarter of the window counts as a quarter: few answers are so long.
+        tools: the part of a request that the definitions of the tools take.
     """
 
     tokens: int
@@ -56,20 +57,24 @@ class Window:
 
     @property
     def request(self) -> int:
-        """What a request may take; a tenth of the window is for the estimate's error."""
+        """Tokens that a request may have. A tenth of the window is reserved for the error of the estimate."""
         return self.tokens * 9 // 10 - min(self.answer, self.tokens // 4)
 
     @property
     def room(self) -> int:
-        """What its messages may take; 0 or less where the tools leave nothing."""
+        """Tokens that the messages of a request may have; 0 or less if the tools take all."""
         return self.request - self.tools
 
 
 def window_of(model: str, overrides: Mapping[str, int] | None = None) -> int | None:
-    """Return a model's window in tokens, or None where it is unknown.
+    """Return a model's window in tokens, or None if it is unknown.
 
-    The longest matching beginning decides; one of `overrides` wins over the table. A path before the name, as
-    routers of many providers have it (`anthropic/claude-sonnet-5`), is passed over in the table, not in `overrides`.
+    The longest matching beginning counts, and one of `overrides` counts before one of the table.
+
+    Args:
+        model: the model's name. A path before the name, as in `anthropic/claude-sonnet-5`, is ignored for the table
+            and kept for `overrides`.
+        overrides: windows in tokens by the beginning of the model's name.
     """
     own = _longest(model, overrides or {})
     return own if own is not None else _longest(model.rpartition("/")[2], WINDOWS)
