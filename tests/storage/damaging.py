@@ -19,7 +19,7 @@ KINDS: Final = {
     "the largest number": "9223372036854775807",
     "the smallest number": "-9223372036854775808",
 }
-STORAGE: Final = Path(__file__).parents[2] / "storage"
+STORAGE: Final = Path(__file__).parents[2] / "storage" / "sqlite"
 _IMPOSSIBLE: Final = re.compile(r"NOT NULL constraint|UNIQUE constraint|datatype mismatch")
 """What SQLite itself cannot hold: a row's number that is none, nothing in a key, and the key of another row."""
 
