@@ -1,7 +1,7 @@
-"""The one place that turns objects into JSON and back.
+"""Objects to JSON and back. No other module of the library does this.
 
-Outside boundaries are strict: exact types, no unknown keys, errors that name the path of the bad field. Stored rows
-are read leniently in keys only, so that an older version can read what a newer one wrote.
+Input from outside is read strictly: exact types, no unknown keys, errors that name the path of the bad field. Stored
+rows may have unknown keys, so that an older version can read the rows of a newer one.
 """
 
 import gc
@@ -25,9 +25,9 @@ from warren.usage import Usage
 
 T = TypeVar("T")
 MAX_DEPTH: Final = 100
-"""How deep JSON from outside may nest: what was read has to fit on the stack when it is written again."""
+"""Levels that JSON from outside may nest. Deeper data could overflow the stack when it is written again."""
 LARGE: Final = 64 * 1024
-"""Bytes of JSON that are worth a pause of the garbage collector."""
+"""Bytes of JSON from which on pausing the garbage collector saves more than it costs."""
 JSON_TYPES: Final[Mapping[type, str]] = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -57,11 +57,11 @@ WHOLE: Final[Mapping[type, Collection[str]]] = {
     views.HistoryPage: {"damaged"},
     Usage: {"estimated"},
 }
-"""What callers are promised field by field: nothing but the fields named here is left out, also at its default."""
+"""Views whose fields callers always get, also at their defaults, except for the fields named here."""
 
 
 class _BadFieldError(Exception):
-    """A value that does not fit, before its path is known."""
+    """A bad value whose path is not known yet."""
 
 
 def _exactly(cls: type) -> Callable[[Any, Any], Any]:
@@ -126,7 +126,7 @@ def _with_tag(converter: cattrs.Converter, cls: Any, tag: str, name: str) -> Cal
 def _tagged(
     converter: cattrs.Converter, union: Any, tag: str, classes: Mapping[str, type], unknown: type | None
 ) -> None:
-    """Teach the converter a union of classes told apart by a tag; `unknown` keeps what has another tag."""
+    """Register a union of classes that differ by a tag. An object with another tag becomes an `unknown`, if given."""
     for name, cls in classes.items():
         converter.register_unstructure_hook(cls, _with_tag(converter, cls, tag, name))
     if unknown is not None:
@@ -153,7 +153,7 @@ def _tagged(
 
 
 def _guard_containers(converter: cattrs.Converter) -> None:
-    """Refuse what cattrs would take for a container by duck typing (a string for a list, a list for an object)."""
+    """Refuse values that cattrs accepts as containers by duck typing: a string as a list, a list as an object."""
 
     def sequence(cls: Any) -> Callable[[Any, Any], Any]:
         item, build = get_args(cls)[0], list if _origin(cls) is list else tuple
@@ -164,7 +164,7 @@ def _guard_containers(converter: cattrs.Converter) -> None:
                 raise _BadFieldError("must be a list")
             try:
                 return build([hook(each, item) for each in value])
-            except Exception:  # noqa: BLE001 - hooks raise what they like; only now it matters for which item
+            except Exception:  # noqa: BLE001 - hooks raise anything; finding the bad item costs time only in this case
                 raise _bad_item(hook, item, ((f"[{index}]", each) for index, each in enumerate(value))) from None
 
         return structure
@@ -190,7 +190,7 @@ def _guard_containers(converter: cattrs.Converter) -> None:
 def _bad_item(
     hook: Callable[[Any, Any], Any], item: Any, items: Iterable[tuple[str, Any]]
 ) -> cattrs.BaseValidationError:
-    """Return an error that has, of items of which some are bad, the first bad one, and how the path goes on to it."""
+    """Return the error of the first bad item, with a note that has its step in the path."""
     for step, value in items:
         try:
             hook(value, item)
@@ -213,7 +213,7 @@ def _make(*, strict: bool) -> cattrs.Converter:
     converter.register_structure_hook(Path, lambda value, _: Path(_text(value, None)))
     converter.register_unstructure_hook(Path, str)
     converter.register_structure_hook_factory(lambda cls: _origin(cls) is Literal, _one_of)
-    # plain data goes out as it is: msgspec walks it, many times faster than hooks would
+    # plain data is left to msgspec, which walks it many times faster than hooks would
     converter.register_unstructure_hook_factory(_is_plain, lambda _: _as_it_is)
     _guard_containers(converter)
     _structure_objects(converter, strict=strict)
@@ -239,7 +239,7 @@ def _structure_objects(converter: cattrs.Converter, *, strict: bool) -> None:
 
 
 def _fields_of(converter: cattrs.Converter, cls: Any) -> Callable[[Any], Any]:
-    """Return what turns an object into a dict of its fields."""
+    """Return the function that turns an object into a dict of its fields."""
     optional: dict[str, Any] = {name: override(omit_if_default=True) for name in WHOLE.get(cls, ())}
     return make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=cls not in WHOLE, **optional)
 
@@ -249,7 +249,7 @@ _stored: Final = _make(strict=False)
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON does not know as one that it does."""
+    """Return plain data for a value that msgspec cannot encode. Raises TypeError."""
     data = _strict.unstructure(value)
     if data is value:
         raise TypeError(f"an object of the type {type(value).__name__} has no form in JSON")
@@ -261,25 +261,25 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def encode(value: object) -> bytes:
-    """Return the JSON of a domain object or plain data, in UTF-8; fields at their default are left out, see `WHOLE`."""
+    """Return the JSON of a domain object or plain data, in UTF-8, without the fields at their defaults; see `WHOLE`."""
     return _encode_whole(_strict.unstructure(value))
 
 
 def encode_whole(value: object) -> bytes:
-    """Return the JSON of plain data in which there may be values of attrs: all of their fields, in half the time.
+    """Return the JSON of plain data and attrs objects with all their fields, in half the time of `encode`.
 
-    It is for rows: what `decode_stored` reads. Events, messages and blocks, which have a tag, are not for it.
+    Use it for rows that `decode_stored` reads. Trap: it adds no tags, so events, messages and blocks need `encode`.
     """
     return _encode_whole(value)
 
 
 def encode_in_pieces(value: object) -> bytes:
-    """Return the same as `encode`, for a large value and in a thread: others can run between its pieces."""
+    """Return the same as `encode`. Call it in a thread for a large value: other threads run between the pieces."""
     return b"".join(_pieces(_strict.unstructure(value), _PIECES_BELOW))
 
 
 _PIECES_BELOW: Final = 3
-"""Levels whose items are encoded one by one: a reply, its result, the list in it."""
+"""Levels whose items are encoded one by one: a reply, its result, and the list in the result."""
 
 
 def _pieces(data: Any, levels: int) -> Iterator[bytes]:
@@ -303,7 +303,7 @@ def to_data(value: object) -> Any:
 
 
 def parse(raw: bytes | str) -> Any:
-    """Return the data of a JSON text. Raises ValueError where it is not JSON in UTF-8 or nests below `MAX_DEPTH`."""
+    """Return the data of a JSON text. Raises ValueError if it is not JSON in UTF-8, or nests below `MAX_DEPTH`."""
     try:
         data = _decode_large(raw) if len(raw) > LARGE else _decode(raw)
     except RecursionError:
@@ -316,7 +316,7 @@ def parse(raw: bytes | str) -> Any:
 
 
 def _decode_large(raw: bytes | str) -> Any:
-    """Decode without the garbage collector, which would look through all that is there again and again."""
+    """Decode with the garbage collector paused: each new list could start a collection over the whole heap."""
     paused = gc.isenabled()
     gc.disable()
     try:
@@ -330,17 +330,17 @@ _TOO_DEEP: Final = f"nests deeper than {MAX_DEPTH} levels"
 
 
 def _may_be_deep(raw: bytes | str) -> bool:
-    """Tell cheaply whether a text has brackets enough."""
+    """Tell whether a text has enough brackets to be too deep, without parsing it."""
     opening = raw.count("[") + raw.count("{") if isinstance(raw, str) else raw.count(b"[") + raw.count(b"{")
     return opening > MAX_DEPTH
 
 
 def _is_deep(raw: bytes | str) -> bool:
-    """Return whether a JSON text nests too deep, by its brackets: a walk over millions of lists would take seconds."""
+    """Tell whether a JSON text nests too deep. It counts brackets, as a walk over millions of lists takes seconds."""
     data = raw.encode() if isinstance(raw, str) else raw
     outside = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     brackets = b"".join(outside).translate(_SIGNS, _NO_BRACKETS)
-    inner = brackets.replace(_PAIR, b"")  # the innermost level, which is most of them
+    inner = brackets.replace(_PAIR, b"")  # drops the innermost level, which has most of the brackets
     return max(accumulate(array("b", inner)), default=0) + (len(inner) < len(brackets)) > MAX_DEPTH
 
 
@@ -351,20 +351,28 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
-    """Build `cls` from data of an outside boundary.
+    """Build an object from data from outside.
 
-    A class may name, in `ELSEWHERE`, fields that have another name here than in other servers: the error tells ours.
-    Raises InvalidParamsError that names the path of the first bad field, as in `$.budget.max_tokens`.
+    A class may have a mapping `ELSEWHERE`, from the names of fields in other servers to their names here. The error for
+    such a field then has the right name.
+
+    Args:
+        cls: the class, or another type such as `int`.
+        data: the plain data.
+        root: the path of the data, with which the paths in errors begin.
+
+    Raises:
+        InvalidParamsError: if a field is bad; the path is that of the first one, as in `$.budget.max_tokens`.
     """
     try:
         return _strict.structure(data, cls)
-    except Exception as exc:  # noqa: BLE001 - cattrs raises groups and what hooks raise; all of it is bad input
+    except Exception as exc:  # noqa: BLE001 - cattrs raises groups and the errors of hooks; all of them mean bad input
         path, problem = _locate(exc, root)
         raise InvalidParamsError(f"{path}: {problem}", path=path) from None
 
 
 def decode_stored(cls: Any, raw: bytes | str) -> Any:
-    """Build `cls` from a stored row; keys of newer versions are passed over. Raises ValueError on a damaged row."""
+    """Build an object from a stored row, and ignore keys of newer versions. Raises ValueError if the row is damaged."""
     try:
         return _stored.structure(_decode(raw), cls)
     except Exception as exc:
@@ -373,12 +381,12 @@ def decode_stored(cls: Any, raw: bytes | str) -> Any:
 
 
 def decode_message(raw: bytes | str) -> messages.Message:
-    """Build a message from its stored row. Raises ValueError on a damaged row."""
+    """Build a message from its stored row. Raises ValueError if the row is damaged."""
     return decode_stored(messages.Message, raw)  # type: ignore[no-any-return]
 
 
 def decode_event(raw: bytes | str) -> events.Event:
-    """Build an event from its stored row; unknown ones are kept. Raises ValueError on a damaged row."""
+    """Build an event from its stored row. An unknown type gives an UnknownEvent. Raises ValueError if damaged."""
     return decode_stored(events.Event, raw)  # type: ignore[no-any-return]
 
 
@@ -401,7 +409,7 @@ def _locate(exc: BaseException, path: str) -> tuple[str, str]:
 
 
 def _step(exc: BaseException) -> str:
-    """Return how the path goes on to a nested error: `.field`, `.key` or `[index]`."""
+    """Return the step of the path to a nested error: `.field`, `.key` or `[index]`."""
     for note in getattr(exc, "__notes__", ()):
         if isinstance(note, cattrs.AttributeValidationNote):
             return f".{note.name}"

@@ -1,4 +1,4 @@
-"""Semantic memory: what is put in, what a search returns, how it is set up. Plain values, no I/O."""
+"""Semantic memory: its entries, hits and settings, as plain values."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -10,15 +10,15 @@ import attrs
 from warren.fields import FieldValueError, fits, not_negative, positive
 
 MAX_HITS: Final = 20
-"""A search returns no more, whatever it asks for."""
+"""The most hits that a search returns."""
 CONVERSATION_END: Final = 1 << 61
-"""Positions from here on are no messages': texts that were added by hand lie there."""
+"""The first position for texts that were added by hand. Messages have smaller positions."""
 Progress = Callable[[int, int], None]
-"""Told how many entries are done and how many there are in all. Called on the event loop: it must not block."""
+"""Called with the entries that are done and the entries in all. It runs on the event loop and must not block."""
 
 
 def storable(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse what is no text, and text that UTF-8 cannot hold."""
+    """Refuse values that are no text, and text that UTF-8 cannot hold."""
     if not isinstance(value, str):
         raise FieldValueError(attribute.name, "must be a string")
     try:
@@ -34,15 +34,15 @@ def _aware(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> 
 
 @attrs.frozen
 class MemoryEntry:
-    """One message's text, to be remembered. Raises FieldValueError that names the bad field.
+    """The text of one message, to be remembered. Raises FieldValueError, which names the field, if a value is bad.
 
     Attributes:
-        session_id: the session it comes from.
-        position: its message's position in the transcript; with `session_id` it tells an entry from all others.
-        turn: the turn in which it was said, from 1; 0 for a text that belongs to none.
+        session_id: the session of the message.
+        position: the message's position in the transcript. It identifies the entry together with `session_id`.
+        turn: the message's turn, from 1; 0 for a text that belongs to no turn.
         content: the text.
-        created_at: when it was said: for a message that the store has, the time that the store has for it; for one of
-            a turn that still runs, and without a store, the time at which it was remembered.
+        created_at: the time of the message in the store; without a store, and for a turn that still runs, the time at
+            which the entry was made.
     """
 
     session_id: str = attrs.field(validator=storable)
@@ -54,11 +54,11 @@ class MemoryEntry:
 
 @attrs.frozen
 class Tail:
-    """What is remembered of a session's messages from a position on.
+    """The remembered messages of a session from a position on.
 
     Attributes:
         session_id: the session.
-        first: the position.
+        first: the first position.
     """
 
     session_id: str
@@ -67,11 +67,11 @@ class Tail:
 
 @attrs.frozen
 class Unsettled:
-    """A session of which a tail was taken in that its store may never have committed.
+    """A session with a remembered tail that its store may never have committed.
 
     Attributes:
         session_id: the session.
-        since: when that was, the last time.
+        since: the time at which the newest such tail was remembered.
     """
 
     session_id: str
@@ -84,10 +84,10 @@ class MemoryHit:
 
     Attributes:
         content: the remembered text.
-        score: 1 - distance / 2, as for the cosine distance of vectors: 1 is the query's own text, 0.5 nothing in
-            common, and what is useful is mostly above 0.7.
-        session_id: where it comes from.
-        turn: the turn in which it was said, from 1; 0 for a text that belongs to none.
+        score: 1 - distance / 2, as for the cosine distance of vectors: 1 is the query's own text, 0.5 a text with
+            nothing in common, and useful hits are mostly above 0.7.
+        session_id: the session of the text.
+        turn: the turn of the text, from 1; 0 for a text that belongs to no turn.
     """
 
     content: str
@@ -98,19 +98,19 @@ class MemoryHit:
 
 @attrs.frozen
 class MemoryStats:
-    """How much is remembered, and how far its index is.
+    """The size of the memory and the state of its index.
 
     Attributes:
-        entries: texts remembered.
-        sessions: sessions they come from.
-        indexed: entries that a search weighs in full: all but those that are `behind`.
-        behind: entries that have no vector of this embedder yet; a search finds them by their words.
+        entries: remembered texts.
+        sessions: sessions with remembered texts.
+        indexed: entries in the index; a search weighs them in full.
+        behind: entries without a vector of this embedder; a search finds them by their words.
         embedder: the name of the embedder.
-        dimensions: numbers in each vector; 0 if the embedder makes none and words decide.
-        database_bytes: size of the texts' file, 0 in memory.
-        index_bytes: size of the saved graph of vectors; 0 if there is none, as there are too few vectors to need one.
-        rebuilt: why the saved graph was not used when the store was opened: "damaged", "stale" or "other_embedder";
-            None if it was used, or there was none.
+        dimensions: numbers in each vector; 0 if the embedder makes no vectors and words decide.
+        database_bytes: size of the file of texts; 0 for a memory without a file.
+        index_bytes: size of the saved graph of vectors; 0 if there are too few vectors to need a graph.
+        rebuilt: reason for not using the saved graph at the opening: "damaged", "stale" or "other_embedder"; None if
+            it was used, or there was none.
     """
 
     entries: int
@@ -125,15 +125,15 @@ class MemoryStats:
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose angles say how alike the texts are in meaning.
+    """Turns texts into vectors. The smaller the angle of two vectors, the closer the texts are in meaning.
 
-    The built-in ones ("bm25", "bag-of-words") are no embedders of this kind: this is for a model of meaning, and a
-    search counts it as much as the words.
+    Implement it for a model of meaning: a search weighs the vectors as much as the words. The built-in "bm25" and
+    "bag-of-words" weigh words alone and do not have this interface.
     """
 
     @property
     def name(self) -> str:
-        """Tell it from all others; another name, or other dimensions, makes the vectors anew."""
+        """The name of the embedder. If the name or the dimensions change, all vectors are made again."""
         ...
 
     @property
@@ -142,22 +142,23 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]:
-        """Return a vector for each text, in order; they need not have any particular length.
+        """Return a vector for each text, in order. The vectors need not be normalised.
 
-        Raises WarrenError: what was to be remembered is then refused, and nothing of it is stored.
+        Raises:
+            WarrenError: if it fails; the memory then refuses the texts and stores none of them.
         """
         ...
 
 
 @attrs.frozen
 class MemoryConfig:
-    """The semantic memory.
+    """The settings of the semantic memory.
 
     Attributes:
-        path: its folder, created on first use; None keeps everything in memory.
-        embedder: "bm25", "bag-of-words", or the name of the embedder that is given along.
-        busy_timeout: seconds a write waits for another process's lock.
-        readers: searches that run at once.
+        path: the folder; it is created on first use. None keeps the texts in the process alone.
+        embedder: "bm25", "bag-of-words", or the name of the embedder that the host passes.
+        busy_timeout: seconds that a write waits for another process's lock.
+        readers: searches that may run at once.
     """
 
     path: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))

@@ -1,4 +1,4 @@
-"""The boundary to language models: what a provider is asked, what it answers, and what it streams meanwhile."""
+"""The interface to language models: the request, the streamed pieces, the reply, and the provider between them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -17,14 +17,14 @@ class ModelRequest:
 
     Attributes:
         model: the provider's own name of the model.
-        messages: the context, oldest first, the system message (if any) at its head. Read-only and possibly lazy:
-            indexing decodes, so a provider that needs little of it should take little.
-        tools: the tools the model may call.
-        max_tokens: cap of the answer; None leaves it to the provider.
+        messages: the context, oldest first, the system message (if any) at its head. It is read-only and may be lazy:
+            each access by index may decode a message.
+        tools: the tools that the model may call.
+        max_tokens: cap of the answer in tokens; None leaves it to the provider.
         temperature: sampling temperature; None leaves it to the provider.
-        output_schema: the JSON schema that the answer's text is to fit, as JSON. The messages ask for it too, so that a
-            provider without such a form has nothing to do. It comes without tools.
-        tokens_left: tokens that a budget has left for the answer, by an estimate of the input; None for no limit. See
+        output_schema: the JSON schema that the answer's text has to fit. The messages ask for it too, so a provider
+            without support for schemas may ignore it. A request with a schema has no tools.
+        tokens_left: tokens that a budget leaves for the answer, after an estimate of the input; None for no limit. See
             `answer_cap`.
     """
 
@@ -37,19 +37,20 @@ class ModelRequest:
     tokens_left: int | None = None
 
     def answer_cap(self, most: int) -> int | None:
-        """Return the cap of the answer to send: `max_tokens`, or what a budget has left if that is less.
+        """Return the cap of the answer to send: the smaller of `max_tokens` and `tokens_left`; None for no cap.
 
-        `most` is the longest answer that the model is sure to be able to give. Models refuse a cap above what they can,
-        so that without `max_tokens` a budget caps nothing that has more left than `most`.
+        Args:
+            most: tokens of an answer that the model can give for certain. Models refuse a cap above their own limit,
+                so without `max_tokens` a budget that leaves more than `most` gives no cap.
         """
         left, own = self.tokens_left, self.max_tokens
         return left if left is not None and left < (own or most) else own
 
 
 def joined(parts: Iterable[str]) -> str:
-    """Return the parts of a text as one. A character that is split over two parts as surrogates is made whole.
+    """Join the parts of a text. A character that two parts have as a pair of surrogates becomes whole.
 
-    Half a character that is left alone becomes U+FFFD, so that UTF-8 can hold the text.
+    A lone surrogate becomes U+FFFD, so that UTF-8 can hold the text.
     """
     text = "".join(parts)
     try:
@@ -78,17 +79,17 @@ Piece = TextPiece | ReasoningPiece
 
 @attrs.define
 class WholePieces:
-    """Hands pieces on with whole characters: half a character waits for the piece that brings its other half.
+    """Passes pieces on with whole characters: a high surrogate at the end waits for the next piece.
 
     Attributes:
-        emit: takes the pieces.
+        emit: called with each piece.
     """
 
     emit: Callable[[Piece], None]
     _halves: dict[type[Piece], str] = attrs.field(factory=dict)
 
     def __call__(self, piece: Piece) -> None:
-        """Take the next piece; what is no text of a model is handed on as it is."""
+        """Take the next piece. Pieces of other kinds are passed on unchanged."""
         kind = type(piece)
         if kind not in (TextPiece, ReasoningPiece) or (not self._halves and piece.text.isascii()):
             self.emit(piece)
@@ -100,7 +101,7 @@ class WholePieces:
             self.emit(kind(joined([text])))
 
     def end(self) -> None:
-        """Hand on what is left when no piece follows."""
+        """Pass on the surrogates that still wait. Call it after the last piece."""
         for kind, half in self._halves.items():
             self.emit(kind(joined([half])))
         self._halves.clear()
@@ -115,28 +116,39 @@ class ModelReply:
 
 
 class Provider(Protocol):
-    """A way to a model. One instance serves many sessions at once."""
+    """Calls the models of one vendor or server. One instance serves many sessions at once."""
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
-        """Call the model; hand every piece to `emit` as it arrives, then return the whole.
+        """Call the model, pass every piece to `emit` as it arrives, and return the whole answer.
 
-        Cancelling the call closes its connection at once. Raises ProviderError, with `retryable` and `retry_after`
-        set truthfully: retrying is the caller's business, never done here.
+        Do not retry: the runtime does, by the error's `retryable` and `retry_after`. If the call is cancelled, close
+        its connection at once.
+
+        Args:
+            request: the request.
+            emit: takes a piece, on the event loop.
+
+        Raises:
+            ProviderError: if the call failed.
         """
         ...
 
 
 @value
 class ModelChoice:
-    """A resolved model: its provider and the name the provider knows it by."""
+    """A resolved model: its provider, and the provider's name of the model."""
 
     provider: Provider
     model: str
 
 
 class Providers(Protocol):
-    """Resolves a model's name; an explicit provider name overrides what the model's name suggests."""
+    """Finds the provider of a model by the model's name. A provider's name, if given, decides instead."""
 
     def resolve(self, model: str, provider: str | None) -> ModelChoice:
-        """Return the provider to call. Raises InvalidParamsError (path `model` or `provider`) for what is unknown."""
+        """Return the provider to call.
+
+        Raises:
+            InvalidParamsError: if the model or the provider is unknown; the path is `model` or `provider`.
+        """
         ...

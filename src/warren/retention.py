@@ -1,4 +1,4 @@
-"""What a store need not keep for ever; plain values, no I/O."""
+"""Retention: the ages at which a store deletes data, as plain values."""
 
 import attrs
 
@@ -7,14 +7,14 @@ from warren.fields import positive
 
 @attrs.frozen
 class Retention:
-    """After how many seconds something may go; None keeps it for ever. Raises FieldValueError for 0 and below.
+    """Ages in seconds at which data is deleted; None keeps the data for ever. Raises FieldValueError for 0 and below.
 
-    What a model sees of a conversation never goes, and neither does the first message: a session goes on the same.
+    A model's context and the first message of a session are never deleted, so every session can continue.
 
     Attributes:
-        superseded: messages that a summary stands for, by the time they were stored. `history` has them no longer.
-        events: of the event log, by their time. Who reads the log from farther back is told of one gap.
-        archived: sessions that are archived, by the end of their last turn. They go as if they were deleted.
+        superseded: age of messages that a summary stands for, since they were stored. `history` has them no longer.
+        events: age of events of the log. A subscriber that begins below the kept events gets one gap.
+        archived: age of archived sessions, since the end of their last turn. They are deleted as by `delete`.
     """
 
     superseded: float | None = attrs.field(default=None, validator=positive)

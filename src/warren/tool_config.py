@@ -1,4 +1,4 @@
-"""Tools that a runtime offers by its settings, and the MCP servers it takes more from; plain values, no I/O."""
+"""The settings of the tools that a runtime has itself, and of its MCP servers, as plain values."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -38,24 +38,24 @@ def _texts(values: Sequence[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class McpServer:
-    """A server: either a process that is started (`command`) or a web service (`url`, streamable HTTP).
+    """An MCP server: either a process that is started (`command`) or a web service (`url`, streamable HTTP).
 
-    Raises FieldValueError, which names the field, for values that cannot be.
+    Raises FieldValueError, which names the field, if a value is bad.
 
     Attributes:
-        name: what errors and clashing tools are called by.
-        command: the program; found on the PATH it is given.
-        args: its arguments.
-        env: added to the few harmless variables that it inherits. Nothing else of our own environment reaches it.
-        cwd: where it runs; None for where we do.
-        url: where the service is.
-        headers: sent along with every request to it.
+        name: the name in errors, and the prefix of tools with a name that another server has too.
+        command: the program, looked up on the PATH that the process gets.
+        args: arguments of the program.
+        env: variables for the process, besides a few harmless ones. It gets no other variables of this process.
+        cwd: working folder of the process; None for that of this process.
+        url: address of the service.
+        headers: headers of every request to the service.
         connect_timeout: seconds to connect and to list the tools, and to answer a ping.
         call_timeout: seconds for a call; None takes the runtime's limit for tools.
-        stop_timeout: seconds that a process has to end by itself, and again after SIGTERM.
-        ping_interval: seconds between two looks whether a server without work is still there; None for never.
-        shared: whether one connection serves all sessions. Servers that keep a state for their client, such as one that
-            drives a browser, need a connection for each session.
+        stop_timeout: seconds that the process has to end by itself, and again after SIGTERM.
+        ping_interval: seconds between two pings of an idle server; None for no pings.
+        shared: whether one connection serves all sessions. A server that keeps state for its client, such as one that
+            drives a browser, needs a connection for each session.
     """
 
     name: str = attrs.field(validator=_plain_name)
@@ -73,9 +73,9 @@ class McpServer:
 
     def __attrs_post_init__(self) -> None:
         if self.command is None and self.url is None:
-            raise FieldValueError("command", "is needed, or url")
+            raise FieldValueError("command", "is required, or url")
         if self.command is not None and self.url is not None:
-            raise FieldValueError("url", "must not be there together with command")
+            raise FieldValueError("url", "must not be set together with command")
         other, kind = (("headers",), "command") if self.url is None else (("args", "env", "cwd"), "url")
         for field in other:
             if getattr(self, field):
@@ -84,22 +84,24 @@ class McpServer:
 
 @attrs.frozen(kw_only=True)
 class ToolsConfig:
-    """Which tools there are. Those that touch the machine are offered only where somebody enables their kind.
+    """The tools that a runtime has. Tools that touch the machine are offered only if their kind is enabled.
 
-    Whoever may set the switches of a session can enable what there is here: what nobody shall have must not be there.
+    Trap: everyone who may set the switches of a session can enable these tools. Do not configure a tool that no client
+    may use.
 
-    Raises FieldValueError, which names the field, for values that cannot be.
+    Raises FieldValueError, which names the field, if a value is bad.
 
     Attributes:
-        root: the folder whose files can be read, where commands start too; None for no files. With them or with
-            fetching come the clock's tools.
+        root: the folder whose files can be read, and in which commands start; None for no tools for files. Tools for
+            files or for fetching come with the tools of the clock.
         writable: whether the files can be written.
-        shell: whether there are commands. They can do whatever Warren's user can: the root does not hold them.
+        shell: whether there is a tool that runs commands. Trap: commands can do all that Warren's user can, also
+            outside of the root.
         shell_timeout: seconds that a command may run.
-        env: names of environment variables that commands get besides the harmless ones; `*` stands for anything.
+        env: names of environment variables that commands get besides the harmless ones; `*` matches any characters.
         fetch: whether there is a tool that reads the public web.
-        fetch_allow: networks of private addresses that it may read too, as in "10.0.0.0/8".
-        skills: folders of skills, with which come those that Warren ships; None for no skills at all.
+        fetch_allow: networks of private addresses that the tool may read too, as in "10.0.0.0/8".
+        skills: folders of skills, besides the skills that Warren ships; None for no skills at all.
         mcp_servers: servers whose tools every session gets.
     """
 
@@ -115,7 +117,7 @@ class ToolsConfig:
 
     def __attrs_post_init__(self) -> None:
         if self.shell and self.root is None:
-            raise FieldValueError("root", "is needed where there is a shell")
+            raise FieldValueError("root", "is required if there is a shell")
         for server in self.mcp_servers:
             if not server.shared:
                 raise FieldValueError("mcp_servers", f"must be shared, as {server.name} is not: add it to sessions")

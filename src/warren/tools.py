@@ -1,4 +1,4 @@
-"""Python callables as tools: a typed function gives the name, the description, the schema and the argument check."""
+"""Python callables as tools. The name, the description, the schema and the argument check come from the function."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,18 +13,18 @@ from warren.categories import Category, Decision
 from warren.fields import positive
 
 Asking = Callable[[Mapping[str, Any]], Awaitable[Decision | None]]
-"""Asks whoever approves the calls of a session a question of a tool; None if there is nobody, or no answer in time."""
+"""Asks the approver of a session's calls a question of a tool. None: there is no approver, or no answer in time."""
 asking: Final[ContextVar[Asking | None]] = ContextVar("asking", default=None)
-"""The way for the tool call that runs in this context to ask; None outside of a call."""
+"""The function with which the tool call in this context can ask; None outside of a call."""
 
 
 @attrs.frozen
 class ToolSpec:
-    """What a model is told of a tool.
+    """The definition of a tool, as a model gets it.
 
     Attributes:
-        name: what the model calls.
-        description: what it is for.
+        name: the name that the model calls.
+        description: the purpose of the tool, for the model.
         input_schema: JSON schema of the arguments, an object.
     """
 
@@ -34,7 +34,7 @@ class ToolSpec:
 
 
 class ToolError(Exception):
-    """Raised by a tool to answer the model with an error whose text is this one's alone."""
+    """Raise it in a tool to answer the model with an error that has exactly this text."""
 
 
 class ToolArgumentsError(Exception):
@@ -46,11 +46,11 @@ class Tool:
     """A tool that a session can be given.
 
     Attributes:
-        spec: what the model is told.
-        call: runs it with checked arguments; sync callables run in a worker thread.
+        spec: the definition for the model.
+        call: runs the tool with checked arguments. A sync callable runs in a worker thread.
         is_async: whether `call` returns an awaitable.
-        timeout: seconds until it is given up; None takes the runtime's limit.
-        category: what kind it is, for those who switch kinds on and off, or want to be asked before one runs.
+        timeout: seconds that a call may take; None takes the runtime's limit.
+        category: the kind of the tool, by which switches offer it and gates let its calls wait for approval.
     """
 
     spec: ToolSpec
@@ -61,7 +61,11 @@ class Tool:
     _arguments: Any = attrs.field(default=None, repr=False, eq=False)
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for `call`; raises ToolArgumentsError that names the bad field."""
+        """Return the model's arguments as checked keyword arguments for `call`.
+
+        Raises:
+            ToolArgumentsError: if they do not fit; the message names the bad field.
+        """
         if self._arguments is None:
             return dict(args)
         try:
@@ -94,14 +98,23 @@ def tool(
     timeout: float | None = None,
     category: Category = "callback",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a typed function, sync or async.
+    """Make a tool of a typed function, sync or async. Use it as a decorator, with or without arguments.
 
-    Every parameter needs an annotation; `Annotated[int, "how many"]` describes it. The docstring is the description.
-    What a partial has bound is hidden from the model. The result is sent to the model as text: a str as it is, anything
-    else as JSON. A raised exception becomes an error result with its text. `timeout` is in seconds. Raises TypeError
-    that names the parameter where the signature cannot be described.
+    Every parameter needs an annotation; `Annotated[int, "the number of lines"]` describes it to the model. Arguments
+    that a partial has bound are hidden from the model. The result goes to the model as text: a str unchanged, anything
+    else as JSON. A raised exception becomes an error result with its text.
 
-    Trap: a sync function runs in a thread; interrupting the turn stops waiting for it but cannot stop it.
+    Trap: a sync function runs in a thread. Interrupting the turn ends the wait for it, but cannot stop it.
+
+    Args:
+        function: the function, a method, or a partial of one.
+        name: the name for the model; None takes the function's name.
+        description: the description for the model; None takes the docstring.
+        timeout: seconds that a call may take; None takes the runtime's limit.
+        category: the kind of the tool, see `warren.categories`.
+
+    Raises:
+        TypeError: if the signature cannot be described; the message names the parameter.
     """
 
     def build(target: Callable[..., Any]) -> Tool:
@@ -143,9 +156,9 @@ def _arguments_type(target: Callable[..., Any], function: Callable[..., Any]) ->
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
-    """Return a parameter as the field of a struct. Raises TypeError that goes on from the parameter's name."""
+    """Return a parameter as the field of a struct. Raises TypeError; its text continues after the parameter's name."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-        raise TypeError("must be a plain named one")
+        raise TypeError("must be a parameter that can be passed by name")
     if parameter.name not in hints:
         raise TypeError("has no annotation")
     default = msgspec.NODEFAULT if parameter.default is parameter.empty else parameter.default
@@ -158,7 +171,7 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str,
 
 
 def _described(annotation: Any) -> Any:
-    """Turn `Annotated[T, "text"]` into the form whose text lands in the schema."""
+    """Turn `Annotated[T, "text"]` into the form from which msgspec takes the description for the schema."""
     if get_origin(annotation) is not Annotated:
         return annotation
     base, *extras = get_args(annotation)

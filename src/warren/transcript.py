@@ -1,4 +1,4 @@
-"""A session's conversation in memory: encoded messages, decoded where they are looked at."""
+"""A session's conversation in memory: encoded messages, which are decoded on access."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -10,20 +10,20 @@ from warren.records import Span, within
 
 
 class Transcript(Sequence[Message]):
-    """What a model sees of a session: a prefix that stands for what was compacted, and the rows from `head` on.
+    """The model's context of a session: a prefix for the compacted messages, and the messages from `head` on.
 
-    Messages are kept as their JSON: idle conversations cost the garbage collector nothing.
+    Messages are kept as JSON, so the garbage collector has no objects of idle conversations to look through.
 
-    Trap: each index decodes. `len`, `end` and `size` are free.
+    Trap: each access by index decodes a message. `len`, `end` and `size` cost nothing.
 
     Attributes:
-        prefix: the system message and the summary of what is before `head`; empty as long as nothing was compacted.
-        head: position in the whole conversation of the first row.
-        rows: the messages from there on.
-        left_out: positions of rows that the model does not see: its provider refused their exchange.
-        size: bytes of what the model sees; kept as it changes, so that an estimate costs the same at any length.
-        refused: the step at which memory or store did not let go of the oldest messages; None since they did. It lasts
-            as long as the transcript is in memory.
+        prefix: the system message and the summary of the messages before `head`; empty until the first compaction.
+        head: position of the first row in the whole conversation.
+        rows: the messages from `head` on, as JSON.
+        left_out: positions of rows that are not in the context, as the provider refused their exchange.
+        size: bytes of the context. It is updated with each change, so that reading it costs the same at any length.
+        refused: the step at which the memory or the store refused to take the oldest messages; None if the newest try
+            succeeded. It is not stored.
     """
 
     __slots__ = ("head", "left_out", "prefix", "refused", "rows", "size")
@@ -52,17 +52,17 @@ class Transcript(Sequence[Message]):
 
     @property
     def end(self) -> int:
-        """Messages of the whole conversation; also the position of the next one."""
+        """Number of messages of the whole conversation, which is the position of the next message."""
         return self.head + len(self.rows)
 
     @property
     def bodies(self) -> list[bytes]:
-        """The JSON of what the model sees."""
+        """The JSON of the messages in the context."""
         return [*self.prefix, *self._seen()]
 
     @property
     def positions(self) -> Sequence[int]:
-        """The positions of the rows that the model sees."""
+        """The positions of the rows in the context."""
         every = range(self.head, self.end)
         return [at for at in every if at not in self.left_out] if self.left_out else every
 
@@ -75,7 +75,7 @@ class Transcript(Sequence[Message]):
         return sum(map(len, self.prefix)) + sum(map(len, self._seen()))
 
     def leave_out(self, spans: Iterable[Span]) -> None:
-        """Hide the rows at these positions from the model; what was hidden before and is not named is seen again."""
+        """Leave the rows at these positions out of the context. Rows that were left out before come back."""
         gone = within(spans, self.head, self.end)
         if gone != self.left_out:
             self.left_out = gone
@@ -88,16 +88,16 @@ class Transcript(Sequence[Message]):
         self.size += len(body)
 
     def since(self, position: int) -> list[bytes]:
-        """Return the rows from a position of the conversation on, which must not be before `head`."""
+        """Return the rows from a position of the whole conversation on. It must not be before `head`."""
         return self.rows[position - self.head :]
 
     def truncate(self, count: int) -> None:
-        """Take back what was added after the conversation had `count` messages."""
+        """Remove the messages after the first `count` of the whole conversation."""
         self.size -= sum(map(len, self.since(count)))
         del self.rows[count - self.head :]
 
     def move_head(self, head: int, prefix: Iterable[bytes]) -> list[bytes]:
-        """Let the prefix stand for all before `head`; return the rows that are no longer here."""
+        """Replace the rows before `head` by the prefix, and return them."""
         gone, self.rows = self.rows[: head - self.head], self.rows[head - self.head :]
         self.head, self.prefix = head, list(prefix)
         self.left_out = {at for at in self.left_out if at >= head}

@@ -337,9 +337,9 @@ def _unresolved(a: "Missing") -> None: ...  # type: ignore[name-defined] # noqa:
     [
         (_unannotated, "tool _unannotated: parameter 'a' has no annotation"),
         (Shop.left, "tool left: parameter 'self' has no annotation"),
-        (_anything, "tool _anything: parameter 'args' must be a plain named one"),
-        (_options, "tool _options: parameter 'options' must be a plain named one"),
-        (_in_place, "tool _in_place: parameter 'a' must be a plain named one"),
+        (_anything, "tool _anything: parameter 'args' must be a parameter that can be passed by name"),
+        (_options, "tool _options: parameter 'options' must be a parameter that can be passed by name"),
+        (_in_place, "tool _in_place: parameter 'a' must be a parameter that can be passed by name"),
         (_sold_by, "tool _sold_by: parameter 'shop' cannot be described"),
         (_listed, "tool _listed: parameter 'names' cannot be described"),
         (_unresolved, "tool _unresolved: its signature cannot be read: name 'Missing' is not defined"),
