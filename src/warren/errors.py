@@ -68,6 +68,7 @@ CapacityCause = Literal[
     "max_tools",
     "memory",
     "page",
+    "unread",
 ]
 ProviderCause = Literal[
     "bad_address",

@@ -5,10 +5,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+import attrs
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ExceptionHandler
+from starlette.types import ExceptionHandler, Receive, Scope, Send
 
 from warren import codec
 from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, ProviderError, WarrenError
@@ -19,7 +20,45 @@ SOON: Final = "1"
 """Seconds after which a client may ask again where all places are taken: nobody knows when one will be free."""
 RETRY: Final = ("Retry-After", SOON)
 
+MAX_UNREAD: Final = 64 * 1024 * 1024
+"""Bytes of large answers that may wait for clients to read them; while there are more, no more are made."""
+
 logger: Final = logging.getLogger(__name__)
+
+
+@attrs.define
+class Unread:
+    """The large answers that clients have not read yet.
+
+    Attributes:
+        size: their bytes.
+    """
+
+    size: int = 0
+
+    def check(self) -> None:
+        """Raise CapacityExceededError if there are too many to make another one."""
+        if self.size >= MAX_UNREAD:
+            problem = (
+                f"large answers of {self.size} bytes are not read by their clients yet: read them, or ask for less"
+            )
+            raise CapacityExceededError(problem, cause="unread")
+
+
+class LargeAnswer(Response):
+    """An answer that counts as unread until it is sent, or its client is gone."""
+
+    def __init__(self, unread: Unread, *args: Any) -> None:
+        super().__init__(*args)
+        self._unread = unread
+        unread.size += len(self.body)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See Response."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._unread.size -= len(self.body)
 
 
 def answer(data: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

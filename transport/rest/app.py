@@ -23,7 +23,7 @@ from warren.transport.http.config import GatewayConfig
 from warren.transport.http.ending import Ending
 from warren.transport.http.handshake import RefusedError, check_token
 from warren.transport.rest.access import Cors, Door
-from warren.transport.rest.answers import HANDLERS, JSON, answer, failure, internal_error
+from warren.transport.rest.answers import HANDLERS, JSON, LargeAnswer, Unread, answer, failure, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
 from warren.transport.rest.exchange import Bounded
 from warren.transport.rest.openapi import document, missing
@@ -38,6 +38,7 @@ from warren.transport.rest.parameters import (
 from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
 from warren.transport.rpc.methods import Caller, Host, Method, given_up
 from warren.transport.rpc.outbox import is_large
+from warren.transport.rpc.peer import BULKY
 from warren.views import TurnResult
 
 Answer = Response | EventStream
@@ -144,6 +145,7 @@ class _Rest:
     host: Host
     config: GatewayConfig
     ending: Ending
+    unread: Unread = attrs.field(factory=Unread)
 
     async def openapi(self, _request: Request) -> Response:
         """Return the OpenAPI document."""
@@ -165,16 +167,15 @@ class _Rest:
         return found
 
     def _calling(self, row: Row) -> Endpoint:
+        making = trio.CapacityLimiter(BULKY)
+
         async def call(request: Request) -> Answer:
             params = row.method.decode(await _parameters(row, request))
             try:  # from here on the form is right
-                result = await self._call(row.method, params)
-                if row.method.bulky and is_large(result):
-                    return Response(
-                        await trio.to_thread.run_sync(codec.encode_in_pieces, result), row.status, None, JSON
-                    )
-                data = codec.to_data(result)
-                return answer(data, _status(row, data), _location(row, data))
+                if row.method.bulky:
+                    async with making:
+                        return await self._page(row, params)
+                return _answered(row, await self._call(row.method, params))
             except InvalidParamsError as exc:
                 return failure(exc, _refusal(row, exc.path))
             except WarrenError:
@@ -184,6 +185,14 @@ class _Rest:
                 return internal_error()
 
         return call
+
+    async def _page(self, row: Row, params: object) -> Answer:
+        result = await self._call(row.method, params)
+        if not is_large(result):
+            return _answered(row, result)
+        self.unread.check()
+        body = await trio.to_thread.run_sync(codec.encode_in_pieces, result)
+        return LargeAnswer(self.unread, body, row.status, None, JSON)
 
     async def _call(self, method: Method[Any, Any], params: object) -> Any:
         """Return a method's result. Raises AgentError where the gateway ends before it is there."""
@@ -220,6 +229,11 @@ def _refusal(row: Row, path: str) -> int:
     if f"{{{name}}}" in row.path:
         return 409 if name == "session_id" else 404  # a session that is not there has an error of its own
     return 409 if name in DEPENDING else 422
+
+
+def _answered(row: Row, result: object) -> Response:
+    data = codec.to_data(result)
+    return answer(data, _status(row, data), _location(row, data))
 
 
 def _status(row: Row, result: Any) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +200,28 @@ async def test_a_large_page_is_whole_over_http() -> None:
     async with gateway(Library()) as port, httpx.AsyncClient(base_url=f"http://{HOST}:{port}") as http:
         page = (await http.get("/sessions/s1/history")).json()
     assert page["messages"][0]["message"]["content"] == PAGE_TEXT
+
+
+async def test_large_pages_over_http_are_made_as_they_are_read() -> None:
+    """While clients have not read many pages, more are refused; once the clients are gone, there is room again."""
+    service = Library()
+    request = f"GET /sessions/s1/history HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
+    async with (
+        gateway(service) as port,
+        AsyncExitStack() as stack,
+        httpx.AsyncClient(base_url=f"http://{HOST}:{port}") as http,
+    ):
+        clients = [await stack.enter_async_context(await trio.open_tcp_stream(HOST, port)) for _ in range(2 * PAGES)]
+        heads = []
+        for client in clients:
+            await client.send_all(request)
+            heads.append(bytes(await client.receive_some(12)))
+        assert heads[0] == b"HTTP/1.1 200"
+        assert heads[-1] == b"HTTP/1.1 503"
+        refused = await http.get("/sessions/s1/history")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["details"]["cause"] == "unread"
+        assert (await http.get("/sessions")).status_code == 200
+        await stack.aclose()
+        while (await http.get("/sessions/s1/history")).status_code == 503:
+            await trio.lowlevel.checkpoint()
