@@ -6,7 +6,7 @@ import attrs
 
 from warren.actors.protocol import Loaded, Relabel
 from warren.actors.storage import StorageActor
-from warren.actors.supervisor import Supervisor
+from warren.actors.supervisor.supervisor import Supervisor
 from warren.errors import LeasedError, StoreError, WarrenError
 from warren.forking import ForkRequest, forked
 from warren.records import SessionRecord

@@ -19,12 +19,12 @@ from warren.actors.checks import (
     check_search,
     check_seq,
 )
-from warren.actors.comms import Comms
 from warren.actors.eventlog import Subscription
 from warren.actors.projector import ProjectorActor
 from warren.actors.protocol import Loaded
-from warren.actors.session import SessionActor
-from warren.actors.supervisor import Supervisor
+from warren.actors.session.comms import Comms
+from warren.actors.session.session import SessionActor
+from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.vitals import LoopLag
 from warren.categories import CATEGORIES
 from warren.errors import (

@@ -9,13 +9,13 @@ import trio
 
 from warren.actors.erasing import finish_erasing
 from warren.actors.memory import OpenMemory, remembering
-from warren.actors.neighbours import Neighbours
 from warren.actors.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.actors.shared import McpHealthOf, PassingTools, Shared
 from warren.actors.storage import OpenStore, storing
 from warren.actors.supervision import Restarts, supervised_nursery
-from warren.actors.supervisor import Supervisor
+from warren.actors.supervisor.neighbours import Neighbours
+from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.vitals import LoopLag
 from warren.config import Config
 from warren.errors import StoreError

@@ -29,16 +29,16 @@ from warren.actors.checks import (
     check_value,
     check_words,
 )
-from warren.actors.comms import ended
-from warren.actors.creating import create_once
 from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
-from warren.actors.planning import instructions_of
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Relabel, Retire, StartTurn
 from warren.actors.reading import Reads, no_store
 from warren.actors.schemas import check_schema
-from warren.actors.session import SessionActor
+from warren.actors.session.comms import ended
+from warren.actors.session.planning import instructions_of
+from warren.actors.session.session import SessionActor
 from warren.actors.shared import Own
+from warren.actors.supervisor.creating import create_once
 from warren.budget import UNLIMITED, Budget
 from warren.categories import CATEGORIES, Decision, Gates, Switches
 from warren.compaction.config import CompactionConfig

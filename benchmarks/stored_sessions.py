@@ -12,7 +12,7 @@ from benchmarks.large_file import fill
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, Limits, StoreConfig, open_supervisor
-from warren.actors.gauge import resident
+from warren.actors.supervisor.gauge import resident
 
 SESSIONS: Final = 100_000
 CAP: Final = 1_000

@@ -7,7 +7,7 @@ import trio
 
 from tests.support.models import Emit, FunctionModel
 from tests.support.runtime import new_session, open_runtime
-from warren.actors.outcome import title_of
+from warren.actors.turn.outcome import title_of
 from warren.errors import InvalidParamsError, ProviderError
 from warren.model import ModelReply, ModelRequest
 

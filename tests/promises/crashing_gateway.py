@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from warren.actors.conversation import Conversation
 from warren.actors.eventlog import EventLog
-from warren.actors.session import SessionActor
-from warren.actors.supervisor import Supervisor
+from warren.actors.session.conversation import Conversation
+from warren.actors.session.session import SessionActor
+from warren.actors.supervisor.supervisor import Supervisor
 from warren.storage import Archive, Claim, Commit, Delete, Release
 from warren.storage.sqlite.apply import APPLIERS
 from warren.storage.sqlite.lease import Holder

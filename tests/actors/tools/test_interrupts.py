@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from tests.actors.test_inbox_interrupts import Steps
+from tests.actors.session.test_inbox_interrupts import Steps
 from tests.actors.tools.mcp.world import bare, descriptors, pids, until
 from tests.actors.tools.shells import MARK, marked
 from tests.actors.tools.test_fetch import open_sockets, page

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from tests.actors.test_inbox import Slow, rest, said
+from tests.actors.session.test_inbox import Slow, rest, said
 from tests.support.asking import ask
 from tests.support.compacting import Model, compacting, talk
 from tests.support.crashing import actor_of

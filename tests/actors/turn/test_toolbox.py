@@ -10,8 +10,8 @@ import trio
 
 from tests.support.checks import name
 from warren import codec
-from warren.actors.approvals import Approvals, RunningTime
-from warren.actors.toolbox import ToolRun
+from warren.actors.turn.approvals import Approvals, RunningTime
+from warren.actors.turn.toolbox import ToolRun
 from warren.categories import Gates
 from warren.events import (
     Event,

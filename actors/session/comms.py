@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import attrs
 
 from warren import codec
-from warren.actors.directory import Directory
 from warren.actors.eventlog import utc_now
-from warren.actors.inbox import ending_of
 from warren.actors.protocol import Arrived, Loaded, Withdraw
+from warren.actors.session.directory import Directory
+from warren.actors.session.inbox import ending_of
 from warren.errors import AgentError, InvalidParamsError, LeasedError, WarrenError
 from warren.ids import new_session_id
 from warren.inputs import Input, Numbered

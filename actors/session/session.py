@@ -7,13 +7,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.comms import Comms
-from warren.actors.conversation import Conversation
-from warren.actors.inbox import Ending, Inbox, Waiting
 from warren.actors.lifecycle import Admission, Signal, State
-from warren.actors.listeners import Listeners
-from warren.actors.outcome import Outcome, cause_of
-from warren.actors.planning import plan_of
 from warren.actors.protocol import (
     Arrived,
     BeginNext,
@@ -28,10 +22,16 @@ from warren.actors.protocol import (
     Withdraw,
     needs_nothing,
 )
-from warren.actors.retiring import Retiring
+from warren.actors.session.comms import Comms
+from warren.actors.session.conversation import Conversation
+from warren.actors.session.inbox import Ending, Inbox, Waiting
+from warren.actors.session.listeners import Listeners
+from warren.actors.session.planning import plan_of
+from warren.actors.session.retiring import Retiring
+from warren.actors.session.visible import Visible
 from warren.actors.shared import Own, Shared
-from warren.actors.turn import Turn, cancelled, shut_down
-from warren.actors.visible import Visible
+from warren.actors.turn.outcome import Outcome, cause_of
+from warren.actors.turn.turn import Turn, cancelled, shut_down
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
 from warren.events import CompactionCompleted, RunFailed
 from warren.inputs import Input

@@ -3,7 +3,7 @@
 import attrs
 import trio
 
-from warren.actors.gauge import MemoryGauge
+from warren.actors.supervisor.gauge import MemoryGauge
 from warren.config import Limits
 from warren.errors import AgentError, CapacityExceededError
 

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from tests.support.models import Emit, FunctionModel, reply
-from warren.actors.model_call import ModelCall, retry_delay
+from warren.actors.turn.model_call import ModelCall, retry_delay
 from warren.config import RetryPolicy
 from warren.errors import ProviderError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta

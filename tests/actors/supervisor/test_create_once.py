@@ -10,8 +10,8 @@ from tests.support.asking import ask
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel
 from tests.support.runtime import open_runtime, transcript
-from warren.actors import creating
 from warren.actors.service import Service
+from warren.actors.supervisor import creating
 from warren.budget import Budget
 from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
 from warren.messages import UserMessage

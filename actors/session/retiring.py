@@ -4,9 +4,9 @@ from typing import Any
 
 import attrs
 
-from warren.actors.conversation import Conversation
 from warren.actors.erasing import forget_deleted
 from warren.actors.protocol import Retire
+from warren.actors.session.conversation import Conversation
 from warren.actors.shared import Shared
 from warren.errors import WarrenError
 from warren.mailbox import Mail

@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from warren.actors.protocol import Loaded
-from warren.actors.supervisor import Supervisor
+from warren.actors.supervisor.supervisor import Supervisor
 from warren.errors import StoreError, WarrenError
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.approvals import Approvals, RunningTime
 from warren.actors.checks import storable
-from warren.actors.compaction import CommitCompaction, CompactionPlan, ContextKeeper, Summarising
-from warren.actors.extraction import Extraction
-from warren.actors.model_call import ModelCall, ask_aside
-from warren.actors.outcome import Outcome
 from warren.actors.supervision import first_error
-from warren.actors.toolbox import ToolRun
+from warren.actors.turn.approvals import Approvals, RunningTime
+from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, Summarising
+from warren.actors.turn.extraction import Extraction
+from warren.actors.turn.model_call import ModelCall, ask_aside
+from warren.actors.turn.outcome import Outcome
+from warren.actors.turn.toolbox import ToolRun
 from warren.budget import Meter, Use
 from warren.categories import Decision, Gates
 from warren.compaction.layout import estimate

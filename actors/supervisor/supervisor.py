@@ -10,17 +10,17 @@ import attrs
 import trio
 
 from warren.actors.checks import storable
-from warren.actors.comms import Comms
-from warren.actors.creating import Creations
 from warren.actors.eventlog import EventLog, LogPage
-from warren.actors.idle import Idle
-from warren.actors.kept import Kept
-from warren.actors.patience import Patience
 from warren.actors.protocol import BeginNext, Passivate, Retire, Wake, Write
-from warren.actors.room import Room, shutting_down
-from warren.actors.session import SessionActor
+from warren.actors.session.comms import Comms
+from warren.actors.session.kept import Kept
+from warren.actors.session.session import SessionActor
 from warren.actors.shared import NOTHING_OWN, Own, Shared
 from warren.actors.supervision import first_error
+from warren.actors.supervisor.creating import Creations
+from warren.actors.supervisor.idle import Idle
+from warren.actors.supervisor.patience import Patience
+from warren.actors.supervisor.room import Room, shutting_down
 from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenError
 from warren.journal import envelopes

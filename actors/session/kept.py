@@ -6,7 +6,7 @@ from datetime import datetime
 import attrs
 
 from warren import codec
-from warren.actors.compaction import prefix_of
+from warren.actors.turn.compaction import prefix_of
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry, SessionRecord
 from warren.transcript import Transcript

@@ -11,9 +11,9 @@ import trio
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren import SessionService, open_supervisor
-from warren.actors import gauge
-from warren.actors.gauge import MIB, resident
 from warren.actors.service import Service
+from warren.actors.supervisor import gauge
+from warren.actors.supervisor.gauge import MIB, resident
 from warren.config import Config, Limits
 from warren.errors import AgentError, CapacityExceededError
 from warren.events import RunCompleted

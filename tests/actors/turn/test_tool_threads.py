@@ -6,8 +6,8 @@ import threading
 
 import trio
 
-from warren.actors.approvals import Approvals, RunningTime
-from warren.actors.toolbox import ToolRun
+from warren.actors.turn.approvals import Approvals, RunningTime
+from warren.actors.turn.toolbox import ToolRun
 from warren.categories import Gates
 from warren.events import Event
 from warren.messages import ToolResult, ToolUseBlock

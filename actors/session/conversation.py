@@ -10,12 +10,12 @@ import attrs
 import trio
 
 from warren import codec
-from warren.actors.compaction import prefix_of
 from warren.actors.eventlog import EventLog
-from warren.actors.inbox import Ending, Inbox, withdrawal
-from warren.actors.inbox import stored as ending_stored
-from warren.actors.kept import Kept
+from warren.actors.session.inbox import Ending, Inbox, withdrawal
+from warren.actors.session.inbox import stored as ending_stored
+from warren.actors.session.kept import Kept
 from warren.actors.storage import StorageActor
+from warren.actors.turn.compaction import prefix_of
 from warren.creation import Creation
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import RunFailed

@@ -6,12 +6,12 @@ from functools import partial
 from typing import Final
 
 from warren.actors.checks import storable
-from warren.actors.comms import Comms
-from warren.actors.compaction import CompactionPlan, window_for
 from warren.actors.memory import SEARCH
 from warren.actors.protocol import Compact, StartTurn
+from warren.actors.session.comms import Comms
 from warren.actors.shared import Own, Shared
-from warren.actors.turn import TurnPlan
+from warren.actors.turn.compaction import CompactionPlan, window_for
+from warren.actors.turn.turn import TurnPlan
 from warren.budget import Meter
 from warren.categories import INHERIT
 from warren.compaction.config import CompactionConfig

@@ -2,9 +2,9 @@
 
 import attrs
 
-from warren.actors.conversation import Conversation
 from warren.actors.eventlog import EventLog
 from warren.actors.lifecycle import Admission
+from warren.actors.session.conversation import Conversation
 from warren.records import SessionRecord
 from warren.views import HistoryPage, SessionSummary, SessionView, summary_of, view_of
 

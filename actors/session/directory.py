@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from warren.actors.conversation import Conversation
+from warren.actors.session.conversation import Conversation
 from warren.actors.shared import Shared
 from warren.mailbox import Mailbox
 from warren.records import SessionRecord

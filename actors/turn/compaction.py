@@ -10,7 +10,7 @@ import attrs
 from warren import codec
 from warren.actors.checks import storable
 from warren.actors.eventlog import utc_now
-from warren.actors.model_call import ask_aside
+from warren.actors.turn.model_call import ask_aside
 from warren.compaction.config import CompactionConfig
 from warren.compaction.fit import mechanical, summary_request
 from warren.compaction.layout import CompactionError, CompactionResult, Measured, estimate, summary_message, verify

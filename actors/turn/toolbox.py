@@ -10,8 +10,8 @@ import attrs
 import trio
 
 from warren import codec
-from warren.actors.approvals import Approvals
 from warren.actors.checks import storable
+from warren.actors.turn.approvals import Approvals
 from warren.categories import Decision
 from warren.events import (
     Event,
