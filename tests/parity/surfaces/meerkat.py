@@ -43,9 +43,9 @@ class Meerkat(Surface):
     can: ClassVar[frozenset[str]] = METHODS | {OPTIONS}
     swallows: ClassVar[frozenset[ErrorCode]] = frozenset({ErrorCode.SESSION_NOT_RUNNING})
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {
-        "session/list": frozenset({"sessions"}),
+        "session/list": frozenset({"sessions", "damaged"}),
         "session/read": fields_of(SessionState, Billing) - READ,
-        "session/history": frozenset({"messages", "compactions", "kept_from"}),
+        "session/history": frozenset({"messages", "compactions", "kept_from", "damaged"}),
     }
 
     @asynccontextmanager

@@ -70,7 +70,6 @@ NOTHING: Final[Mapping[str, Any]] = {
     "turn/interrupt": Interrupted(interrupted=True),
     "session/archive": Archived(archived=True),
     "session/delete": Deleted(deleted=True),
-    "session/inject_context": Injected(injected=True),
     "session/withdraw": Withdrawn(withdrawn=True),
     "tool/approve": Decided(decided=True),
 }
@@ -80,6 +79,7 @@ WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "session/inputs": Inputs,
     "peer/list": Peers,
     "peer/send": Sent,
+    "session/inject_context": lambda _new: Injected(injected=True),
 }
 """What a bare result is the field of elsewhere."""
 SETTINGS: Final[Mapping[str, type]] = {
