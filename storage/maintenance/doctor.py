@@ -34,7 +34,7 @@ LITTLE_SPACE: Final = 64 << 20
 MUCH_FREE: Final = 16 << 20
 """Bytes in empty pages from which on they are worth a word."""
 COMPLAINTS: Final = 20
-_OF_A_ROW: Final = re.compile(r"(NULL|non-\w+|NUMERIC|TEXT) value in \w+\.\w+$")
+OF_A_ROW: Final = re.compile(r"(NULL|non-\w+|NUMERIC|TEXT) value in \w+\.\w+$")
 _SESSIONS_OF: Final = (
     f"SELECT {raw('holder, session_id')} FROM sessions WHERE holder IS NOT NULL AND state <> {DELETED}"
 )
@@ -106,7 +106,7 @@ def _complaints(db: apsw.Connection, *, full: bool) -> tuple[list[str], list[str
     except apsw.CorruptError as exc:
         return [str(exc)], []
     lines = [line for (text,) in found for line in str(text).splitlines() if text != "ok"]
-    of_rows = [line for line in lines if _OF_A_ROW.match(line)]
+    of_rows = [line for line in lines if OF_A_ROW.match(line)]
     return [line for line in lines if line not in of_rows], of_rows
 
 

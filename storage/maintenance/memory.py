@@ -1,16 +1,24 @@
 """Looking at the memory beside a store, while it is used."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import apsw
+import attrs
 
 from warren.memory import MemoryConfig
+from warren.storage.maintenance.checks import NAMED
+from warren.storage.maintenance.damage import FILE, keep
+from warren.storage.maintenance.doctor import OF_A_ROW
 from warren.storage.maintenance.files import look_at
 from warren.storage.maintenance.report import Finding, MemoryFacts
 from warren.storage.memory import graph
-from warren.storage.memory.file import FILE_NAME, check, fault
+from warren.storage.memory.file import FILE_NAME, check, fault, identity, open_writer, transaction
+from warren.storage.memory.spaces import PackedSpace
+from warren.storage.memory.writer import count_anew, numbers_are_bad
+from warren.storage.sqlite.rows import number_in, raw, shown, text_in, time_in
 
 
 def examine_memory(folder: Path, *, full: bool = False) -> tuple[MemoryFacts, tuple[Finding, ...]]:
@@ -35,8 +43,159 @@ def _examine(db: apsw.Connection, path: Path, *, full: bool) -> tuple[MemoryFact
     facts = MemoryFacts(
         str(path), db.pragma("user_version"), path.stat().st_size, **_counts(db), **_index(db, path.parent)
     )
-    findings = [Finding("memory", f"{path} is damaged: {line}") for line in complaints if line != "ok"]
-    return facts, (*findings, *_about(db, facts))
+    findings = [
+        Finding("memory", f"{path} is damaged: {line}")
+        for line in complaints
+        if line != "ok" and not OF_A_ROW.match(line)
+    ]
+    return facts, (*findings, *_unreadable(db), *_about(db, facts))
+
+
+def fix_memory(folder: Path) -> tuple[str, ...]:
+    """Set aside the rows of a memory that cannot be read, into a file beside it; return what was done.
+
+    Raises StoreError.
+    """
+    path = folder / FILE_NAME
+    config = MemoryConfig(folder)
+    try:
+        db = open_writer(path.absolute().as_uri(), config)
+        try:
+            with transaction(db):
+                mended = numbers_are_bad(db) or _counted(db) != db.execute("SELECT count(*) FROM entries").get
+                if mended:
+                    count_anew(db)
+                bad = list(scan_memory(db))
+                for row in bad:
+                    keep(db, folder, row.table, row.where, row.problem)
+                    for statement in _REMEDIES[row.remedy]:
+                        db.execute(statement.format(where=row.where))
+                if bad:
+                    db.execute(_COUNT_SESSIONS)
+                    count_anew(db)
+        finally:
+            db.close()
+    except (apsw.Error, OSError) as exc:
+        raise fault(exc, path=path) from exc
+    done = ["counted the memory's texts anew"] if mended else []
+    if bad:
+        done.append(f"set {len(bad)} rows of the memory aside that cannot be read: they are in {folder / FILE}")
+    return tuple(done)
+
+
+@attrs.frozen
+class BadMemoryRow:
+    """A row of the memory that cannot be read, SQL that finds it, and the name of what mends it."""
+
+    table: str
+    where: str
+    problem: str
+    remedy: str
+
+
+def scan_memory(db: apsw.Connection) -> Iterator[BadMemoryRow]:
+    """Yield the rows that cannot be read; reads all of them. Raises apsw.Error."""
+    for table, columns, verify, remedy in _CHECKS:
+        if db.table_exists(None, table):
+            key = _KEYS.get(table, "rowid")
+            for rowid, *row in db.execute(f"SELECT {key}, {columns} FROM {table}"):
+                try:
+                    verify(row)
+                except ValueError as exc:
+                    yield BadMemoryRow(table, f"{key} = {rowid}", str(exc), remedy)
+    for (key,) in db.execute("SELECT id FROM entries WHERE session NOT IN (SELECT key FROM sessions)"):
+        yield BadMemoryRow("entries", f"id = {key}", "it belongs to no session", "entries")
+    yield from _bad_vectors(db)
+
+
+def _bad_vectors(db: apsw.Connection) -> Iterator[BadMemoryRow]:
+    if db.execute(f"SELECT 1 FROM vectors WHERE {_NO_VECTOR}").get:
+        yield BadMemoryRow("vectors", _NO_VECTOR, "a value is of another type", "vectors")
+    names: list[Any] = db.execute(f"SELECT key, {raw('name')} FROM spaces").fetchall()
+    spaces = {key: PackedSpace(shown(name)) for key, name in names if shown(name).rpartition("/")[2].isdecimal()}
+    for space, entry, body in db.execute(f"SELECT space, entry, body FROM vectors WHERE NOT {_NO_VECTOR}"):
+        try:
+            if space in spaces:
+                spaces[space].unpack([body])
+        except ValueError:
+            where = f"space = {space} AND entry = {entry}"
+            yield BadMemoryRow("vectors", where, "body is no vector of its space", "vectors")
+
+
+def _check_counts(row: list[Any]) -> None:
+    number_in(row[0], "entries")
+    if row[1] not in (0, 1):
+        raise ValueError("forgotten is neither 0 nor 1")
+
+
+def _check_entry(row: list[Any]) -> None:
+    for name, value in zip(("session", "position", "turn"), row, strict=False):
+        number_in(value, name)
+    time_in(row[3], "created_at")
+    text_in(row[4], "content")
+    if row[5] is None or row[5] % 4:
+        raise ValueError("terms are damaged")
+
+
+def _check_space(row: list[Any]) -> None:
+    if not text_in(row[0], "name").rpartition("/")[2].isdecimal():
+        raise ValueError("name is none of an embedder")
+
+
+def _unreadable(db: apsw.Connection) -> Iterator[Finding]:
+    bad = list(scan_memory(db))
+    if bad:
+        told = "; ".join(f"{row.table}: {row.problem}" for row in bad[:NAMED])
+        more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+        yield Finding("memory", f"rows of the memory cannot be read: {told}{more}", fixable=True)
+    if numbers_are_bad(db):
+        yield Finding("memory", "the memory's counts have run out of range", fixable=True)
+
+
+_BYTES: Final = "iif(typeof(terms) = 'blob', length(terms), NULL)"
+_CHECKS: Final[Sequence[tuple[str, str, Callable[[list[Any]], object], str]]] = (
+    ("identity", raw("store"), lambda row: text_in(row[0], "store"), "identity"),
+    ("sessions", raw("session_id"), lambda row: text_in(row[0], "session_id"), "sessions"),
+    ("sessions", raw("entries, forgotten"), _check_counts, "counts"),
+    ("entries", f"{raw('session, position, turn, created_at, content')}, {_BYTES}", _check_entry, "entries"),
+    ("spaces", raw("name"), _check_space, "spaces"),
+    ("unsettled", raw("since"), lambda row: time_in(row[0], "since"), "unsettled"),
+)
+"""Table, columns, a function that raises ValueError for a bad row, and the remedy."""
+_NO_VECTOR: Final = "(typeof(space) <> 'integer' OR typeof(entry) <> 'integer' OR typeof(body) <> 'blob')"
+_KEYS: Final = {"sessions": "key", "entries": "id", "spaces": "key", "unsettled": "session"}
+_OF_ENTRIES: Final = (
+    "DELETE FROM words WHERE rowid IN (SELECT id FROM entries WHERE {0})",
+    "DELETE FROM vectors WHERE entry IN (SELECT id FROM entries WHERE {0})",
+    "DELETE FROM entries WHERE {0}",
+)
+_REMEDIES: Final[Mapping[str, Sequence[str]]] = {
+    "identity": ("UPDATE identity SET store = lower(hex(randomblob(16))) WHERE {where}",),
+    "sessions": (
+        *(each.format("session IN (SELECT key FROM sessions WHERE {where})") for each in _OF_ENTRIES),
+        "DELETE FROM sessions WHERE {where}",
+    ),
+    # A session without any entry is more likely forgotten than empty, and nothing that was forgotten may come back.
+    "counts": (
+        """
+        UPDATE sessions SET entries = 0, forgotten = CASE
+            WHEN typeof(forgotten) = 'integer' AND forgotten IN (0, 1) THEN forgotten
+            ELSE NOT EXISTS (SELECT 1 FROM entries WHERE session = key) END
+        WHERE {where}
+        """,
+    ),
+    "entries": tuple(each.format("{where}") for each in _OF_ENTRIES),
+    "spaces": (
+        "DELETE FROM vectors WHERE space IN (SELECT key FROM spaces WHERE {where})",
+        "DELETE FROM spaces WHERE {where}",
+    ),
+    "unsettled": ("DELETE FROM unsettled WHERE {where}",),
+    "vectors": ("DELETE FROM vectors WHERE {where}",),
+}
+_COUNT_SESSIONS: Final = """
+    UPDATE sessions SET entries = (SELECT count(*) FROM entries WHERE session = key)
+    WHERE entries <> (SELECT count(*) FROM entries WHERE session = key)
+"""
 
 
 def _counts(db: apsw.Connection) -> dict[str, Any]:
@@ -44,7 +203,7 @@ def _counts(db: apsw.Connection) -> dict[str, Any]:
         "entries": db.execute("SELECT count(*) FROM entries").get,
         "sessions": db.execute("SELECT count(DISTINCT session) FROM entries").get,
         "unsettled": db.execute("SELECT count(*) FROM unsettled").get if db.table_exists(None, "unsettled") else 0,
-        "embedders": tuple(row[0] for row in db.execute("SELECT name FROM spaces ORDER BY key")),
+        "embedders": tuple(shown(row[0]) for row in db.execute(f"SELECT {raw('name')} FROM spaces ORDER BY key")),
     }
 
 
@@ -58,17 +217,22 @@ def _index(db: apsw.Connection, folder: Path) -> dict[str, Any]:
         return {"index": state, "index_bytes": path.stat().st_size if path.exists() else 0}
     last = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'").get
     found = {"index_bytes": size, "index_embedder": note.space}
-    if note.store != db.execute("SELECT store FROM identity").get or note.watermark > last:
+    if note.store != identity(db) or note.watermark > last:
         return found | {"index": "stale"}
     behind = db.execute("SELECT count(*) FROM entries WHERE id > ?", (note.watermark,)).get
     return found | {"index": "ok", "behind": behind}
 
 
+def _counted(db: apsw.Connection) -> Any:
+    found = db.execute(f"SELECT {raw('entries')} FROM totals").get
+    return found if type(found) is int else shown(found)
+
+
 def _about(db: apsw.Connection, facts: MemoryFacts) -> Iterator[Finding]:
-    counted = db.execute("SELECT entries FROM totals").get
+    counted = _counted(db)
     if counted != facts.entries:
         text = f"the memory counts {counted} texts and has {facts.entries}: its searches weigh words a little wrong"
-        yield Finding("memory", text)
+        yield Finding("memory", text, fixable=True)
     if facts.entries and facts.index in ("damaged", "stale"):
         text = f"the memory's saved index is {facts.index}: it is built anew when the memory is used next"
         yield Finding("memory", text, "notice")

@@ -15,9 +15,9 @@ import attrs
 
 from warren.memory import MemoryConfig
 from warren.storage.memory import graph as graphs
-from warren.storage.memory.file import FILE_NAME, open_reader
+from warren.storage.memory.file import FILE_NAME, identity, open_reader
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
-from warren.storage.memory.spaces import PackedSpace
+from warren.storage.memory.spaces import PackedSpace, unpacked
 from warren.storage.memory.vectors import next_vectors
 from warren.storage.projection.lock import Lock
 
@@ -34,7 +34,7 @@ def build(folder: Path, space_name: str) -> None:
     try:
         key = db.execute("SELECT key FROM spaces WHERE name = ?", (space_name,)).get
         last = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'").get
-        note = Note(str(db.execute("SELECT store FROM identity").get), space_name, int(last))
+        note = Note(identity(db), space_name, int(last))
         graph = _start(folder, space, note)
         # Of the entries that were removed since the graph was saved.
         graph.keep_only(row[0] for row in db.execute("SELECT id FROM entries INDEXED BY entries_position"))
@@ -55,7 +55,7 @@ def _fill(graph: Graph, db: apsw.Connection, space_key: int, space: PackedSpace)
     total = int(db.execute("SELECT count(*) FROM entries WHERE id > ?", (graph.watermark,)).get)
     done = 0
     while some := next_vectors(db, space_key, graph.watermark):
-        graph.add(some, space.unpack(list(some.values())), max(some))
+        graph.add(some, unpacked(space, list(some.values())), max(some))
         done += len(some)
         print(done, max(done, total), flush=True)  # noqa: T201 - the process that started this one reads it
 

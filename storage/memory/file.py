@@ -13,6 +13,7 @@ from warren.errors import StoreError, WarrenError
 from warren.memory import MemoryConfig
 from warren.storage.sqlite.faults import precise, translate
 from warren.storage.sqlite.file import check_regular, create, use_wal
+from warren.storage.sqlite.rows import raw, shown
 
 FILE_NAME: Final = "memory.sqlite3"
 _MIGRATIONS: Final = tuple(
@@ -58,9 +59,9 @@ def open_reader(uri: str, config: MemoryConfig) -> apsw.Connection:
 def known_dimensions(folder: Path, embedder: str) -> int:
     """Return how long the vectors of an embedder are in the memory of a folder, the newest; 0 where it has none."""
     with contextlib.suppress(apsw.Error, OSError, StoreError), contextlib.closing(_for_a_look(folder)) as db:
-        for (name,) in db.execute("SELECT name FROM spaces ORDER BY key DESC"):
-            of, _, dimensions = str(name).rpartition("/")
-            if of == embedder:
+        for (name,) in db.execute(f"SELECT {raw('name')} FROM spaces ORDER BY key DESC"):  # noqa: S608 - a constant
+            of, _, dimensions = shown(name).rpartition("/")
+            if of == embedder and dimensions.isdecimal():
                 return int(dimensions)
     return 0
 
@@ -68,6 +69,11 @@ def known_dimensions(folder: Path, embedder: str) -> int:
 def _for_a_look(folder: Path) -> apsw.Connection:
     check_regular(folder / FILE_NAME)
     return apsw.Connection(str(folder / FILE_NAME), flags=apsw.SQLITE_OPEN_READONLY)
+
+
+def identity(db: apsw.Connection) -> str:
+    """Return the text that tells this database from others; a damaged one still does."""
+    return shown(db.execute(f"SELECT {raw('store')} FROM identity").get)  # noqa: S608 - a constant
 
 
 def fault(exc: Exception, *, path: Path | None = None) -> WarrenError:

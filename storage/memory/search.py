@@ -1,4 +1,5 @@
 """The way of a search: candidates by words and by vectors, each weighed exactly, the best returned."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -9,12 +10,13 @@ import numpy as np
 
 from warren import codec
 from warren.memory import MemoryHit, Unsettled
-from warren.storage.memory.spaces import Space, Vectors, cosines
+from warren.storage.memory.spaces import BLOB, Space, Vectors, cosines
 from warren.storage.memory.vectors import VectorIndex
 from warren.storage.memory.weights import Corpus, Question, Scores
 from warren.storage.memory.words import Analyzer, Terms, step_aside
 from warren.storage.memory.writer import session_mark
-from warren.storage.sqlite.rows import moment
+from warren.storage.results import Rows
+from warren.storage.sqlite.rows import MAX_NUMBER, number_in, raw, shown, text_in, time_in
 
 QUERY_LENGTH: Final = 4_000
 """Characters of a query that count."""
@@ -26,23 +28,28 @@ ROWS_FOR_WORDS: Final = 12_000
 SMALL_SESSION: Final = 1_000
 """Entries up to which a session is looked through whole, also where only its words count."""
 _BACKGROUND: Final = 64
+_TERM: Final = 4
+"""Bytes of a term."""
 _AT_ONCE: Final = 250
-_ROWS: Final = """
-    SELECT id, terms, body FROM entries LEFT JOIN vectors ON space = ?2 AND entry = id
+_ROWS: Final = f"""
+    SELECT id, {BLOB.format("terms")}, {BLOB.format("body")} FROM entries LEFT JOIN vectors ON space = ?2 AND entry = id
     WHERE id IN (SELECT value FROM json_each(?1))
 """
-_AT_OR_AFTER: Final = "SELECT entry, body FROM vectors WHERE space = ? AND entry >= ? ORDER BY entry LIMIT 1"
-_BEFORE: Final = """
-    SELECT position, turn FROM entries WHERE session = (SELECT key FROM sessions WHERE session_id = ?) AND position < ?
+_AT_OR_AFTER: Final = (
+    f"SELECT entry, {BLOB.format('body')} FROM vectors WHERE space = ? AND entry >= ? ORDER BY entry LIMIT 1"
+)
+_BEFORE: Final = f"""
+    SELECT position, {raw("turn")} FROM entries
+    WHERE session = (SELECT key FROM sessions WHERE session_id = ?) AND position < ?
     ORDER BY position DESC LIMIT 1
 """
 _WITHOUT_VECTOR: Final = """
     SELECT count(*) FROM entries LEFT JOIN vectors ON space = (SELECT key FROM spaces WHERE name = ?) AND entry = id
     WHERE id > ? AND body IS NULL AND ?
 """
-_UNSETTLED: Final = "SELECT session_id, since FROM unsettled JOIN sessions ON key = session ORDER BY since"
-_HITS: Final = """
-    SELECT id, content, session_id, turn FROM entries JOIN sessions ON key = session
+_UNSETTLED: Final = f"SELECT {raw('session_id, since')} FROM unsettled JOIN sessions ON key = session ORDER BY since"
+_HITS: Final = f"""
+    SELECT id, {raw("content, session_id, turn")} FROM entries JOIN sessions ON key = session
     WHERE id IN (SELECT value FROM json_each(?1))
 """
 
@@ -88,8 +95,8 @@ class Reader:
 
     def counts(self) -> tuple[int, int]:
         """Return how many entries there are, and how many sessions they come from."""
-        entries = self._db.execute("SELECT entries FROM totals").get
-        return int(entries), int(self._db.execute("SELECT count(*) FROM sessions WHERE entries > 0").get)
+        entries, _ = self._totals()
+        return entries, int(self._db.execute("SELECT count(*) FROM sessions WHERE entries > 0").get)
 
     def without_vector(self) -> int:
         """Return how many entries have no vector in this space."""
@@ -97,12 +104,14 @@ class Reader:
 
     def last_before(self, session_id: str, position: int) -> tuple[int, int]:
         """Return the position and the turn of a session's newest entry before a position; -1 and 0 where none is."""
-        row: tuple[int, int] | None = self._db.execute(_BEFORE, (session_id, position)).get
-        return row or (-1, 0)
+        row: Any = self._db.execute(_BEFORE, (session_id, position)).fetchone()
+        if row is None:
+            return -1, 0
+        return row[0], row[1] if type(row[1]) is int else 0
 
     def unsettled(self) -> list[Unsettled]:
         """Return the sessions that are unsettled, the oldest mark first."""
-        return [Unsettled(row[0], moment(row[1])) for row in self._db.execute(_UNSETTLED)]
+        return Rows(self._db.execute(_UNSETTLED), _unsettled, lambda row: shown(row[0]))
 
     def find(self, query: Query) -> list[MemoryHit]:
         """Return the best answers, best first, all from one state of the database. Raises what `apsw` raises."""
@@ -121,13 +130,20 @@ class Reader:
         return self._hits(found.ids, scores, query.limit)
 
     def _question(self, asked: Terms) -> Question:
-        texts, terms = self._db.execute("SELECT entries, terms FROM totals").get
+        texts, terms = self._totals()
         # The counts of a term are remembered until the texts are a twentieth more or fewer.
         if abs(texts - self._counted_at) * 20 > self._counted_at:
             self._containing.clear()
             self._counted_at = texts
         containing = {term: self._count(term) for term in set(asked.tolist())}
         return Question.of(asked, containing, Corpus(texts, terms / max(texts, 1)))
+
+    def _totals(self) -> tuple[int, int]:
+        """Return how many texts there are, and how many terms they have; counted anew if the count is damaged."""
+        found: Any = self._db.execute(f"SELECT {raw('entries, terms')} FROM totals").fetchone()
+        if found is None or not all(type(each) is int and 0 <= each <= MAX_NUMBER for each in found):
+            found = self._db.execute("SELECT count(*), sum(length(terms) / 4) FROM entries").fetchone()
+        return found[0], found[1] or 0
 
     def _count(self, term: int) -> int:
         """Return how many texts contain a term."""
@@ -166,10 +182,11 @@ class Reader:
         return int(self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get)
 
     def _in_session(self, session_id: str, question: Question) -> list[int]:
-        row = self._db.execute("SELECT key, entries FROM sessions WHERE session_id = ?", (session_id,)).get
+        query = f"SELECT key, {raw('entries')} FROM sessions WHERE session_id = ?"
+        row: Any = self._db.execute(query, (session_id,)).fetchone()
         if row is None:
             return []
-        if row[1] > SMALL_SESSION and not self._space.share:
+        if type(row[1]) is int and row[1] > SMALL_SESSION and not self._space.share:
             return self._by_words(question, row[0])
         return _first(self._db.execute("SELECT id FROM entries WHERE session = ?", (row[0],)))
 
@@ -201,7 +218,7 @@ class Reader:
             if at:
                 step_aside()
             rows += self._db.execute(_ROWS, (_json(ids[at : at + _AT_ONCE]), space))
-        rows.sort()
+        rows = sorted(row for row in rows if row[1] is not None and len(row[1]) % _TERM == 0)
         terms = [np.frombuffer(row[1], dtype="<u4") for row in rows]
         return _Candidates([row[0] for row in rows], terms, [row[2] for row in rows])
 
@@ -239,9 +256,15 @@ class Reader:
         return max(0.0, float(some.mean() + some.std()))
 
     def _hits(self, ids: Sequence[int], scores: Scores, limit: int) -> list[MemoryHit]:
-        best = [at for at in np.argsort(-scores, kind="stable")[:limit].tolist() if scores[at] > 0]
-        rows = {row[0]: row[1:] for row in self._db.execute(_HITS, (_json([ids[at] for at in best]),))}
-        return [_hit(rows[ids[at]], float(scores[at])) for at in best]
+        best = [at for at in np.argsort(-scores, kind="stable").tolist() if scores[at] > 0]
+        hits: list[MemoryHit] = []
+        # Damaged entries are passed over, and the next best take their places.
+        while best and len(hits) < limit:
+            some, best = best[: limit - len(hits)], best[limit - len(hits) :]
+            rows = {row[0]: row[1:] for row in self._db.execute(_HITS, (_json([ids[at] for at in some]),))}
+            found = [(rows[ids[at]], float(scores[at])) for at in some if ids[at] in rows]
+            hits += Rows(found, lambda pair: _hit(*pair), lambda pair: shown(pair[0][1]))
+        return hits
 
 
 def without_vector(db: apsw.Connection, space: Space, after: int) -> int:
@@ -249,10 +272,17 @@ def without_vector(db: apsw.Connection, space: Space, after: int) -> int:
     return int(db.execute(_WITHOUT_VECTOR, (space.name, after, space.dimensions > 0)).get)
 
 
-def _hit(row: tuple[str, str, int], relevance: float) -> MemoryHit:
+def _unsettled(row: tuple[Any, ...]) -> Unsettled:
+    session_id, since = row
+    return Unsettled(text_in(session_id, "session_id"), time_in(since, "since"))
+
+
+def _hit(row: tuple[Any, ...], relevance: float) -> MemoryHit:
+    """Return a hit of `raw("content, session_id, turn")`. Raises ValueError."""
     content, session_id, turn = row
     distance = 1 - min(1.0, relevance)
-    return MemoryHit(content, round(1 - distance / 2, 6), session_id, turn)
+    likeness = round(1 - distance / 2, 6)
+    return MemoryHit(text_in(content, "content"), likeness, text_in(session_id, "session_id"), number_in(turn, "turn"))
 
 
 def _spelt(term: int) -> str:

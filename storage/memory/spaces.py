@@ -1,5 +1,6 @@
 """Vectors of texts: the kinds of spaces that they lie in, and how much of a score they make."""
 
+import contextlib
 import re
 import zlib
 from collections.abc import Sequence
@@ -19,6 +20,10 @@ from warren.storage.runner import Runner
 Vectors = NDArray[np.float32]
 _ROWS_AT_ONCE: Final = 256
 """Vectors unpacked at a time: 4 MB of the widest."""
+
+
+BLOB: Final = "CASE typeof({0}) WHEN 'blob' THEN {0} WHEN 'null' THEN NULL ELSE x'00' END"
+"""SQL for a column of bytes; a value of another type comes as one byte, which is neither a vector nor a term."""
 
 
 class Space(Protocol):
@@ -171,8 +176,20 @@ def normal(vectors: Vectors) -> Vectors:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
+def unpacked(space: "Space | PackedSpace", packed: Sequence[bytes]) -> Vectors:
+    """Return the vectors of packed ones, a row each; one that is damaged has length 0, and is like nothing."""
+    try:
+        return space.unpack(packed)
+    except ValueError:
+        rows = np.zeros((len(packed), space.dimensions), dtype=np.float32)
+        for number, body in enumerate(packed):
+            with contextlib.suppress(ValueError):
+                rows[number] = space.unpack([body])[0]
+        return rows
+
+
 def cosines(space: Space, query: Vectors, packed: Sequence[bytes]) -> Scores:
     """Return the cosine of the query with each packed vector, exactly; 0 for one of length 0."""
     parts = [packed[at : at + _ROWS_AT_ONCE] for at in range(0, len(packed), _ROWS_AT_ONCE)]
-    found = [normal(space.unpack(part)) @ normal(query) for part in parts]
+    found = [normal(unpacked(space, part)) @ normal(query) for part in parts]
     return np.concatenate(found).astype(np.float64) if found else np.zeros(0)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warren.storage.memory.graph import Graph
-from warren.storage.memory.spaces import Space, Vectors, normal
+from warren.storage.memory.spaces import BLOB, Space, Vectors, normal, unpacked
 from warren.storage.memory.words import step_aside
 
 EXACT_BYTES: Final = 32 << 20
@@ -25,9 +25,10 @@ built."""
 _GONE: Final = 1_000
 """Removed entries from which on a graph is made without them: a search steps over each."""
 AT_ONCE: Final = 500
-_AFTER: Final = """
-    SELECT id, body FROM entries LEFT JOIN vectors ON space = ? AND entry = id WHERE id > ? ORDER BY id LIMIT ?
-"""
+_AFTER: Final = f"""
+    SELECT id, {BLOB.format("body")} FROM entries LEFT JOIN vectors ON space = ? AND entry = id
+    WHERE id > ? ORDER BY id LIMIT ?
+"""  # noqa: S608 - a constant
 
 
 class VectorIndex:
@@ -121,7 +122,7 @@ class VectorIndex:
                 [self._rows[: self._count], np.zeros((room, self._space.dimensions), dtype=np.float32)]
             )
         self._ids[self._count : end] = list(vectors)
-        self._rows[self._count : end] = normal(self._space.unpack(list(vectors.values())))
+        self._rows[self._count : end] = normal(unpacked(self._space, list(vectors.values())))
         self._count, self._read_to = end, max(vectors)
 
 

@@ -1,40 +1,57 @@
 """The one connection that changes what is remembered; synchronous, one caller at a time."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 import attrs
 
 from warren.errors import SessionNotFoundError
 from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
-from warren.storage.memory.file import transaction
+from warren.storage.memory.file import identity, transaction
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.words import Analyzer, step_aside
+from warren.storage.results import Rows
 from warren.storage.sqlite.faults import precise
-from warren.storage.sqlite.rows import microseconds
+from warren.storage.sqlite.rows import MAX_NUMBER, microseconds, raw, text_in
 
 T = TypeVar("T")
 _ADD_ENTRY: Final = "INSERT INTO entries (session, position, turn, created_at, terms, content) VALUES (?,?,?,?,?,?)"
 _ADD_WORDS: Final = "INSERT INTO words (rowid, terms) VALUES (?,?)"
 # An entry may have been forgotten since it was read: its vector must not outlive it.
-_ADD_VECTOR: Final = "INSERT OR IGNORE INTO vectors (space, entry, body) SELECT ?1, id, ?3 FROM entries WHERE id = ?2"
-_IN_TAIL: Final = """
-    SELECT id, length(terms) / 4, position FROM entries
+_ADD_VECTOR: Final = "INSERT OR REPLACE INTO vectors (space, entry, body) SELECT ?1, id, ?3 FROM entries WHERE id = ?2"
+_TERMS: Final = "iif(typeof(terms) = 'blob', length(terms) / 4, 0)"
+_IN_TAIL: Final = f"""
+    SELECT id, {_TERMS}, position FROM entries
     WHERE session = ? AND position >= ? AND position < ?
 """
-_AT: Final = "SELECT id, length(terms) / 4, content = ? FROM entries WHERE session = ? AND position = ?"
+_AT: Final = f"SELECT id, {_TERMS}, content = ? FROM entries WHERE session = ? AND position = ?"
 _SETTLE: Final = """
     DELETE FROM unsettled WHERE since = ? AND session = (SELECT key FROM sessions WHERE session_id = ?)
     RETURNING session
 """
-_WITHOUT_VECTOR: Final = """
-    SELECT id, content FROM entries LEFT JOIN vectors ON space = ? AND entry = id
+_WITHOUT_VECTOR: Final = f"""
+    SELECT id, {raw("content")} FROM entries LEFT JOIN vectors ON space = ? AND entry = id
     WHERE id > ? AND body IS NULL ORDER BY id LIMIT ?
 """
 
 
+_BAD: Final = f"(typeof({{0}}) <> 'integer' OR {{0}} NOT BETWEEN 0 AND {MAX_NUMBER})"
+_OUT_OF_RANGE: Final = (
+    f"SELECT 1 FROM totals WHERE {_BAD.format('entries')} OR {_BAD.format('terms')}",
+    f"SELECT 1 FROM sqlite_sequence WHERE {_BAD.format('seq')}",
+    f"SELECT 1 FROM entries WHERE id > {MAX_NUMBER}",
+)
+_COUNT_ANEW: Final = (
+    f"""
+    UPDATE entries SET id = (SELECT coalesce(max(id), 0) + 1 FROM entries WHERE id <= {MAX_NUMBER})
+    WHERE id > {MAX_NUMBER}
+    """,
+    f"UPDATE sqlite_sequence SET seq = (SELECT coalesce(max(id), 0) FROM entries) WHERE {_BAD.format('seq')}",
+    f"UPDATE totals SET (entries, terms) = (SELECT count(*), coalesce(sum({_TERMS}), 0) FROM entries)",
+)
 _STEP: Final = 8
 """Entries handled between two pauses: about a millisecond."""
 
@@ -61,6 +78,17 @@ def session_mark(session: int) -> str:
     return f"s{session}"
 
 
+def numbers_are_bad(db: apsw.Connection) -> bool:
+    """Tell whether there are numbers that nothing could be counted or numbered above."""
+    return any(db.execute(query).get for query in _OUT_OF_RANGE)
+
+
+def count_anew(db: apsw.Connection) -> None:
+    """Make all numbers anew that are made of the entries; inside a transaction."""
+    for statement in _COUNT_ANEW:
+        db.execute(statement)
+
+
 class Writer:
     """Adds and removes entries. Every method is one transaction and raises what `apsw` raises."""
 
@@ -68,6 +96,9 @@ class Writer:
         self._db = db
         self._space = space
         self._analyzer = Analyzer()
+        if numbers_are_bad(db):
+            with transaction(db):
+                count_anew(db)
         self._space_key = self._number_of_space()
 
     def run(self, function: "Callable[[Writer], T]") -> T:
@@ -79,7 +110,7 @@ class Writer:
 
     def identity(self) -> str:
         """Return what tells this database from others."""
-        return str(self._db.execute("SELECT store FROM identity").get)
+        return identity(self._db)
 
     def last_id(self) -> int:
         """Return the last id ever given out, 0 before the first."""
@@ -123,7 +154,7 @@ class Writer:
                 " ON CONFLICT (session_id) DO UPDATE SET forgotten = 1, entries = 0 RETURNING key",
                 (session_id,),
             ).get
-            rows = list(self._db.execute("SELECT id, length(terms) / 4 FROM entries WHERE session = ?", (key,)))
+            rows = list(self._db.execute(f"SELECT id, {_TERMS} FROM entries WHERE session = ?", (key,)))
             self._db.execute("DELETE FROM unsettled WHERE session = ?", (key,))
             return self._remove(rows)
 
@@ -142,7 +173,8 @@ class Writer:
 
     def without_vector(self, after: int, count: int) -> list[Bare]:
         """Return the next entries after an id that have no vector in this space."""
-        return [Bare(*row) for row in self._db.execute(_WITHOUT_VECTOR, (self._space_key, after, count))]
+        rows = self._db.execute(_WITHOUT_VECTOR, (self._space_key, after, count))
+        return Rows(rows, lambda row: Bare(row[0], text_in(row[1], "content")), lambda row: str(row[0]))
 
     def add_vectors(self, entries: Sequence[Bare], vectors: Sequence[bytes]) -> None:
         """Store the packed vectors of entries that have none in this space."""
@@ -177,7 +209,8 @@ class Writer:
         return int(key)
 
     def _session(self, session_id: str) -> int | None:
-        row = self._db.execute("SELECT key, forgotten FROM sessions WHERE session_id = ?", (session_id,)).get
+        query = f"SELECT key, {raw('forgotten')} FROM sessions WHERE session_id = ?"
+        row: Any = self._db.execute(query, (session_id,)).fetchone()
         if row is not None and row[1]:
             message = f"session {session_id} was deleted: nothing of it is remembered any more"
             raise SessionNotFoundError(message, session_id=session_id)
@@ -202,7 +235,7 @@ class Writer:
         """Remove entries with their words and vectors, of each its id and how many terms it has; return the ids."""
         ids = [(row[0],) for row in rows]
         for table, column in (("entries", "id"), ("words", "rowid")):
-            self._db.executemany(f"DELETE FROM {table} WHERE {column} = ?", ids)  # noqa: S608 - our own names
+            self._db.executemany(f"DELETE FROM {table} WHERE {column} = ?", ids)
         for space in [row[0] for row in self._db.execute("SELECT key FROM spaces")]:
             self._db.executemany("DELETE FROM vectors WHERE space = ? AND entry = ?", [(space, *row) for row in ids])
         self._count(-len(rows), -sum(row[1] for row in rows))

@@ -33,7 +33,7 @@ def examine(options: Options, *, full: bool, fix: bool) -> int:
 
     report = doctor.examine(config, full=full)
     if fix:
-        fixed = doctor.fix(config, report)
+        fixed = (*doctor.fix(config, report), *_fix_memory(config))
         report = attrs.evolve(doctor.examine(config, full=full), fixed=fixed)
     report = _with_memory(options, config, report, full=full)
     _show(options, report)
@@ -73,6 +73,16 @@ def _with_memory(options: Options, config: "StoreConfig", report: "Report", *, f
 
     facts, findings = examine_memory(config.path / MEMORY_FOLDER, full=full)
     return attrs.evolve(report, memory=facts, findings=(*report.findings, *findings))
+
+
+def _fix_memory(config: "StoreConfig") -> tuple[str, ...]:
+    if not holds_memory(config.path):
+        return ()
+    try:
+        from warren.storage.maintenance.memory import fix_memory  # noqa: PLC0415 - it has an extra of its own
+    except ImportError:  # the report says so
+        return ()
+    return fix_memory(config.path / MEMORY_FOLDER)
 
 
 def _forget(options: Options, sessions: tuple[str, ...]) -> None:
