@@ -148,6 +148,8 @@ def read_tables(data: dict[str, Any]) -> dict[str, Any]:
             data[name], inside = rest, {key: value for key, value in inside.items() if key not in rest}
         elif name in MIXED:
             data[name], inside = inside, {}
+        if isinstance(inside, dict):
+            inside = {key: _chosen(LEAVES.get(f"{name}.{key}"), value) for key, value in inside.items()}
         found |= _given(codec.from_data(table, inside, root=f"$.config.{name}"), name)
     return found
 
@@ -170,7 +172,9 @@ def _of_variable(name: str, text: str) -> Any:
     path = f"$.{variable_of(name)}"
     try:
         made: Any = codec.from_data(
-            table, {field: _typed(getattr(attrs.fields(table), field).type, text.strip())}, root="$"
+            table,
+            {field: _chosen(LEAVES[name], _typed(getattr(attrs.fields(table), field).type, text.strip()))},
+            root="$",
         )
     except InvalidParamsError as exc:
         problem = exc.message.rpartition(": ")[2]
@@ -191,8 +195,15 @@ def _typed(kind: Any, text: str) -> Any:
                 return number(text)
             except ValueError:
                 return text
-    choices = [choice for part in get_args(kind) for choice in get_args(part)]
-    return text.upper() if text.upper() in choices else text
+    return text
+
+
+def _chosen(leaf: tuple[type, str] | None, value: Any) -> Any:
+    """Return a value as the class of its table spells it: a choice may be in small letters, as the flag has it."""
+    if leaf is None or not isinstance(value, str):
+        return value
+    choices = [choice for part in get_args(getattr(attrs.fields(leaf[0]), leaf[1]).type) for choice in get_args(part)]
+    return value.upper() if value.upper() in choices else value
 
 
 def _given(table: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -262,7 +262,7 @@ def test_a_file_sets_the_bounds_of_the_runtime(folder: Path) -> None:
 
 STORAGE = """
 [storage]
-synchronous = "NORMAL"
+synchronous = "normal"
 busy_timeout = "0"
 readers = 3
 lease = "1m"
