@@ -1,7 +1,7 @@
-"""Compaction as plain data and functions: when a conversation is summarised, and what is kept of it. No I/O.
+"""Compaction as plain data and functions: the decision to summarise a conversation, and the smaller context.
 
-The names of the public API are exported here. They are loaded when they are used first, because `warren.records` needs
-`warren.compaction.config` alone and the other modules need `warren.records`. Imports the domain.
+The names of the public API are exported here. They are loaded on first use, because `warren.records` imports
+`warren.compaction.config`, and the other modules import `warren.records`. Imports the domain.
 """
 
 from typing import TYPE_CHECKING

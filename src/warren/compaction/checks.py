@@ -1,4 +1,4 @@
-"""Checks for compactors of one's own: what a runtime counts on, tried on conversations of every shape."""
+"""A check for compactors of your own: the rules that a runtime relies on, on conversations of every shape."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -23,13 +23,17 @@ WORDS: Final = "the key hangs by the blue door of the north burrow, and nobody h
 
 
 def check_compactor(compactor: Compactor | NewCompactor) -> None:
-    """Check that a compactor keeps the rules that a runtime counts on; a function is called for one first.
+    """Check that a compactor keeps the rules that a runtime relies on.
 
-    It is pure: the same question has the same answer, and what it is given stays as it is. It never compacts before
-    the first model call. It has a prompt and a cap for the summary. What it makes of a conversation passes
-    `warren.compaction.verify`, or it raises CompactionError; of some long conversations it makes something smaller.
+    The rules: a compactor is pure, so the same call has the same result and changes no argument. It never compacts
+    before the first model call. It has a prompt and a cap for the summary. Its rebuilt conversations pass
+    `warren.compaction.verify`, or it raises CompactionError. Some long conversations become smaller.
 
-    Raises AssertionError that says which rule is broken, and in which conversation.
+    Args:
+        compactor: the compactor, or a function that makes one.
+
+    Raises:
+        AssertionError: if a rule is broken; the message names the rule and the conversation.
     """
     for window in (None, Window(32_000, 4_000, 500)):
         made = compactor_of(compactor, CompactionConfig(), window)
@@ -40,7 +44,7 @@ def check_compactor(compactor: Compactor | NewCompactor) -> None:
 
 
 def conversations() -> Iterator[tuple[str, tuple[Message, ...]]]:
-    """Yield what a compactor is tried on: each conversation with its name."""
+    """Yield the conversations for the check, each with its name."""
     system, long = SystemMessage("Be brief."), [part for number in range(12) for part in _exchange(number)]
     tools = [part for number in range(6) for part in (*_with_tools(number), _said("Done."))]
     yield "a long conversation", tuple(long)
@@ -88,9 +92,9 @@ def _check_questions(compactor: Compactor) -> None:
 
 
 def _check_rebuilt(compactor: Compactor, name: str, messages: Sequence[Message]) -> bool:
-    """Check what becomes of a conversation; return whether it was shortened."""
+    """Check the rebuilt form of a conversation, and return whether it became shorter."""
     result, again = (_rebuilt(compactor, name, given) for given in (Measured.of(messages), tuple(messages)))
-    _hold(result == again, f"rebuild_history must make the same of the same twice: {name}")
+    _hold(result == again, f"rebuild_history must return the same for the same input: {name}")
     _hold(_rebuilt(compactor, name, messages, " ") is None, f"an empty summary must be a CompactionError: {name}")
     return result is not None
 
@@ -98,7 +102,7 @@ def _check_rebuilt(compactor: Compactor, name: str, messages: Sequence[Message])
 def _rebuilt(
     compactor: Compactor, name: str, messages: Sequence[Message], summary: str = SUMMARY
 ) -> CompactionResult | None:
-    """Return what is made of a conversation, None for a CompactionError."""
+    """Return the rebuilt form of a conversation, or None for a CompactionError."""
     try:
         result: Any = compactor.rebuild_history(messages, summary)
     except CompactionError:

@@ -1,4 +1,4 @@
-"""Settings of compaction. They are part of a session's record, and the policy is above the records."""
+"""The settings of compaction. They are part of a session's record, so the records import this module."""
 
 from typing import Final
 
@@ -11,15 +11,15 @@ DEFAULT_THRESHOLD: Final = 100_000
 
 @attrs.frozen
 class CompactionConfig:
-    """When and how far to compact.
+    """The threshold and the size of compactions.
 
     Attributes:
-        auto_compact_threshold: tokens from which on it is due; None is 100,000. Either way no more than 80 % of the
-            model's window, where that is known, and less where answers (`max_tokens`) or tools take much of it.
-        recent_turn_budget: complete exchanges that are kept; fewer where so many would leave the history too large.
-        max_summary_tokens: cap of the summary; at most a quarter of a known window.
+        auto_compact_threshold: tokens from which on a compaction is due; None is 100,000. If the model's window is
+            known, it is at most 80 % of that, and less if answers (`max_tokens`) or tools take much of it.
+        recent_turn_budget: complete exchanges that are kept; fewer if so many would leave the history too large.
+        max_summary_tokens: cap of the summary in tokens; at most a quarter of a known window.
         min_turns_between_compactions: steps (model calls) from one attempt to the next.
-        window: tokens that a request may hold; None looks the model's name up, and takes none for an unknown one.
+        window: tokens that a request may have; None looks up the model's name, and an unknown model has no limit.
     """
 
     auto_compact_threshold: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])

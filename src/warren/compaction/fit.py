@@ -1,4 +1,4 @@
-"""Fitting a request into a model's window without a model: leaving out, shortening, and the request for a summary."""
+"""Fitting a context into a model's window without a model call, and the request for a summary."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
@@ -31,11 +31,11 @@ from warren.messages import (
 
 M = TypeVar("M", SystemMessage, UserMessage, ContextMessage)
 CAPS: Final = (4, 16, 64, 256)
-"""Parts of the room that one tool result may take, tried in this order; after them it is only mentioned."""
+"""Shares of the room that one tool result may take, tried in this order. The last resort is a mention alone."""
 WRAPPING: Final = 64
-"""More bytes than the JSON around a message's text has."""
+"""An upper bound of the bytes of JSON around a message's text."""
 LONGEST_CHARACTER: Final = 6
-"""Bytes of JSON that one character takes at most: a control character does."""
+"""The most bytes of JSON that one character takes; a control character takes as many."""
 
 
 @attrs.frozen
@@ -43,9 +43,9 @@ class Fitted:
     """A context that fits.
 
     Attributes:
-        result: what to index and commit; nothing is where `result.discarded` is empty.
-        request: what to send: the new context, oversized tool results shortened. A view, made anew for each request.
-        cap: bytes above which tool results were shortened in the view; None where all are whole.
+        result: the result to index and commit. If `result.discarded` is empty, there is nothing to commit.
+        request: the context to send, with oversized tool results shortened. It is made again for each request.
+        cap: bytes above which tool results were shortened in `request`; None if all are whole.
     """
 
     result: CompactionResult
@@ -54,13 +54,14 @@ class Fitted:
 
 
 def mechanical(messages: Sequence[Message], room: int) -> Fitted:
-    """Make a context fit into `room` tokens without a model; the same input gives the same output.
+    """Make a context fit into `room` tokens without a model call. The same input gives the same output.
 
-    First grossly oversized tool results are shortened; then the oldest exchanges leave, the newest never, and a note
-    in the place of the summary says so; then tool results are shortened further. A quarter of the room is left free
-    where exchanges leave, so that not every step has to do it again. Nothing happens to what fits.
+    A context that fits is unchanged. Else very large tool results are shortened first. Then the oldest exchanges leave,
+    but never the newest one, and the summary says so. Then tool results are shortened further. If exchanges leave, a
+    quarter of the room stays free, so that not every step has to do this again.
 
-    Raises CompactionError (`too_large`) where the newest exchange does not fit even so.
+    Raises:
+        CompactionError: if the newest exchange does not fit even then; the reason is `too_large`.
     """
     layout, limit = Layout.of(messages), room * BYTES_PER_TOKEN
     unchanged = CompactionResult(layout.messages, ())
@@ -77,7 +78,7 @@ def mechanical(messages: Sequence[Message], room: int) -> Fitted:
 
 
 def _without_oldest(layout: Layout, view: "_View", limit: int) -> CompactionResult:
-    """Return the context from the first exchange on that leaves a quarter of the room free, or from the newest."""
+    """Return the context without the oldest exchanges: a quarter of the room is free, or only the newest is left."""
     summary = _with_gap(layout.summary, limit)
     spare = limit * 3 // 4 - layout.system_size - size_of(summary_message(summary))
     later = layout.starts[1:]
@@ -107,7 +108,7 @@ def _shortened(messages: Sequence[Message], cap: int | None) -> _View:
 
 
 def shorten_results(message: Message, cap: int) -> Message:
-    """Return a message whose tool results take at most `cap` bytes each; only a mention of them may take more."""
+    """Return a message with tool results of at most `cap` bytes each, or as short as their mention can be."""
     if not isinstance(message, ToolResultsMessage):
         return message
     results = (attrs.evolve(result, content=shorten(result.content, cap)) for result in message.results)
@@ -115,9 +116,9 @@ def shorten_results(message: Message, cap: int) -> Message:
 
 
 def shorten(text: str, cap: int) -> str:
-    """Return a text that takes at most `cap` bytes as JSON: its beginning, a note, its end.
+    """Shorten a text to at most `cap` bytes of JSON: its beginning, a note of the missing characters, and its end.
 
-    The note stays whatever the cap; a text shorter than the note stays too.
+    The note stays even if it is longer than `cap`, and a text that is shorter than its note is unchanged.
     """
     if LONGEST_CHARACTER * len(text) + 2 <= cap:
         return text
@@ -133,14 +134,20 @@ def shorten(text: str, cap: int) -> str:
 
 
 def summary_request(messages: Sequence[Message], prompt: str, room: int | None) -> list[Message]:
-    """Return what is sent to the model for a summary: the history as plain text, then the prompt.
+    """Return the messages that ask the model for a summary: the history as plain text, then the prompt.
 
-    No tool is defined in that call, and then some providers refuse tool calls and results: they are told as text.
-    Reasoning, which only its own provider could read, is left out. It takes at most `room` tokens (None is any number):
-    oversized texts are shortened first, then the oldest messages leave, and a note says how many; the user message that
-    opened the newest exchange stays.
+    Tool calls and their results become text, because the call defines no tools and some providers refuse them then.
+    Reasoning is left out, as only its own provider can read it. If the messages do not fit, oversized texts are
+    shortened, then the oldest messages leave and a note has their number. The user message that opened the newest
+    exchange stays.
 
-    Raises CompactionError (`too_large`) where not even the prompt fits.
+    Args:
+        messages: the context.
+        prompt: the compaction prompt.
+        room: tokens that the request may have; None is no limit.
+
+    Raises:
+        CompactionError: if not even the prompt fits; the reason is `too_large`.
     """
     question, layout = UserMessage(prompt), Layout.of(messages)
     told = _as_texts(layout, None)
@@ -152,11 +159,11 @@ def summary_request(messages: Sequence[Message], prompt: str, room: int | None) 
 
 
 _Told = Sequence[Message | None]
-"""A context as plain text, message by message; None where nothing of one can be told."""
+"""A context as plain text, message by message; None for a message without text."""
 
 
 def _within(layout: Layout, told: _Told, limit: int) -> _Told:
-    """Return what is told without the oldest messages that do not fit into `limit` bytes."""
+    """Return the text messages without the oldest ones that do not fit into `limit` bytes."""
     sizes = _sizes(layout, told)
     sums = tails(sizes)
     if sums[0] <= limit:
@@ -171,13 +178,13 @@ def _within(layout: Layout, told: _Told, limit: int) -> _Told:
 
 
 def _opener(layout: Layout, told: _Told) -> Message | None:
-    """Return the user message of the newest exchange; an earlier cut may have moved it into the summary."""
+    """Return the user message of the newest exchange; None if an earlier cut has moved it into the summary."""
     opener = layout.starts[-1:]
     return told[opener[0]] if opener and isinstance(layout.messages[opener[0]], UserMessage) else None
 
 
 def _sizes(layout: Layout, told: _Told) -> list[int]:
-    """Return the bytes of each message as told, or a little more; of most of them they are known."""
+    """Return the bytes of each text message, or a little more. Unchanged messages are not measured again."""
     known = zip(told, layout.messages, map(sub, layout.tails, layout.tails[1:]), strict=True)
     return [size if message is original else _size(message) for message, original, size in known]
 
@@ -187,7 +194,7 @@ def _left_out(count: int) -> UserMessage:
 
 
 def _size(message: Message | None) -> int:
-    """Return at least the bytes of a message's JSON, without making all of it."""
+    """Return an upper bound of the bytes of a message's JSON, without encoding all of it."""
     match message:
         case None:
             return 0
@@ -224,7 +231,7 @@ def _as_text(message: Message, names: Mapping[str, str], cap: int | None) -> Mes
 
 
 def _cut_message(message: M, cap: int | None) -> M:
-    """Return a message with its text cut, itself where it is not."""
+    """Return a message with its text shortened, or the message itself if it is short enough."""
     text = _cut(message.content, cap)
     return message if text is message.content else attrs.evolve(message, content=text)
 

@@ -1,4 +1,4 @@
-"""What a context is made of, where it may be cut, and how the part before the cut is told of."""
+"""The layout of a context: its system messages, summary and exchanges, and the places at which it may be cut."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -26,9 +26,9 @@ class CompactionError(Exception):
     """A context could not be made smaller; nothing was changed.
 
     Attributes:
-        reason: `empty_summary`: the model said nothing. `nothing_to_reduce`: all of it has to stay.
-            `not_smaller`: the summary is larger than what it would stand for. `too_large`: it does not fit the window,
-            whatever is left out. `invalid_result`: a host's own compactor broke the rules.
+        reason: `empty_summary`: the model returned no text. `nothing_to_reduce`: all messages have to stay.
+            `not_smaller`: the summary is larger than the messages that it would replace. `too_large`: the newest
+            exchange alone does not fit the window. `invalid_result`: a host's own compactor broke the rules.
     """
 
     def __init__(self, reason: CompactionReason, message: str) -> None:
@@ -40,12 +40,12 @@ class CompactionError(Exception):
 class CompactionResult:
     """A smaller context.
 
-    What was discarded is a run of rows without a hole, right before those that were retained: a conversation of `end`
-    messages has its new head at `end - len(retained)`, and the discarded ones are the positions before that.
+    The discarded messages are consecutive and end right before the retained ones: a conversation of `end` messages has
+    its new head at `end - len(retained)`, and the discarded messages are at the positions before the head.
 
     Attributes:
-        messages: the new context: system messages, one summary, the rows from the new head on.
-        discarded: what it no longer has, in the original order; never a system message or an older summary.
+        messages: the new context: system messages, one summary, the messages from the new head on.
+        discarded: the messages that left the context, in their order; never a system message or an older summary.
     """
 
     messages: tuple[Message, ...]
@@ -58,26 +58,26 @@ class CompactionResult:
 
     @property
     def retained(self) -> tuple[Message, ...]:
-        """The rows that stay."""
+        """The messages that stay."""
         return self.messages[_leading(self.messages)[1] :]
 
     @property
     def summary(self) -> str | None:
-        """The text to store as the summary: `summary_message` makes the context's message of it."""
+        """The text to store as the summary. `summary_message` makes the context's message from it."""
         system, first = _leading(self.messages)
         return summary_text(self.messages[system]) if first > system else None
 
 
 def summary_message(summary: str) -> UserMessage:
-    """Return the message that stands for everything before the head."""
+    """Return the message that replaces all messages before the head."""
     return UserMessage(f"{SUMMARY_PREFIX}\n\n{summary}")
 
 
 def is_summary(message: Message) -> bool:
     """Tell whether a message is a summary.
 
-    Trap: only the place directly behind the system messages counts; elsewhere a user has pasted one. A Transcript
-    knows whether it has one there, of other sequences the look decides.
+    Trap: only the message directly after the system messages is one; another message of this form is a user's pasted
+    text. A Transcript knows if it has a summary there; for other sequences the form decides.
     """
     return isinstance(message, UserMessage) and message.content.startswith(SUMMARY_PREFIX)
 
@@ -89,16 +89,16 @@ def summary_text(message: Message) -> str:
 
 
 def with_request(summary: str, request: str) -> str:
-    """Return a summary that ends with the request it is about, for a head inside of an exchange.
+    """Return a summary that ends with the user's request, for a head inside of an exchange.
 
-    A mark that the model has copied from an older summary is defused, so that the first one is ours.
+    A mark that the model has copied from an older summary loses its brackets, so that `split_request` finds this one.
     """
     text = summary.replace(REQUEST_MARK, REQUEST_MARK[1:-1])
     return f"{text}\n\n{REQUEST_MARK}\n{request}" if request else text
 
 
 def split_request(summary: str) -> tuple[str, str]:
-    """Return a summary and the request at its end, the reverse of `with_request`."""
+    """Return the summary and the request at its end: the reverse of `with_request`."""
     text, _, request = summary.partition(f"\n\n{REQUEST_MARK}\n")
     return text, request
 
@@ -110,12 +110,12 @@ def size_of(message: Message) -> int:
 
 @attrs.frozen
 class Measured(Sequence[Message]):
-    """A context decoded and measured once, to be looked at by several.
+    """A context that is decoded and measured once for several readers.
 
     Attributes:
-        messages: its messages.
-        sizes: the bytes of each one's JSON.
-        summarised: whether a summary stands behind the system messages; None lets the look decide.
+        messages: the messages.
+        sizes: bytes of each message's JSON.
+        summarised: whether a summary follows the system messages; None lets the form of the message decide.
     """
 
     messages: tuple[Message, ...]
@@ -124,7 +124,7 @@ class Measured(Sequence[Message]):
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "Measured":
-        """Measure a context; the sizes cost next to nothing for a Transcript, and nothing the second time."""
+        """Measure a context. A Transcript knows its sizes already, and a Measured is returned as it is."""
         if isinstance(messages, Measured):
             return messages
         every = tuple(messages)
@@ -150,24 +150,24 @@ class Measured(Sequence[Message]):
 
 
 def estimate(size: int) -> int:
-    """Return the estimated tokens of that many bytes of JSON: keep the count of a history's bytes as it grows.
+    """Return the estimated tokens of `size` bytes of JSON.
 
-    Trap: it is coarse. Scripts without spaces, and base64, have up to twice as many tokens.
+    Trap: the estimate is coarse. Scripts without spaces, and base64, have up to twice as many tokens.
     """
     return size // BYTES_PER_TOKEN
 
 
 @attrs.frozen
 class Layout:
-    """A context, taken apart.
+    """The parts of a context, by the indexes of its messages.
 
     Attributes:
-        messages: all of it.
-        system: how many messages at its head are the system's.
-        first: the index of the first row; a summary, if there is one, comes before it.
-        starts: the index at which each exchange begins; the oldest may lack its user message, after a cut inside.
-        in_flight: where the exchange that still waits for an answer begins; `len(messages)` where none does.
-        tails: the bytes from each index to the end.
+        messages: all messages.
+        system: number of system messages at the beginning.
+        first: index of the first message after the system messages and the summary, if there is one.
+        starts: index of the beginning of each exchange. The oldest may lack its user message, after a cut inside of it.
+        in_flight: index of the beginning of the exchange that waits for an answer; `len(messages)` if none waits.
+        tails: bytes from each index to the end.
     """
 
     messages: tuple[Message, ...]
@@ -179,7 +179,7 @@ class Layout:
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Self:
-        """Take a context apart."""
+        """Return the layout of a context."""
         measured = Measured.of(messages)
         every, end = measured.messages, len(measured)
         system, first = _leading(every)
@@ -190,22 +190,22 @@ class Layout:
 
     @property
     def end(self) -> int:
-        """The index behind the last message."""
+        """The index after the last message."""
         return len(self.messages)
 
     @property
     def summary(self) -> str:
-        """The text of the summary it begins with; empty without one."""
+        """The text of the summary; empty if there is none."""
         return "".join(map(summary_text, self.messages[self.system : self.first]))
 
     @property
     def size(self) -> int:
-        """The bytes of all its messages."""
+        """The bytes of all messages."""
         return self.tails[0]
 
     @property
     def system_size(self) -> int:
-        """The bytes of its system messages."""
+        """The bytes of the system messages."""
         return self.tails[0] - self.tails[self.system]
 
     def newest(self, count: int) -> int:
@@ -217,8 +217,8 @@ class Layout:
     def heads(self) -> list[int]:
         """Return every index at which the retained part may begin, oldest first.
 
-        Whole exchanges leave first; then the newest one is cut before one of its answers, so that no result loses its
-        call; an exchange in flight keeps at least its last step.
+        First come the beginnings of exchanges, then the answers inside the newest exchange: a cut before an answer
+        leaves every tool result with its call. An exchange in flight keeps at least its last step.
         """
         if not self.starts:
             return []
@@ -231,7 +231,7 @@ class Layout:
         return bool(self.starts) and self.starts[-1] < head < self.end
 
     def request(self) -> str:
-        """Return the user's words that opened the newest exchange, also where an earlier cut went through it."""
+        """Return the user's request of the newest exchange. After an earlier cut it is at the end of the summary."""
         opener = self.messages[self.starts[-1]] if self.starts else None
         return opener.content if isinstance(opener, UserMessage) else split_request(self.summary)[1]
 
@@ -243,28 +243,35 @@ class Layout:
 
 
 def tails(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the sum from each index to the end, and a 0 for the end itself."""
+    """Return the sum of the sizes from each index to the end, with a 0 for the end itself."""
     return tuple(accumulate(reversed(sizes), initial=0))[::-1]
 
 
 def _leading(messages: Sequence[Message]) -> tuple[int, int]:
-    """Return how many messages at the beginning are the system's, and how many with the summary behind them."""
+    """Return the number of system messages at the beginning, and that number with the summary after them."""
     end = len(messages)
     system = next((i for i, message in enumerate(messages) if not isinstance(message, SystemMessage)), end)
     return system, system + (system < end and is_summary(messages[system]))
 
 
 def _is_answer(message: Message) -> bool:
-    """Tell whether the model has answered and waits for nothing."""
+    """Tell whether a message is an answer without tool calls."""
     return isinstance(message, AssistantMessage) and not message.tool_calls
 
 
 def verify(messages: Sequence[Message], result: CompactionResult) -> CompactionResult:
-    """Return the result of a host's own compactor, where it keeps the rules.
+    """Return the result of a host's own compactor if it keeps the rules.
 
-    Raises CompactionError (`invalid_result`, `empty_summary`, `not_smaller`): what was retained and discarded has to be
-    the input without a hole, one summary between system and rows, no result without its call, the exchange in flight
-    not gone.
+    The discarded and the retained messages must be all messages of the input in their order, with one summary between
+    the system messages and the retained ones. No tool result may lose its call, and the exchange in flight may not be
+    discarded.
+
+    Args:
+        messages: the context before the compaction.
+        result: the compactor's result.
+
+    Raises:
+        CompactionError: if a rule is broken, with the reason `invalid_result`, `empty_summary` or `not_smaller`.
     """
     layout = Layout.of(messages)
     head = layout.first + len(result.discarded)

@@ -1,4 +1,4 @@
-"""When a conversation is summarised, and what is kept of it: pure policy. What does it is in `warren.actors`."""
+"""The policy of compaction: the decision to compact, and the smaller context. `warren.actors` carries it out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -33,19 +33,19 @@ Be concise and structured. Prioritize information the next context needs to act,
 
 
 _SHORTEST_REQUEST: Final = 400
-"""Bytes of a request that are kept however little room there is."""
+"""Bytes of a request that are kept even if there is less room."""
 
 
 @attrs.frozen
 class CompactionContext:
-    """What the decision rests on, at the start of a step.
+    """The figures for the decision to compact, at the start of a step.
 
     Attributes:
-        last_input_tokens: of the newest model call, as the provider counted them; 0 after a compaction.
+        last_input_tokens: input tokens of the newest model call by the provider's count; 0 after a compaction.
         message_count: messages of the context.
-        estimated_history_tokens: see `estimate`.
-        last_compaction_turn: the session's step counter at the last attempt, failed ones included; None before any.
-        current_turn: the session's step counter now. It never starts over.
+        estimated_history_tokens: tokens of the context by `estimate`.
+        last_compaction_turn: the session's step counter at the newest attempt, failed ones included; None before any.
+        current_turn: the session's step counter now. It is never reset.
     """
 
     last_input_tokens: int
@@ -56,30 +56,35 @@ class CompactionContext:
 
 
 class Compactor(Protocol):
-    """A strategy. It is called on the event loop: it does no I/O and is quick."""
+    """A strategy of compaction. It is called on the event loop, so it must be quick and do no I/O."""
 
     def should_compact(self, context: CompactionContext) -> bool:
         """Tell whether a compaction is due."""
         ...
 
     def compaction_prompt(self) -> str:
-        """Return what the model is asked for the summary."""
+        """Return the prompt that asks the model for the summary."""
         ...
 
     def max_summary_tokens(self) -> int:
-        """Return the cap of the summary."""
+        """Return the cap of the summary in tokens."""
         ...
 
     def rebuild_history(self, messages: Sequence[Message], summary: str) -> CompactionResult:
-        """Return a smaller context. Raises CompactionError where there is none.
+        """Return a smaller context. The same input must give the same output.
 
-        Its rules are those of `verify`, which every result has to pass. The same input gives the same output.
+        Args:
+            messages: the context, read-only.
+            summary: the model's text.
+
+        Raises:
+            CompactionError: if no smaller context is possible. The result must pass `verify`, or the runtime raises it.
         """
         ...
 
 
 NewCompactor = Callable[[CompactionConfig, Window | None], Compactor]
-"""Makes the compactor of a turn, from its session's settings and what its model takes, where that is known."""
+"""Makes the compactor of a turn from the session's settings and the model's window; None is an unknown window."""
 METHODS: Final = ("should_compact", "compaction_prompt", "max_summary_tokens", "rebuild_history")
 
 
@@ -88,8 +93,8 @@ class DefaultCompactor:
     """Keeps the newest exchanges and a summary of the rest.
 
     Attributes:
-        config: when and how far.
-        window: what the model takes; None where that is unknown.
+        config: the settings.
+        window: the model's window; None if it is unknown.
     """
 
     config: CompactionConfig = attrs.field(factory=CompactionConfig)
@@ -97,17 +102,20 @@ class DefaultCompactor:
 
     @property
     def threshold(self) -> int:
-        """The tokens from which on a compaction is due, by the provider's count of the whole request."""
+        """Tokens of a whole request, by the provider's count, from which on a compaction is due."""
         wanted = self.config.auto_compact_threshold or DEFAULT_THRESHOLD
         return wanted if self.window is None else _below(wanted, self.window.request)
 
     @property
     def history_threshold(self) -> int:
-        """The same by our estimate, which is of the messages alone: of a known window the tools take their part too."""
+        """Tokens of the messages alone, by `estimate`, from which on a compaction is due.
+
+        It is the smaller one if the window is known, as the tools take a part of the window.
+        """
         return self._in_room(self.threshold)
 
     def should_compact(self, context: CompactionContext) -> bool:
-        """Tell whether a token figure has reached the threshold; never at step 0, nor too soon after an attempt."""
+        """Tell whether a figure has reached its threshold. It is False at step 0, and too soon after an attempt."""
         last = context.last_compaction_turn
         if context.current_turn == 0:
             return False
@@ -121,41 +129,49 @@ class DefaultCompactor:
         return PROMPT
 
     def max_summary_tokens(self) -> int:
-        """Return the cap of the summary."""
+        """Return the cap of the summary in tokens."""
         wanted = self.config.max_summary_tokens
         return wanted if self.window is None else max(1, min(wanted, self.window.tokens // 4))
 
     def rebuild_history(self, messages: Sequence[Message], summary: str) -> CompactionResult:
-        """Return system messages, one summary and the newest exchanges; an older summary is replaced.
+        """Return the system messages, one summary and the newest exchanges. An older summary is replaced.
 
-        As many complete exchanges are kept as configured. Where that would be no smaller, or more than half of what
-        a request has room for, fewer are kept, until the history is also half of what it was; at last the newest
-        exchange is cut before one of its answers, and the summary ends with the request that opened it (shortened in
-        its middle where it is very long).
+        The configured number of complete exchanges is kept. If the result is not smaller then, or takes more than half
+        of a request's room, fewer exchanges are kept, until the history is also half as large as before. As the last
+        resort the newest exchange is cut before one of its answers. The summary then ends with the request that opened
+        the exchange; a very long request loses its middle.
 
-        Raises CompactionError: `empty_summary`, `nothing_to_reduce`, `not_smaller`.
+        Raises:
+            CompactionError: with the reason `empty_summary`, `nothing_to_reduce` or `not_smaller`.
         """
         if not summary.strip():
             raise CompactionError("empty_summary", "the model returned an empty summary")
         return _Rebuild.of(Layout.of(messages), summary, self._room).done(self.config.recent_turn_budget)
 
     def _in_room(self, tokens: int) -> int:
-        # Where the tools leave no room at all, no compaction makes any.
+        # If the tools leave no room at all, compaction cannot make room, so their share is ignored.
         return tokens if self.window is None or self.window.room <= 0 else _below(tokens, self.window.room)
 
     @property
     def _room(self) -> int:
-        """The bytes of which a compacted history may take half.
+        """Twice the bytes that a compacted history may have.
 
-        A threshold below the default is no measure: it makes compactions frequent, not the exchanges small.
+        A threshold below the default does not count here: it makes compactions frequent, but not the exchanges small.
         """
         return self._in_room(max(self.config.auto_compact_threshold or 0, DEFAULT_THRESHOLD)) * BYTES_PER_TOKEN
 
 
 def compactor_of(given: Compactor | NewCompactor | None, config: CompactionConfig, window: Window | None) -> Compactor:
-    """Return the compactor of a turn: what was given, what a function or a class makes, or the default for None.
+    """Return the compactor of a turn.
 
-    Raises TypeError for what is no compactor, and what the function raises.
+    Args:
+        given: a compactor, a function or class that makes one, or None for the default.
+        config: the session's settings.
+        window: the model's window; None if it is unknown.
+
+    Raises:
+        TypeError: if the result is not a compactor.
+        Exception: the error that the function raised.
     """
     made: Any = given(config, window) if callable(given) else given
     if made is None and given is None:
@@ -167,22 +183,23 @@ def compactor_of(given: Compactor | NewCompactor | None, config: CompactionConfi
 
 
 def _below(tokens: int, room: int) -> int:
-    """Return no more tokens than leave a ninth of the room free, for the steps between a failed attempt and the next.
+    """Return `tokens`, or less if they would not leave a ninth of the room free.
 
-    That is 80 % of a window whose answers have no cap.
+    The free ninth is for the steps between a failed attempt and the next one. Without a cap of answers, the rest is
+    80 % of the window.
     """
     return max(1, min(tokens, room * 8 // 9))
 
 
 @attrs.frozen
 class _Rebuild:
-    """The choice of a head.
+    """The choice of a head, which is the first message that stays.
 
     Attributes:
         layout: the context.
-        whole: the summary in front of whole exchanges.
-        cut: the summary in front of a part of one.
-        enough: the bytes up to which the result is small enough.
+        whole: the summary before whole exchanges.
+        cut: the summary before a part of an exchange.
+        enough: bytes up to which the result is small enough.
     """
 
     layout: Layout
@@ -202,7 +219,7 @@ class _Rebuild:
         if not sizes:
             raise CompactionError("nothing_to_reduce", "all of the history has to stay")
         if min(sizes.values()) >= self.layout.size:
-            raise CompactionError("not_smaller", "the summary is larger than what it would stand for")
+            raise CompactionError("not_smaller", "the summary is larger than the messages that it would replace")
         head = self._head(preferred, sizes)
         return self.layout.rebuilt(head, self.cut if self.layout.cuts(head) else self.whole)
 
@@ -214,7 +231,7 @@ class _Rebuild:
         return next((head for head in sizes if sizes[head] <= goal), min(sizes, key=sizes.__getitem__))
 
     def _sizes(self, preferred: int) -> dict[int, int]:
-        """Return the bytes of the result for each head from the preferred one on that discards something."""
+        """Return the bytes of the result for each head from the preferred one on, if it discards a message."""
         layout, whole, cut = self.layout, size_of(summary_message(self.whole)), size_of(summary_message(self.cut))
         return {
             head: layout.system_size + (cut if layout.cuts(head) else whole) + layout.tails[head]
@@ -224,5 +241,5 @@ class _Rebuild:
 
 
 def prompt_with(prompt: str, instructions: str | None) -> str:
-    """Return a compaction prompt with a person's own wishes added to it."""
+    """Return a compaction prompt with additional instructions of a person."""
     return f"{prompt}\n\nAdditional instructions:\n{instructions}" if instructions and instructions.strip() else prompt

@@ -1,4 +1,4 @@
-"""Check data against a JSON schema written by somebody else: nothing is fetched, and the work of a check is bounded."""
+"""Checks of data against JSON schemas from outside: nothing is fetched, and the work of a check is bounded."""
 
 import json
 import re
@@ -20,17 +20,17 @@ from referencing.jsonschema import DRAFT202012, specification_with
 from warren.fields import FieldValueError
 
 MAX_WORK: Final = 20_000_000
-"""Steps of one check: about one for each item, field or choice that a keyword looks at."""
+"""Steps of one check: about one for each item, field or choice that a keyword compares."""
 MAX_SECONDS: Final = 5.0
 PATTERN_SECONDS: Final = 1.0
-"""Seconds of all patterns of one check together. A pattern can backtrack for ever."""
+"""Seconds of all patterns of one check together. Without a bound a pattern could backtrack for ever."""
 QUICK_WORK: Final = 1_000
 """Steps of a check on the event loop: a few milliseconds."""
 QUICK_PATTERN_SECONDS: Final = 0.001
 EMPTY_WORK: Final = 20_000
-"""Steps that a schema may take to check an empty object: a schema can double its work with every level."""
+"""Steps that the check of an empty object may take. A schema can double its work with every level."""
 MAX_REPEATS: Final = 10_000
-"""Copies of a part that a pattern may ask for: they are made when it is compiled, and groups in groups multiply."""
+"""Repetitions that a pattern may have. Compiling makes a copy for each one, and nested groups multiply them."""
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 TOO_MUCH: Final = "it takes too much work to check"
 SHOWN: Final = 40
@@ -39,13 +39,13 @@ DEEP: Final = frozenset(
     {"enum", "const", "type", "not", "oneOf", "anyOf", "disallow", "extends"}
     | {"dependencies", "dependentRequired", "dependentSchemas"}
 )
-"""Keywords whose check may walk all of their own value; the others walk its first level."""
+"""Keywords whose check may walk all of their value. The checks of the others walk the first level alone."""
 _REPEAT: Final = re.compile(r"(\)?)\{(\d{1,9})")
 Keyword = Callable[[Any, Any, Any, Any], Any]
 
 
 class TooMuchWorkError(Exception):
-    """A check was given up because it ran out of steps or of time."""
+    """A check stopped because it used all of its steps or its time."""
 
 
 @attrs.define
@@ -53,11 +53,11 @@ class Work:
     """The allowance of one check.
 
     Attributes:
-        steps: left; each is some microseconds at most.
-        pattern_seconds: left for patterns.
-        deadline: by `time.monotonic`.
+        steps: steps that are left; a step takes at most some microseconds.
+        pattern_seconds: seconds that are left for patterns.
+        deadline: end of the check by `time.monotonic`.
         factor: steps for each part of a schema that `unevaluatedItems` and `unevaluatedProperties` walk.
-        patterns: compiled ones, by their text.
+        patterns: compiled patterns by their text.
     """
 
     steps: int
@@ -74,20 +74,20 @@ class Work:
         return cls(MAX_WORK, deadline=time.monotonic() + MAX_SECONDS)
 
     def spend(self, steps: int) -> None:
-        """Count steps before they are done. Raises TooMuchWorkError."""
+        """Count steps before they are done. Raises TooMuchWorkError if too few are left."""
         self.steps -= steps
         if self.steps < 0 or time.monotonic() > self.deadline:
             raise TooMuchWorkError
 
     def found(self, pattern: str, text: str) -> bool:
-        """Return whether a pattern matches somewhere in a text. Raises TooMuchWorkError."""
+        """Tell whether a pattern matches anywhere in a text. Raises TooMuchWorkError if it takes too long."""
         self.spend(1 + len(text) // 1000)
         compiled = self.patterns.get(pattern)
         if compiled is None:
             compiled = self.patterns[pattern] = regex.compile(pattern)
         began = time.monotonic()
         try:
-            # `concurrent` releases the interpreter: in a thread, a slow pattern then delays nobody else
+            # `concurrent` releases the GIL, so that a slow pattern in a thread delays no other thread
             return compiled.search(str(text), timeout=self.pattern_seconds, concurrent=True) is not None
         except TimeoutError:
             raise TooMuchWorkError from None
@@ -96,7 +96,7 @@ class Work:
 
 
 class _Current(threading.local):
-    """The work of the check that this thread does: the library hands nothing of ours to the keywords."""
+    """The work of the check in this thread. The library has no way to pass it to the keywords."""
 
     work: Work
 
@@ -105,7 +105,7 @@ _current: Final = _Current()
 
 
 class _Array(list[Any]):
-    """A list that knows its size and has a short `repr`: each error message of the library has the value's in it."""
+    """A list that knows its size and has a short `repr`, as the library puts the value's `repr` into each error."""
 
     __slots__ = ("size",)
     size: int
@@ -115,7 +115,7 @@ class _Array(list[Any]):
 
 
 class _Object(dict[str, Any]):
-    """A dict of the same kind."""
+    """A dict that knows its size and has a short `repr`."""
 
     __slots__ = ("size",)
     size: int
@@ -170,10 +170,10 @@ def _counted(name: str, keyword: Keyword) -> Keyword:
 
 
 def _unevaluated(keyword: Keyword) -> Keyword:
-    """Return a check of `unevaluatedItems` or `unevaluatedProperties` that counts the work the library hides.
+    """Return a check of `unevaluatedItems` or `unevaluatedProperties` that counts the library's hidden work.
 
-    The library walks the schema again for these, following references, without a keyword that could count; it collects
-    items or names in a list, and looks each one up in that list.
+    For these two the library walks the schema again, references included, and no keyword of it can count the steps. It
+    collects items or names in a list and searches the list for each one.
     """
 
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
@@ -189,8 +189,8 @@ def _unevaluated(keyword: Keyword) -> Keyword:
     return check
 
 
-# The library's checks of patterns use `re`, which cannot be stopped, and its check of uniqueness compares each item
-# with each other one: these stand in their place.
+# These replace checks of the library: its patterns use `re`, which cannot be stopped, and its check of uniqueness
+# compares every item with every other one.
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
@@ -218,7 +218,7 @@ def _additional_properties(validator: Any, inner: Any, instance: Any, schema: An
 
 
 def _unique_items(validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[Any]:
-    """Compare canonical JSON. Hashes of tuples would not do: equal ones are easily made, those of texts are not."""
+    """Compare canonical JSON. A client can easily make tuples with equal hashes, but not texts."""
     if not wanted or not validator.is_type(instance, "array"):
         return
     _current.work.spend(_size(instance))
@@ -232,7 +232,7 @@ def _unique_items(validator: Any, wanted: Any, instance: Any, _schema: Any) -> I
 
 
 def _canonical(data: Any) -> Any:
-    """Return data whose JSON is the same for values that a schema takes for equal: 1.0 becomes 1."""
+    """Return data whose JSON is equal for values that a schema regards as equal: 1.0 becomes 1."""
     if isinstance(data, dict):
         return {key: _canonical(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -245,16 +245,17 @@ class Checker:
     """Checks data against one schema. Threads may share it.
 
     Attributes:
-        patterns: those of the schema, compiled.
+        patterns: the compiled patterns of the schema, by their text.
     """
 
     _validator: Any
     patterns: dict[str, Any]
 
     def problems(self, data: Any, most: int, work: Work) -> list[str]:
-        """Return up to `most` problems, each with the path of the bad value first.
+        """Return up to `most` problems, each of which begins with the path of the bad value.
 
-        Raises TooMuchWorkError where the work did not do; then nothing is known of the data.
+        Raises:
+            TooMuchWorkError: if the work did not suffice; then the data is neither good nor bad.
         """
         work.patterns = self.patterns
         try:
@@ -264,12 +265,12 @@ class Checker:
             raise TooMuchWorkError from None
         except TooMuchWorkError:
             raise
-        except Exception as exc:  # noqa: BLE001 - the library raises what it likes on numbers and on odd schemas
+        except Exception as exc:  # noqa: BLE001 - the library raises anything on odd numbers and schemas
             return [f"it cannot be checked: {type(exc).__name__}: {exc}"]
 
 
 def _errors(validator: Any, data: Any, work: Work) -> Iterator[Any]:
-    """Give the errors of data; the work counts for this thread until the end of it."""
+    """Return the errors of data. The work counts the checks of this thread until the next call."""
     _current.work = work
     return validator.iter_errors(data)  # type: ignore[no-any-return]
 
@@ -277,8 +278,9 @@ def _errors(validator: Any, data: Any, work: Work) -> Iterator[Any]:
 def checker_of(schema: Mapping[str, Any], work: Work) -> Checker:
     """Return the checker of a schema.
 
-    Raises FieldValueError with the path of the bad keyword where it is no schema, TooMuchWorkError where the work did
-    not do to say so.
+    Raises:
+        FieldValueError: if it is not a schema that can be used; the field is the path of the bad keyword.
+        TooMuchWorkError: if the work did not suffice to check the schema.
     """
     try:
         return _checker_of(_measured(schema, work), work)
@@ -295,7 +297,7 @@ def _checker_of(schema: _Object, work: Work) -> Checker:
         schema, default=None if "$schema" in schema else validators.Draft202012Validator
     )
     if own is None:
-        raise FieldValueError("$.$schema", "is no draft that is known here")
+        raise FieldValueError("$.$schema", "is not a known draft")
     guarded = _guarded(own)
     error = next(_errors(guarded(own.META_SCHEMA), schema, work), None)
     if error is not None:
@@ -310,7 +312,7 @@ def _checker_of(schema: _Object, work: Work) -> Checker:
 
 
 def _check_empty(checker: Checker, work: Work) -> None:
-    """Refuse a schema that has too much to do with nothing."""
+    """Refuse a schema whose check of an empty object takes too much work."""
     empty = attrs.evolve(work, steps=min(EMPTY_WORK, work.steps))
     try:
         checker.problems({}, 1, empty)
@@ -322,7 +324,7 @@ def _check_empty(checker: Checker, work: Work) -> None:
 
 @lru_cache
 def _guarded(own: Any) -> Any:
-    """Return the class of a draft's validators with keywords that count."""
+    """Return the validator class of a draft, with keywords that count their work."""
     keywords = dict(own.VALIDATORS) | {
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
@@ -337,7 +339,7 @@ def _guarded(own: Any) -> Any:
     kept = [(field.name, field.alias) for field in attrs.fields(guarded) if field.init]
 
     def evolve(self: Any, **changes: Any) -> Any:
-        """Return a validator of another schema: of this class, also where the schema names its draft."""
+        """Return a validator of another schema. It has this class, also if the schema names its own draft."""
         work = _current.work
         work.spend(1 + work.factor * _size(changes.get("schema")))
         return guarded(**({alias: getattr(self, name) for name, alias in kept if alias not in changes} | changes))
@@ -347,9 +349,9 @@ def _guarded(own: Any) -> Any:
 
 
 def _look_through(root: Any, dialect: "Specification[Any]", registry: Any, work: Work) -> dict[str, Any]:
-    """Refuse faults that only show in use: references to elsewhere, bad patterns, other drafts inside.
+    """Refuse faults that the meta-schema does not find: outside references, bad patterns, other drafts inside.
 
-    Returns the patterns, compiled.
+    Return the compiled patterns by their text.
     """
     patterns: dict[str, Any] = {}
     waiting = [(root, registry.resolver_with_root(root))]

@@ -1,4 +1,4 @@
-"""Answers as data: the JSON schema that a caller wants one to fit, what the model is told, and whether it fits."""
+"""Answers as data: the caller's JSON schema, the messages that ask the model for data, and the check of the data."""
 
 import re
 import sys
@@ -15,16 +15,16 @@ from warren.messages import AssistantMessage, Message, TextBlock, UserMessage
 
 T = TypeVar("T")
 MAX_SCHEMA: Final = 32 * 1024
-"""Bytes of a schema: it goes with every request for data."""
+"""Bytes of a schema, which is sent with every request for data."""
 MAX_ANSWER: Final = 1024 * 1024
-"""Characters of an answer that is checked: reading a longer one would hold the interpreter up for too long."""
+"""Characters of an answer that is checked. Parsing a longer one would block the interpreter for too long."""
 QUICK_SCHEMA: Final = 256
-"""Bytes of a schema that may be looked through on the event loop."""
+"""Bytes of a schema that may be checked on the event loop."""
 QUICK_ANSWER: Final = 4 * 1024
 """Characters of an answer that may be checked on the event loop."""
 MAX_RETRIES: Final = 10
 RETRIES: Final = 2
-"""How often an answer that does not fit is tried again, unless somebody says otherwise."""
+"""Default number of retries of an answer that does not fit."""
 MAX_PROBLEMS: Final = 5
 MAX_PROBLEM: Final = 200
 MAX_QUOTE: Final = 16 * 1024
@@ -36,16 +36,16 @@ _FENCED: Final = re.compile(r"```[\w-]*[ \t]*\n(.*?)```", re.DOTALL)
 
 
 class NotQuickError(Exception):
-    """A check takes longer than the event loop has time for: it belongs into a thread."""
+    """A check could take longer than the event loop may be blocked. Run it again in a thread."""
 
 
 @attrs.frozen
 class OutputWish:
-    """What a turn's answer is brought into.
+    """The request for a turn's answer as data.
 
     Attributes:
-        schema: the JSON schema, one that `checked_schema` has let through.
-        retries: how often an answer that does not fit is tried again.
+        schema: the JSON schema, as `checked_schema` has returned it.
+        retries: number of retries of an answer that does not fit.
     """
 
     schema: Mapping[str, Any]
@@ -54,7 +54,7 @@ class OutputWish:
 
 @attrs.frozen
 class Fit:
-    """An answer held against the schema: what is wrong with it, and the data where nothing is."""
+    """The result of a check: the problems of the answer, or its data if there are none."""
 
     problems: tuple[str, ...] = ()
     data: Any = None
@@ -63,7 +63,7 @@ class Fit:
 def wish_of(
     schemas: Sequence[Mapping[str, Any] | None], retries: Sequence[int | None] = (RETRIES,)
 ) -> OutputWish | None:
-    """Return what is wished for by the first that says something of each; None where nobody has a schema."""
+    """Return the first schema that is not None and the first number of retries; None if there is no schema."""
     schema = _first(schemas)
     if schema is None:
         return None
@@ -79,16 +79,18 @@ def _first(values: Iterable[T | None]) -> T | None:
 
 
 def checked_schema(schema: object, root: str = "$.output_schema", *, quick: bool = False) -> Mapping[str, Any]:
-    """Return a copy of a schema that answers can be held against.
+    """Return a checked copy of a JSON schema.
 
-    That is draft 2020-12 unless `$schema` names another one. What a `$ref` names has to be inside: nothing is fetched.
+    The draft is 2020-12 unless `$schema` names another one. A `$ref` must point inside the schema: nothing is fetched.
 
     Args:
-        schema: what the caller gave.
-        root: the path that an error's path begins with.
-        quick: do no more than the event loop has time for.
+        schema: the caller's value.
+        root: the path of the value, with which the paths in errors begin.
+        quick: whether the call is on the event loop.
 
-    Raises InvalidParamsError whose path begins with `root`, and NotQuickError.
+    Raises:
+        InvalidParamsError: if the value is not a schema, or is too large or too much work to check.
+        NotQuickError: if `quick`, and the check could take too long.
     """
     if not isinstance(schema, Mapping):
         raise InvalidParamsError(f"{root}: must be an object", path=root)
@@ -110,14 +112,15 @@ def checked_schema(schema: object, root: str = "$.output_schema", *, quick: bool
 
 
 def fit(schema: Mapping[str, Any], answer: AssistantMessage, *, quick: bool = False) -> Fit:
-    """Hold an answer's text against a schema; a fenced block in it counts alone.
+    """Check an answer's text against a schema. If it has a fenced block, only the block is checked.
 
     Args:
-        schema: one that `checked_schema` has let through.
-        answer: what the model said.
-        quick: do no more than the event loop has time for.
+        schema: a schema that `checked_schema` has returned.
+        answer: the model's answer.
+        quick: whether the call is on the event loop.
 
-    Raises NotQuickError.
+    Raises:
+        NotQuickError: if `quick`, and the check could take too long.
     """
     text = answer.text
     raw = codec.encode_whole(schema)
@@ -142,17 +145,17 @@ def fit(schema: Mapping[str, Any], answer: AssistantMessage, *, quick: bool = Fa
 
 
 def _is_quick(raw: bytes) -> bool:
-    """Return whether a schema takes little time; a pattern can take long to compile, and so does the first import."""
+    """Tell whether a schema takes little time. A pattern can take long to compile, and the first import does."""
     return len(raw) <= QUICK_SCHEMA and b"attern" not in raw and "warren.structured.check" in sys.modules
 
 
 def request(schema: Mapping[str, Any]) -> UserMessage:
-    """Return what asks the model for its answer as data."""
+    """Return the message that asks the model for its answer as data."""
     return UserMessage(f"{INSTRUCTION} It has to fit this JSON schema:\n\n{codec.encode_whole(schema).decode()}")
 
 
 def correction(answer: AssistantMessage, problems: Sequence[str]) -> tuple[Message, ...]:
-    """Return what asks the model once more: its own words, shortened, and what is wrong with them."""
+    """Return the messages that ask the model again: its answer, shortened, and the problems of the answer."""
     said = answer.text[:MAX_QUOTE].encode("utf-8", "replace").decode().strip()
     listed = "\n".join(f"- {problem}" for problem in problems)
     words = (AssistantMessage((TextBlock(said),)),) if said else ()
@@ -160,7 +163,7 @@ def correction(answer: AssistantMessage, problems: Sequence[str]) -> tuple[Messa
 
 
 def asked_at(messages: Sequence[Message]) -> int | None:
-    """Return the position of the message that asks for data, for models that play a part; None where nothing does."""
+    """Return the position of the message that asks for data; None if there is none. The echo model uses it."""
     positions = range(len(messages) - 1, -1, -1)
     for message, position in ((messages[position], position) for position in positions):
         if isinstance(message, UserMessage) and not message.content.startswith(CORRECTION):
@@ -180,7 +183,7 @@ def _cut(text: str) -> str:
 
 @lru_cache(maxsize=128)
 def _checker(raw: bytes) -> Any:
-    """Return the checker of a schema; the same schema comes with every turn of its session. Raises FieldValueError."""
+    """Return the checker of a schema, cached for the next turns of its session. Raises FieldValueError."""
     from warren.structured.check import TOO_MUCH, TooMuchWorkError, Work, checker_of  # noqa: PLC0415 - a slow import
 
     try:

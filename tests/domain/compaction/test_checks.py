@@ -80,7 +80,7 @@ class Loose(DefaultCompactor):
         (Forgetful, "lost, doubled or changed messages: a long conversation"),
         (Stubborn, "shortened none"),
         (Content, "an empty summary must be a CompactionError"),
-        (Moody, "the same of the same twice"),
+        (Moody, "the same for the same input"),
         (Loose, "must return a CompactionResult"),
     ],
 )
