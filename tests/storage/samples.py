@@ -12,7 +12,7 @@ from warren import codec
 from warren.config import StoreConfig
 from warren.errors import WarrenError
 from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.records import EventRow, MessageRow, SessionRecord
+from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage import Commit, Operation, Runner, inline_runner
 from warren.storage.sqlite import Holder, SqliteStore
 
@@ -47,6 +47,18 @@ def turn(session_id: str, number: int = 0, *, text: str = "hello", labels: Mappi
 def updated(commit: Commit, **changes: Any) -> Commit:
     """Return a commit of another record."""
     return attrs.evolve(commit, record=attrs.evolve(commit.record, **changes))
+
+
+def entry(step: int, head: int, summary: str = "so far") -> CompactionEntry:
+    """Return a move of the head to a position, before a step."""
+    return CompactionEntry(step, NOW, head, 9, 4, summary, 30)
+
+
+def moved(commit: Commit, to: CompactionEntry, **changes: object) -> Commit:
+    """Return a commit that moves the head too."""
+    marks = {"head": to.head, "compactions": 1, "last_compaction_step": to.step, **changes}
+    record = attrs.evolve(commit.record, **marks)  # type: ignore[arg-type]
+    return attrs.evolve(commit, record=record, compaction=to)
 
 
 @asynccontextmanager

@@ -3,31 +3,18 @@
 from pathlib import Path
 
 import apsw
-import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.storage.samples import NOW, causes, opened, turn, written
+from tests.storage.samples import NOW, causes, entry, moved, opened, turn, written
 from warren.compaction import CompactionConfig
-from warren.records import CompactionEntry, SessionRecord
-from warren.storage import Commit, Delete
+from warren.records import SessionRecord
+from warren.storage import Delete
 from warren.storage.sqlite import SqliteStore, queries
 from warren.storage.sqlite.file import FILE_NAME
 from warren.storage.sqlite.rows import record_to_row, row_to_record
 
 SID = "0190-a"
-
-
-def entry(step: int, head: int, summary: str = "so far") -> CompactionEntry:
-    """Return a move of the head to a position, before a step."""
-    return CompactionEntry(step, NOW, head, 9, 4, summary, 30)
-
-
-def moved(commit: Commit, to: CompactionEntry, **changes: object) -> Commit:
-    """Return a commit that moves the head too."""
-    marks = {"head": to.head, "compactions": 1, "last_compaction_step": to.step, **changes}
-    record = attrs.evolve(commit.record, **marks)  # type: ignore[arg-type]
-    return attrs.evolve(commit, record=record, compaction=to)
 
 
 async def filled(store: SqliteStore, turns: int, session_id: str = SID) -> None:

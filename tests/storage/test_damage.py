@@ -10,8 +10,7 @@ import pytest
 import trio
 
 from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
-from tests.storage.samples import opened, turn, updated, written
-from tests.storage.test_compactions import entry, moved
+from tests.storage.samples import entry, moved, opened, turn, updated, written
 from tests.support.runtime import open_runtime, replay
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError

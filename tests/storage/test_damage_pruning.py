@@ -10,8 +10,7 @@ import pytest
 import trio
 
 from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
-from tests.storage.samples import NOW, opened, turn, written
-from tests.storage.test_compactions import entry, moved
+from tests.storage.samples import NOW, entry, moved, opened, turn, written
 from warren.config import StoreConfig
 from warren.retention import Retention
 from warren.storage import Archive, Lease, Release

@@ -10,8 +10,7 @@ import attrs
 import pytest
 
 from tests.storage.memory.samples import opened as opened_memory
-from tests.storage.samples import NOW, opened, turn, updated, written
-from tests.storage.test_compactions import entry, moved
+from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
 from tests.storage.test_leases import Process
 from tests.support.memories import memory_in
 from warren.config import StoreConfig

@@ -9,8 +9,7 @@ import attrs
 import pytest
 import trio
 
-from tests.storage.samples import NOW, causes, opened, turn, updated, written
-from tests.storage.test_compactions import entry, moved
+from tests.storage.samples import NOW, causes, entry, moved, opened, turn, updated, written
 from tests.storage.test_leases import Process
 from tests.support.faulty_store import HalfDone
 from warren import codec

@@ -11,8 +11,7 @@ import apsw
 import attrs
 import pytest
 
-from tests.storage.samples import NOW, opened, turn, updated, written
-from tests.storage.test_compactions import entry, moved
+from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
 from tests.support.compacting import Model, compacting, talk
 from tests.support.runtime import new_session, replay
 from warren.config import StoreConfig

@@ -1,0 +1,169 @@
+"""One session of the in-memory store: its rows, and its inbox."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Final
+
+import attrs
+
+from warren import codec
+from warren.creation import FIRST_PROMPT
+from warren.inputs import Input, Numbered
+from warren.messages import AssistantMessage, Message, UserMessage
+from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.storage.operations import MAX_SETTLED, Settled
+
+_SEQ: Final = attrgetter("seq")
+
+
+@attrs.define(eq=False)
+class Entered:
+    """An input that was put into an inbox.
+
+    Attributes:
+        numbered: the input and its place.
+        outcome: the outcome of its turn, or `UNKNOWN`; None while it waits.
+    """
+
+    numbered: Numbered
+    outcome: bytes | None = None
+
+
+@attrs.define(eq=False)
+class Inbox:
+    """The inputs of one session: those that wait, and those with a key whose turn has ended."""
+
+    _inputs: dict[int, Entered] = attrs.field(factory=dict)
+    _keys: dict[str, int] = attrs.field(factory=dict)
+
+    def known(self, key: str | None) -> Entered | None:
+        """Return the input that came under a key."""
+        number = None if key is None else self._keys.get(key)
+        return None if number is None else self._inputs[number]
+
+    def waiting(self) -> list[Numbered]:
+        """Return the inputs that wait, in order."""
+        return [each.numbered for each in self._inputs.values() if each.outcome is None]
+
+    def add(self, numbered: Numbered) -> None:
+        """Let an input wait; its number is above all others."""
+        self._inputs[numbered.number] = Entered(numbered)
+        if numbered.input.key is not None:
+            self._keys[numbered.input.key] = numbered.number
+
+    def find(self, input_id: str) -> Input | None:
+        """Return the input of that id."""
+        every = (each.numbered.input for each in self._inputs.values())
+        return next((each for each in every if each.input_id == input_id), None)
+
+    def settle(self, settled: Settled) -> None:
+        """Note the outcome of inputs; those with a key are remembered for a while, the others are gone."""
+        for number in settled.numbers:
+            entered = self._inputs.get(number)
+            if entered is None:
+                continue
+            if entered.numbered.input.key is None:
+                del self._inputs[number]
+            else:
+                entered.outcome = settled.outcome
+        if settled.numbers and len(self._keys) > MAX_SETTLED:
+            self._forget()
+
+    def _forget(self) -> None:
+        ended = [number for number, each in self._inputs.items() if each.outcome is not None]
+        for number in ended[: max(0, len(ended) - MAX_SETTLED)]:
+            key = self._inputs[number].numbered.input.key
+            if key is not None and key != FIRST_PROMPT:
+                del self._inputs[number], self._keys[key]
+
+
+@attrs.define(eq=False)
+class StoredSession:
+    """A session as it was last stored; see `warren.forking.Original` for the methods that a fork needs.
+
+    Attributes:
+        record: its record.
+        bodies: the JSON of its messages.
+        times: the time (UTC) at which each message was added.
+        compactions: the moves of its head, in order.
+        events: the newest rows of its log.
+        gone: events up to this number are no longer kept.
+        inbox: its inputs.
+        epoch: how often the lease has changed hands.
+        held: whether the lease is taken.
+        creation: the idempotency key that has created it.
+    """
+
+    record: SessionRecord
+    bodies: list[bytes] = attrs.field(factory=list)
+    times: list[datetime] = attrs.field(factory=list)
+    compactions: list[CompactionEntry] = attrs.field(factory=list)
+    events: list[EventRow] = attrs.field(factory=list)
+    gone: int = 0
+    inbox: Inbox = attrs.field(factory=Inbox)
+    epoch: int = 0
+    held: bool = False
+    creation: str | None = None
+    kept_from: int = 0  # no retention removes messages here
+
+    # -- writing
+
+    def add_messages(self, rows: Iterable[MessageRow]) -> None:
+        """Add messages at the end."""
+        for row in rows:
+            self.bodies.append(row.body)
+            self.times.append(row.created_at)
+
+    def add_events(self, rows: Sequence[EventRow], keep: int) -> None:
+        """Add rows of the log, and drop the oldest past `keep`."""
+        self.events.extend(rows)
+        oldest = len(self.events) - keep
+        if oldest > 0:
+            self.gone = self.events[oldest - 1].seq
+            del self.events[:oldest]
+
+    # -- reading
+
+    @property
+    def last_event(self) -> int:
+        """The number of the last event that was stored."""
+        return self.events[-1].seq if self.events else self.gone
+
+    def rows(self, offset: int, limit: int) -> list[MessageRow]:
+        """Return the messages at the `limit` positions from `offset` on."""
+        end = min(offset + limit, len(self.bodies))
+        return [MessageRow(at, self.times[at], self.bodies[at]) for at in range(offset, end)]
+
+    def events_after(self, seq: int, limit: int) -> list[EventRow]:
+        """Return rows of the log that end above a number."""
+        first = bisect_right(self.events, seq, key=_SEQ)
+        return self.events[first : first + limit]
+
+    # -- forks
+
+    def message(self, position: int) -> Message:
+        """Return a message."""
+        return codec.decode_message(self.bodies[position])
+
+    def newest_prompt(self) -> int:
+        """Return the position of the newest user message, 0 if there is none."""
+        positions = reversed(range(len(self.bodies)))
+        return next((at for at in positions if isinstance(self.message(at), UserMessage)), 0)
+
+    def last_text(self, before: int) -> str | None:
+        """Return the text of the newest answer with one, before a position."""
+        answers = map(codec.decode_message, reversed(self.bodies[:before]))
+        return next((each.text for each in answers if isinstance(each, AssistantMessage) and each.text), None)
+
+    def moves(self, at: int) -> tuple[int, CompactionEntry | None]:
+        """Return how many compactions have moved the head to a position up to `at`, and the newest of them."""
+        found = [entry for entry in self.compactions if entry.head <= at]
+        return len(found), found[-1] if found else None
+
+    def cut(self, record: SessionRecord) -> "StoredSession":
+        """Return the fork of that record: nobody has its lease, and its log and inbox are empty."""
+        count = record.message_count
+        moves = [entry for entry in self.compactions if entry.head <= count]
+        return StoredSession(record, self.bodies[:count], self.times[:count], moves)

@@ -1,0 +1,389 @@
+"""The in-memory store: the interface of a store on dicts."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar
+
+import attrs
+import trio
+
+from warren.creation import FIRST_PROMPT, Created
+from warren.errors import StoreError, WarrenError
+from warren.forking import forked, relabelled
+from warren.inputs import Numbered
+from warren.messages import ContextMessage, UserMessage
+from warren.records import MessageRow, SessionRecord
+from warren.storage.ephemeral.sessions import StoredSession as Session
+from warren.storage.operations import (
+    Archive,
+    Claim,
+    Claimed,
+    Commit,
+    Decline,
+    Delete,
+    Enqueue,
+    Enqueued,
+    Erased,
+    Fork,
+    Label,
+    Labelled,
+    Lease,
+    Operation,
+    Release,
+    Request,
+    Settle,
+)
+from warren.storage.refusals import inbox_full, key_used, name_taken, not_found, taken_over
+from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+
+R = TypeVar("R")
+ENDED: Final = 1_000
+"""Sessions of which it is remembered that they have ended, with the keys that created them."""
+KEEP_EVENTS: Final = 10_000
+
+
+@attrs.define(eq=False)
+class EphemeralStore:
+    """Sessions in dicts. A session that is archived is gone, as one that is deleted.
+
+    No other process can write here: leases are always free or this process's own.
+
+    Attributes:
+        keep_events: rows of each session's event log that are kept, the newest ones.
+    """
+
+    keep_events: int = KEEP_EVENTS
+    _sessions: dict[str, Session] = attrs.field(factory=dict)
+    _names: dict[str, str] = attrs.field(factory=dict)
+    _created: dict[str, Created] = attrs.field(factory=dict)
+    _ended: dict[str, str | None] = attrs.field(factory=dict)  # the creation key of each
+    _last_input: int = 0
+    _changes: int = 0
+    _closed: bool = False
+
+    lease: ClassVar[float] = 15.0
+    lapses: ClassVar[int] = 0
+    read_fault: ClassVar[WarrenError | None] = None
+
+    # -- writing
+
+    async def aclose(self, *, leave: bool = True) -> None:  # noqa: ARG002 - nobody else could take the sessions
+        """See Store."""
+        self._closed = True
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        """See Store."""
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return [self._outcome(operation) for operation in operations]
+
+    def _outcome(self, operation: Operation[Any]) -> Any | WarrenError:
+        try:
+            return self.apply(operation)
+        except WarrenError as exc:
+            return exc
+
+    def apply(self, operation: Operation[R]) -> R:
+        """Apply one operation, whole or not at all, and return its result. Raises its refusal, as a WarrenError."""
+        if self._closed:
+            raise _closed()
+        result: R = _APPLIERS[type(operation)](self, operation)
+        return result
+
+    async def renew(self) -> None:
+        """See Store."""
+        await self._checkpoint()
+
+    def commit(self, operation: Commit) -> None:
+        """Apply the operation."""
+        record, session = operation.record, self._sessions.get(operation.record.session_id)
+        self._check_commit(operation, session)
+        if session is None:
+            session = self._begin(operation)
+        else:
+            session.record = _merged(session.record, record)
+        session.add_messages(operation.messages)
+        session.add_events(operation.events, self.keep_events)
+        if operation.compaction is not None:
+            session.compactions.append(operation.compaction)
+        session.inbox.settle(operation.settled)
+        self._changes += 1
+
+    def _check_commit(self, operation: Commit, session: Session | None) -> None:
+        """Raise the refusal of a commit: it changes nothing."""
+        record, creation = operation.record, operation.creation
+        if creation is not None and creation.key in self._created:
+            raise key_used()
+        if record.peer is not None and self._names.get(record.peer.name, record.session_id) != record.session_id:
+            raise name_taken(record.peer.name)
+        if session is None:
+            if record.session_id in self._ended:
+                raise not_found(record.session_id)
+            return
+        if not session.held or session.epoch != operation.lease.epoch:
+            raise taken_over(record.session_id, None)
+        messages, events = operation.messages, operation.events
+        if messages and messages[0].position != len(session.bodies):
+            raise _conflict(record.session_id, f"message {messages[0].position}")
+        if events and events[0].seq <= session.last_event:
+            raise _conflict(record.session_id, f"event {events[0].seq}")
+
+    def _begin(self, operation: Commit) -> Session:
+        record, creation = operation.record, operation.creation
+        session = Session(record, epoch=operation.lease.epoch, held=True)
+        self._sessions[record.session_id] = session
+        if record.peer is not None:
+            self._names[record.peer.name] = record.session_id
+        if creation is not None:
+            session.creation = creation.key
+            self._created[creation.key] = Created(record.session_id, creation.params)
+        return session
+
+    def claim(self, operation: Claim) -> Claimed | None:
+        """Apply the operation."""
+        session = self._sessions.get(operation.session_id)
+        if session is None:
+            return None
+        if not session.held:
+            session.held = True
+            session.epoch += 1
+        return Claimed(session.record, Lease(session.epoch), tuple(session.inbox.waiting()), self._last_input)
+
+    def release(self, operation: Release) -> None:
+        """Apply the operation."""
+        session = self._sessions.get(operation.session_id)
+        if session is not None and session.epoch == operation.lease.epoch:
+            session.held = False
+
+    def label(self, operation: Label) -> Labelled:
+        """Apply the operation."""
+        session = self._session(operation.session_id)
+        session.record = relabelled(session.record, operation.changes, operation.title)
+        self._changes += 1
+        return Labelled(session.record, self._changes)
+
+    def end(self, operation: Archive | Delete) -> None:
+        """Drop a session, and remember for a while that it was here."""
+        session_id = operation.session_id
+        if session_id in self._ended:
+            return
+        session = self._session(session_id)
+        del self._sessions[session_id]
+        peer = session.record.peer
+        if peer is not None:
+            self._names.pop(peer.name, None)
+        self._ended[session_id] = session.creation
+        while len(self._ended) > ENDED:
+            key = self._ended.pop(next(iter(self._ended)))
+            if key is not None:
+                del self._created[key]
+
+    def enqueue(self, operation: Enqueue) -> Enqueued:
+        """Apply the operation."""
+        inbox = self._session(operation.session_id).inbox
+        known = inbox.known(operation.input.key)
+        if known is not None:
+            return Enqueued(known.numbered, False, known.outcome)
+        if len(inbox.waiting()) >= operation.limit:
+            raise inbox_full(operation.session_id, operation.limit)
+        self._last_input += 1
+        numbered = Numbered(self._last_input, operation.input)
+        inbox.add(numbered)
+        return Enqueued(numbered)
+
+    def settle(self, operation: Settle) -> None:
+        """Apply the operation."""
+        if operation.session_id not in self._ended:
+            self._session(operation.session_id).inbox.settle(operation.settled)
+
+    def fork(self, operation: Fork) -> SessionRecord:
+        """Apply the operation."""
+        original = self._session(operation.source_id)
+        record = forked(original, operation.wanted)
+        self._sessions[record.session_id] = original.cut(record)
+        self._changes += 1
+        return record
+
+    def request(self, operation: Request) -> bool:
+        """Return that there is no other process to be asked."""
+        self._session(operation.session_id)
+        return False
+
+    def nothing(self, operation: Decline | Erased) -> None:
+        """Do nothing: no other process asks, and no copy is due to be erased."""
+
+    # -- reading
+
+    async def load(self, session_id: str) -> StoredSession | None:
+        """See Store."""
+        record = await self.record(session_id)
+        return None if record is None else StoredSession(record, record.last_seq)
+
+    async def record(self, session_id: str) -> SessionRecord | None:
+        """See Store."""
+        await self._checkpoint()
+        session = self._sessions.get(session_id)
+        return None if session is None else session.record
+
+    async def context(self, session_id: str, head: int, count: int) -> Context:
+        """See Store."""
+        await self._checkpoint()
+        session = self._session(session_id)
+        newest = session.compactions[-1] if head else None
+        return Context(session.bodies[0] if head else None, newest, session.bodies[head:count])
+
+    async def list(
+        self,
+        *,
+        offset: int = 0,
+        limit: int = 50,
+        labels: Mapping[str, str] | None = None,
+        include_archived: bool = False,  # noqa: ARG002 - none is here
+    ) -> Rows[SessionRecord]:
+        """See Store."""
+        await self._checkpoint()
+        wanted = (labels or {}).items()
+        matching = (each.record for each in self._sessions.values() if wanted <= each.record.labels.items())
+        return _rows(heapq.nsmallest(offset + limit, matching, key=_newest_first)[offset:])
+
+    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> StoredPage:
+        """See Store."""
+        await self._checkpoint()
+        session = self._sessions.get(session_id)
+        if session is None:
+            return StoredPage(_rows(()), 0, 0, _rows(()), ())
+        moved = [entry for entry in session.compactions if offset < entry.head <= offset + limit]
+        left_out = session.record.left_out
+        return StoredPage(_rows(session.rows(offset, limit)), session.record.message_count, 0, _rows(moved), left_out)
+
+    async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
+        """See Store."""
+        await self._checkpoint()
+        session = self._sessions.get(session_id)
+        if session is None:
+            return _rows(()), 0
+        return _rows(session.rows(offset, limit)), session.record.message_count
+
+    async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
+        """See Store."""
+        await self._checkpoint()
+        session = self._sessions.get(session_id)
+        return Replay([], 0) if session is None else Replay(session.events_after(after_seq, limit), session.gone)
+
+    async def lost(self, session_id: str, seq: int) -> int | None:  # noqa: ARG002 - a store's question
+        """Return None: the process that has shown an event and did not store it has taken the store with it."""
+        await self._checkpoint()
+        return None
+
+    async def inbox(self, session_id: str) -> Rows[Numbered]:
+        """See Store."""
+        await self._checkpoint()
+        session = self._sessions.get(session_id)
+        return _rows(() if session is None else session.inbox.waiting())
+
+    async def sessions_that_wait(self) -> Sequence[str]:
+        """See Store."""
+        await self._checkpoint()
+        every = self._sessions.items()
+        return [key for key, each in every if any(one.input.starts for one in each.inbox.waiting())]
+
+    async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
+        """See Store."""
+        await self._checkpoint()
+        session = self._sessions.get(session_id)
+        if session is None:
+            return False
+        waits = session.inbox.find(input_id)
+        if waits is not None:
+            return waits.source == source
+        newest_first = map(session.message, reversed(range(len(session.bodies))))
+        said = (each.content for each in newest_first if isinstance(each, UserMessage | ContextMessage))
+        return any(text.startswith(beginning) for text in said)
+
+    async def named(self, peer: str) -> str | None:
+        """See Store."""
+        await self._checkpoint()
+        return self._names.get(peer)
+
+    async def creation(self, key: str) -> Created | None:
+        """See Store."""
+        await self._checkpoint()
+        created = self._created.get(key)
+        session = None if created is None else self._sessions.get(created.session_id)
+        first = None if session is None else session.inbox.known(FIRST_PROMPT)
+        if created is None or first is None:
+            return created
+        return attrs.evolve(created, outcome=first.outcome)
+
+    async def erasures(self) -> Rows[str]:
+        """See Store."""
+        await self._checkpoint()
+        return _rows(())
+
+    async def version_of_others(self) -> int:
+        """See Store."""
+        await self._checkpoint()
+        return 0
+
+    async def news(self, watched: Sequence[str], inbox_after: int) -> News:  # noqa: ARG002 - none come from elsewhere
+        """See Store."""
+        await self._checkpoint()
+        found = {each: self._sessions[each].record.last_seq for each in watched if each in self._sessions}
+        return News((), (), self._last_input, {**found})
+
+    async def handed_over(self, session_id: str) -> bool | None:  # noqa: ARG002 - every session is this process's
+        """See Store."""
+        await self._checkpoint()
+        return True
+
+    async def _checkpoint(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._closed:
+            raise _closed()
+
+    def _session(self, session_id: str) -> Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise not_found(session_id)
+        return session
+
+
+_APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
+    Commit: EphemeralStore.commit,
+    Claim: EphemeralStore.claim,
+    Release: EphemeralStore.release,
+    Archive: EphemeralStore.end,
+    Label: EphemeralStore.label,
+    Delete: EphemeralStore.end,
+    Erased: EphemeralStore.nothing,
+    Enqueue: EphemeralStore.enqueue,
+    Settle: EphemeralStore.settle,
+    Fork: EphemeralStore.fork,
+    Request: EphemeralStore.request,
+    Decline: EphemeralStore.nothing,
+}
+
+
+def _merged(old: SessionRecord, new: SessionRecord) -> SessionRecord:
+    """Return a session's next record: its labels, its title and its beginning may be newer here than in a turn's."""
+    title = old.title or new.title
+    if new.labels is old.labels and new.title == title and new.created_at == old.created_at:
+        return new
+    return new.changed(labels=old.labels, title=title, created_at=old.created_at)
+
+
+def _newest_first(record: SessionRecord) -> tuple[float, str]:
+    return -record.updated_at.timestamp(), record.session_id
+
+
+def _rows(found: Sequence[R]) -> Rows[R]:
+    return Rows(found, lambda row: row, str)
+
+
+def _conflict(session_id: str, row: str) -> StoreError:
+    problem = f"{row} is in the session store already"
+    return StoreError(problem, session_id=session_id, cause="conflict")
+
+
+def _closed() -> StoreError:
+    return StoreError("the session store is closed", cause="closed", retryable=False)

@@ -1,0 +1,39 @@
+"""The homes of sessions, each behind the interface that the actors use."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.storage.samples import NOW, opened
+from warren.errors import WarrenError
+from warren.inputs import Input
+from warren.storage import Enqueue, Operation, Store
+from warren.storage.ephemeral import EphemeralStore
+
+Home = Callable[[Path], AbstractAsyncContextManager[Store]]
+
+
+@asynccontextmanager
+async def ephemeral(_path: Path) -> AsyncIterator[Store]:
+    """Open the in-memory store."""
+    store = EphemeralStore()
+    yield store
+    await store.aclose()
+
+
+DONE: Final = b'{"result":null}'
+HOMES: Final[dict[str, Home]] = {"ephemeral": ephemeral, "sqlite": opened}
+
+
+async def done(store: Store, operation: Operation[Any]) -> Any:
+    """Apply one operation; return its result or raise its refusal."""
+    (outcome,) = await store.write([operation])
+    if isinstance(outcome, WarrenError):
+        raise outcome
+    return outcome
+
+
+def put(text: str, *, key: str | None = None, session_id: str = "a", starts: bool = True, limit: int = 9) -> Enqueue:
+    """Return the operation that puts a text into a session's inbox."""
+    return Enqueue(session_id, Input(f"id of {text}", "queue", text, NOW, key, "peer", starts=starts), limit)

@@ -1,0 +1,87 @@
+"""The homes agree: a sequence of operations has the same results in each, and leaves the same behind."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.storage.conformance.homes import HOMES, put
+from tests.storage.samples import turn
+from warren.errors import WarrenError
+from warren.storage import Claim, Commit, Delete, Label, Lease, Operation, Release, Settle, Settled, Store
+
+IDS = ("a", "b")
+SESSIONS = st.sampled_from(IDS)
+LEASES = st.builds(Lease, st.integers(1, 3))
+TAKEN = st.builds(Settled, st.sampled_from(((), (1,), (2,), (1, 3))), st.sampled_from((b"", b"{}")))
+CHANGES = st.sampled_from(({"n": "1"}, {"n": None, "m": "2"}))
+
+
+@attrs.frozen
+class Turn:
+    """The next turn of a session, or one that repeats an earlier one.
+
+    Attributes:
+        session_id: the session.
+        lease: the lease under which it is stored.
+        settled: the inputs that it took.
+        repeats: whether it is an earlier one.
+    """
+
+    session_id: str
+    lease: Lease
+    settled: Settled
+    repeats: bool
+
+    def commit(self, stored: int) -> Commit:
+        """Return it for a session of so many turns."""
+        made = turn(self.session_id, max(0, stored - 1) if self.repeats else stored, labels={"of": "turn"})
+        return attrs.evolve(made, lease=self.lease if stored else Lease(1), settled=self.settled)
+
+
+STEPS = st.one_of(
+    st.builds(Turn, SESSIONS, LEASES, TAKEN, st.booleans()),
+    st.builds(Turn, SESSIONS, st.just(Lease(1)), TAKEN, st.just(value=False)),
+    st.builds(lambda sid, key: put("say", key=key, session_id=sid, limit=2), SESSIONS, st.sampled_from((None, "k"))),
+    st.builds(Settle, SESSIONS, TAKEN),
+    st.builds(Claim, SESSIONS),
+    st.builds(Release, SESSIONS, LEASES),
+    st.builds(Label, SESSIONS, CHANGES, st.sampled_from((None, "title"))),
+    st.builds(Delete, SESSIONS),
+)
+
+
+@given(st.lists(STEPS, max_size=14))
+async def test_every_home_does_the_same(steps: list[Turn | Operation[Any]]) -> None:
+    """Results, refusals and all that can be read of the sessions are the same after each step."""
+    with TemporaryDirectory() as folder:
+        async with AsyncExitStack() as stack:
+            stores = [await stack.enter_async_context(home(Path(folder))) for home in HOMES.values()]
+            for step in steps:
+                record = await stores[0].record(step.session_id)
+                operation = step.commit(0 if record is None else record.turns) if isinstance(step, Turn) else step
+                first, *others = [await outcome(store, operation) for store in stores]
+                assert all(other == first for other in others), operation
+                here, *elsewhere = [await contents(store) for store in stores]
+                assert all(other == here for other in elsewhere), operation
+
+
+async def outcome(store: Store, operation: Operation[Any]) -> object:
+    """Return the result of an operation, or the type and the cause of its refusal."""
+    (found,) = await store.write([operation])
+    if isinstance(found, WarrenError):
+        return type(found), found.cause
+    return attrs.asdict(found, filter=lambda field, _: field.name != "change") if attrs.has(type(found)) else found
+
+
+async def contents(store: Store) -> list[object]:
+    """Return all that can be read of the sessions."""
+    found: list[object] = [await store.list(), await store.sessions_that_wait()]
+    for each in IDS:
+        found += [await store.load(each), await store.messages(each), await store.history(each)]
+        found += [await store.replay(each), await store.inbox(each)]
+    return found

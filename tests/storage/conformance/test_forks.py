@@ -1,0 +1,58 @@
+"""Forks in any home."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.storage.conformance.homes import Home, done
+from tests.storage.samples import NOW, entry, moved, turn
+from warren.errors import InvalidParamsError, SessionNotFoundError
+from warren.forking import ForkRequest
+from warren.records import Parent
+from warren.storage import Claim, Claimed, Commit, Fork
+
+LATER = NOW.replace(year=2027)
+
+
+def fork(at: int | None = None, source: str = "a") -> Fork:
+    """Return the fork `f` of a session."""
+    return Fork(source, ForkRequest("f", LATER, at, {"team": "blue"}))
+
+
+async def test_a_fork_has_the_beginning_of_its_original(home: Home, tmp_path: Path) -> None:
+    """Messages and moves of the head before the cut are there, events are not, and the original is as it was."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a", labels={"app": "x"}), moved(turn("a", 1), entry(2, 2)), turn("a", 2)])
+        record = await done(store, fork(4))
+        assert await store.record("f") == record
+        assert (record.parent, record.message_count, record.turns, record.last_seq) == (Parent("a", 4), 4, 0, 0)
+        assert record.labels == {"app": "x", "team": "blue"}
+        assert (await store.messages("f"))[0] == (await store.messages("a", limit=4))[0]
+        assert (await store.history("f")).compactions == [entry(2, 2)]
+        assert (await store.replay("f")).rows == []
+        assert await store.record("a") == turn("a", 2).record or (await store.messages("a"))[1] == 6
+
+
+async def test_both_go_on_by_themselves(home: Home, tmp_path: Path) -> None:
+    """A turn of the fork is not the original's; its first lease is free."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("a", 1)])
+        record = await done(store, fork(2))
+        claimed = await done(store, Claim("f"))
+        assert isinstance(claimed, Claimed)
+        commit = turn("f", 1)
+        changed = record.changed(message_count=4, turns=1, last_seq=6)
+        await done(store, Commit(changed, commit.messages, commit.events, lease=claimed.lease))
+        assert (await store.messages("f"))[1] == 4
+        assert await store.record("a") == turn("a", 1).record
+
+
+async def test_a_fork_that_cannot_be_is_refused(home: Home, tmp_path: Path) -> None:
+    """Past the end and of a session that is not here; nothing is made."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        with pytest.raises(InvalidParamsError):
+            await done(store, fork(3))
+        with pytest.raises(SessionNotFoundError):
+            await done(store, fork(source="x"))
+        assert await store.record("f") is None

@@ -1,0 +1,111 @@
+"""Inboxes in any home: order, keys, bounds, outcomes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.conformance.homes import DONE, Home, done, put
+from tests.storage.samples import turn
+from warren.creation import FIRST_PROMPT, Creation
+from warren.errors import CapacityExceededError, SessionNotFoundError
+from warren.storage import Archive, Claim, Commit, Enqueue, Enqueued, Settle, Settled, Store
+from warren.storage.operations import MAX_SETTLED, UNKNOWN
+
+
+async def texts(store: Store, session_id: str = "a") -> list[str]:
+    """Return the texts that wait for a session."""
+    return [each.input.text for each in await store.inbox(session_id)]
+
+
+async def entered(store: Store, operation: Enqueue) -> Enqueued:
+    """Put an input in."""
+    found = await done(store, operation)
+    assert isinstance(found, Enqueued)
+    return found
+
+
+async def test_inputs_wait_until_a_turn_takes_them(home: Home, tmp_path: Path) -> None:
+    """They are numbered over all sessions, wait in order, are known to a claim, and are gone with their turn."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("b")])
+        one, two = await entered(store, put("1")), await entered(store, put("2", starts=False))
+        other = await entered(store, put("3", session_id="b", starts=False))
+        numbers = [each.numbered.number for each in (one, two, other)]
+        assert numbers == sorted(set(numbers))
+        assert await store.sessions_that_wait() == ["a"]
+        claim = await done(store, Claim("a"))
+        assert ([each.input.text for each in claim.inbox], claim.inbox_to) == (["1", "2"], numbers[-1])
+        commit = turn("a", 1)
+        taken = Settled((numbers[0],), DONE)
+        await done(store, Commit(commit.record, commit.messages, commit.events, settled=taken))
+        assert await texts(store) == ["2"]
+        assert await store.sessions_that_wait() == []
+
+
+async def test_a_key_is_taken_once(home: Home, tmp_path: Path) -> None:
+    """A second sending is the first one: while it waits, while its turn runs, and when that has ended."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("b")])
+        first = await entered(store, put("1", key="k"))
+        second = await entered(store, put("2", key="k"))
+        assert (first.fresh, second.fresh, second.numbered, second.outcome) == (True, False, first.numbered, None)
+        assert (await entered(store, put("3", key="k", session_id="b"))).fresh
+        for outcome in (UNKNOWN, DONE):
+            await done(store, Settle("a", Settled((first.numbered.number,), outcome)))
+            known = await entered(store, put("1", key="k"))
+            assert (known.fresh, known.outcome) == (False, outcome)
+        assert await texts(store) == []
+
+
+async def test_a_full_inbox_takes_only_what_it_knows(home: Home, tmp_path: Path) -> None:
+    """An input past the limit is refused; the second sending of one that waits is not."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        await entered(store, put("1", key="k", limit=1))
+        with pytest.raises(CapacityExceededError) as refused:
+            await entered(store, put("2", limit=1))
+        assert refused.value.cause == "inbox_full"
+        assert not (await entered(store, put("1", key="k", limit=1))).fresh
+
+
+async def test_old_outcomes_give_way(home: Home, tmp_path: Path) -> None:
+    """Of many settled inputs with a key the newest are remembered, and the first prompt of the session."""
+    async with home(tmp_path) as store:
+        commit = turn("a")
+        await done(store, Commit(commit.record, commit.messages, creation=Creation("made", {})))
+        keys = [FIRST_PROMPT, *(str(number) for number in range(MAX_SETTLED + 2))]
+        found: list[Any] = await store.write([put(key, key=key, limit=MAX_SETTLED * 2) for key in keys])
+        numbers = tuple(each.numbered.number for each in found)
+        await done(store, Settle("a", Settled(numbers, DONE)))
+        again = [await entered(store, put("again", key=key)) for key in (FIRST_PROMPT, "1", "2", str(MAX_SETTLED + 1))]
+        assert [each.fresh for each in again] == [False, True, False, False]
+        created = await store.creation("made")
+        assert created is not None
+        assert created.outcome == DONE
+
+
+async def test_a_peers_request_is_found(home: Home, tmp_path: Path) -> None:
+    """It is known while it waits, by its id and its sender, and as a text of the conversation afterwards."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        await entered(store, put("Request"))
+        assert await store.was_told("a", "id of Request", "peer", "-")
+        assert not await store.was_told("a", "id of Request", "another", "-")
+        assert await store.was_told("a", "gone", "peer", "hi")
+        assert not await store.was_told("a", "gone", "peer", "hello")
+        assert not await store.was_told("x", "gone", "peer", "hi")
+
+
+async def test_an_ended_session_takes_no_input(home: Home, tmp_path: Path) -> None:
+    """Its inbox is gone with it, and takes nothing more; a late settlement is nothing to speak of."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        first = await entered(store, put("1"))
+        await done(store, Archive("a"))
+        await done(store, Settle("a", Settled((first.numbered.number,), DONE)))
+        for session_id in ("a", "x"):
+            with pytest.raises(SessionNotFoundError):
+                await entered(store, put("2", session_id=session_id))
+        assert await texts(store) == []
+        assert await store.sessions_that_wait() == []

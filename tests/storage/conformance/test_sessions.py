@@ -1,0 +1,228 @@
+"""Sessions in any home: commits, leases, labels, the event log, endings."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.storage.conformance.homes import Home, done
+from tests.storage.samples import causes, entry, moved, turn, updated
+from warren.creation import Creation
+from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
+from warren.peers import Peer
+from warren.storage import (
+    Archive,
+    Claim,
+    Claimed,
+    Commit,
+    Decline,
+    Delete,
+    Erased,
+    Label,
+    Lease,
+    Release,
+    Request,
+    Store,
+)
+
+
+async def claimed(store: Store, session_id: str = "a") -> Claimed:
+    """Take a session's lease, which is free."""
+    found = await done(store, Claim(session_id))
+    assert isinstance(found, Claimed)
+    return found
+
+
+async def test_a_commit_is_read_as_it_was_written(home: Home, tmp_path: Path) -> None:
+    """Record, messages, events and context of two turns come back as they are."""
+    async with home(tmp_path) as store:
+        first, second = turn("a"), turn("a", 1)
+        assert await store.write([first, second]) == [None, None]
+        stored = await store.load("a")
+        assert stored is not None
+        assert (stored.record, stored.seq_floor) == (second.record, second.record.last_seq)
+        assert await store.record("a") == second.record
+        assert await store.messages("a") == ([*first.messages, *second.messages], 4)
+        assert (await store.context("a", 0, 4)).rows == [row.body for row in (*first.messages, *second.messages)]
+        page = await store.history("a", offset=1, limit=2)
+        assert [row.position for row in page.rows] == [1, 2]
+        assert (page.total, page.kept_from, page.left_out) == (4, 0, ())
+
+
+async def test_unknown_sessions_are_empty(home: Home, tmp_path: Path) -> None:
+    """A read of a session that is not here finds nothing; a change of it is refused."""
+    async with home(tmp_path) as store:
+        assert await store.load("x") is None
+        assert await store.record("x") is None
+        assert await store.messages("x") == ([], 0)
+        assert (await store.history("x")).total == 0
+        assert (await store.replay("x")).rows == []
+        assert await store.inbox("x") == []
+        assert await done(store, Claim("x")) is None
+        for operation in (Archive("x"), Delete("x"), Label("x", {}), Request("x")):
+            with pytest.raises(SessionNotFoundError):
+                await done(store, operation)
+
+
+async def test_a_refused_commit_changes_nothing_and_spoils_nothing(home: Home, tmp_path: Path) -> None:
+    """Of a group the commit that repeats rows fails alone, whole."""
+    async with home(tmp_path) as store:
+        repeated = Commit(turn("a", 5).record, turn("a").messages, turn("a", 5).events)
+        seen = Commit(turn("a", 5).record, turn("a", 1).messages, turn("a").events)
+        outcomes = await store.write([turn("a"), repeated, seen, turn("b"), turn("a", 1)])
+        assert causes(outcomes) == ["ok", "conflict", "conflict", "ok", "ok"]
+        assert await store.record("a") == turn("a", 1).record
+        assert len((await store.replay("a")).rows) == 6
+
+
+async def test_a_lease_is_needed_to_write(home: Home, tmp_path: Path) -> None:
+    """A commit under a lease that was put back is refused; the next claim has a higher epoch, a second one the same."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        assert (await claimed(store)).lease == Lease(1)
+        await done(store, Release("a", Lease(1)))
+        with pytest.raises(StoreError) as refused:
+            await done(store, turn("a", 1))
+        assert refused.value.cause == "lease_lost"
+        again = await claimed(store)
+        assert again.lease.epoch > 1
+        assert again.record == turn("a").record
+        await done(store, Release("a", Lease(1)))  # a lease of long ago
+        assert (await claimed(store)).lease == again.lease
+        commit = turn("a", 1)
+        await done(store, Commit(commit.record, commit.messages, commit.events, lease=again.lease))
+        assert await store.record("a") == commit.record
+
+
+async def test_nobody_else_is_asked(home: Home, tmp_path: Path) -> None:
+    """With one process there is nobody to ask for a session, and no news."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        assert await done(store, Request("a")) is False
+        await done(store, Decline("a"))
+        assert await store.handed_over("a") is True
+        version = await store.version_of_others()
+        await done(store, turn("a", 1))
+        assert await store.version_of_others() == version
+        news = await store.news(["a", "x"], 0)
+        assert (list(news.wanted), list(news.arrived), news.last_seqs) == ([], [], {"a": 6})
+        await store.renew()
+        assert store.lapses == 0
+        assert store.lease > 0
+
+
+async def test_the_log_is_read_from_any_event_on(home: Home, tmp_path: Path) -> None:
+    """A replay begins above a number and has as many rows as it may."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("a", 1)])
+        assert [row.seq for row in (await store.replay("a", after_seq=2)).rows] == [3, 4, 5, 6]
+        assert [row.seq for row in (await store.replay("a", after_seq=2, limit=2)).rows] == [3, 4]
+        replay = await store.replay("a")
+        assert (replay.rows[:3], replay.gone) == (list(turn("a").events), 0)
+        assert await store.lost("a", 6) is None
+
+
+async def test_labels_and_titles_survive_turns(home: Home, tmp_path: Path) -> None:
+    """A turn that ends later brings neither old labels nor an old title back; each change has a higher number."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a", labels={"team": "red", "app": "x"}))
+        one = await done(store, Label("a", {"team": "blue", "app": None}, "mine"))
+        two = await done(store, Label("a", {"n": "1"}))
+        assert two.change > one.change
+        await done(store, updated(turn("a", 1, labels={"team": "red"}), title="first words"))
+        record = await store.record("a")
+        assert record is not None
+        assert (record.labels, record.title, record.turns) == ({"team": "blue", "n": "1"}, "mine", 2)
+
+
+async def test_a_page_is_the_newest_first(home: Home, tmp_path: Path) -> None:
+    """Sessions are listed by their last turn, then by id, and by labels."""
+    async with home(tmp_path) as store:
+        red = {"team": "red"}
+        await store.write([turn("c", labels=red), turn("a"), turn("b", labels=red), turn("a", 1)])
+        assert [each.session_id for each in await store.list()] == ["a", "b", "c"]
+        assert [each.session_id for each in await store.list(offset=1, limit=1)] == ["b"]
+        assert [each.session_id for each in await store.list(labels=red)] == ["b", "c"]
+
+
+async def test_a_compaction_moves_the_head(home: Home, tmp_path: Path) -> None:
+    """The context is the first message, the newest summary and the rows from the head on; history has the move."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), moved(turn("a", 1), entry(2, 2))])
+        context = await store.context("a", 2, 4)
+        assert context.first == turn("a").messages[0].body
+        assert context.compaction == entry(2, 2)
+        assert context.rows == [row.body for row in turn("a", 1).messages]
+        assert (await store.history("a")).compactions == [entry(2, 2)]
+        assert (await store.history("a", offset=2)).compactions == []
+
+
+async def test_a_name_has_one_session(home: Home, tmp_path: Path) -> None:
+    """A second session of a name is refused until the first one is archived."""
+    async with home(tmp_path) as store:
+        peer = Peer("ann", ("bob",))
+        await done(store, updated(turn("a"), peer=peer))
+        await done(store, updated(turn("a", 1), peer=peer))
+        assert await store.named("ann") == "a"
+        with pytest.raises(InvalidParamsError):
+            await done(store, updated(turn("b"), peer=peer))
+        assert await store.record("b") is None
+        await done(store, Archive("a"))
+        assert await store.named("ann") is None
+        await done(store, updated(turn("b"), peer=peer))
+        assert await store.named("ann") == "b"
+
+
+async def test_a_key_creates_one_session(home: Home, tmp_path: Path) -> None:
+    """A second session under an idempotency key is refused, also after the first one has ended."""
+    async with home(tmp_path) as store:
+        first, second = turn("a"), turn("b")
+        creation = Creation("k", {"prompt": "digest"})
+        await done(store, Commit(first.record, first.messages, creation=creation))
+        for _ in range(2):
+            with pytest.raises(StoreError) as refused:
+                await done(store, Commit(second.record, second.messages, creation=creation))
+            assert refused.value.cause == "key_used"
+            found = await store.creation("k")
+            assert found is not None
+            assert (found.session_id, found.params, found.outcome) == ("a", {"prompt": "digest"}, None)
+            await done(store, Archive("a"))
+        assert await store.creation("other") is None
+
+
+@pytest.mark.parametrize("end", [Archive, Delete])
+async def test_an_ended_session_takes_nothing(home: Home, tmp_path: Path, end: type[Archive | Delete]) -> None:
+    """It is not listed, ends twice without an error, and takes no labels."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("b")])
+        await done(store, end("a"))
+        await done(store, end("a"))
+        assert [each.session_id for each in await store.list()] == ["b"]
+        with pytest.raises(SessionNotFoundError):
+            await done(store, Label("a", {"n": "1"}))
+        await done(store, Erased("a"))
+        assert await store.erasures() == []
+
+
+async def test_a_deleted_session_does_not_come_back(home: Home, tmp_path: Path) -> None:
+    """A turn that is stored too late is refused, and nothing of the session is left."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        await done(store, Delete("a"))
+        with pytest.raises(SessionNotFoundError):
+            await done(store, turn("a", 1))
+        assert await store.record("a") is None
+        assert await store.messages("a") == ([], 0)
+        assert await done(store, Claim("a")) is None
+
+
+async def test_a_closed_store_answers_so(home: Home, tmp_path: Path) -> None:
+    """Reads and writes after the end fail with a cause; closing twice is fine."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        await store.aclose()
+        await store.aclose()
+        assert causes(await store.write([turn("b"), turn("c")])) == ["closed", "closed"]
+        for read in (store.load("a"), store.record("a"), store.list(), store.inbox("a")):
+            with pytest.raises(StoreError) as raised:
+                await read
+            assert raised.value.cause == "closed"
