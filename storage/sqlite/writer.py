@@ -96,9 +96,7 @@ class Writer:
         return outcomes
 
     def _failure(self, exc: Exception, operation: Operation[Any]) -> WarrenError:
-        # Rows are decoded by their own checks: this one is of bytes that the operation brings, not of the file.
-        fault = ValueError(str(exc)) if isinstance(exc, UnicodeDecodeError) else exc
-        return self._translated(fault, operation.session_id)
+        return self._translated(exc, operation.session_id)
 
     def _translated(self, exc: Exception, session_id: str | None = None) -> WarrenError:
         if isinstance(exc, UnicodeDecodeError):
