@@ -5,6 +5,7 @@ Lines are made in C and leave by the page, so that the interpreter has next to n
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -20,11 +21,12 @@ from warren.storage.sqlite.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
 EVENTS_AT_ONCE: Final = 500
 SESSIONS_AT_ONCE: Final = 2_000
 _CHANGES: Final = f"""
-    SELECT key, change, state, events_after, {COLUMNS} FROM sessions WHERE change > ? ORDER BY change LIMIT ?
+    SELECT key, change, state, events_after, {COLUMNS} FROM sessions WHERE typeof(change) = 'integer' AND change > ?
+    ORDER BY change LIMIT ?
 """
 _CHANGED: Final = f"SELECT key, change, state, events_after, {COLUMNS} FROM sessions WHERE session_id = ?"
-_COUNT: Final = "SELECT count(*) FROM sessions WHERE change > ?"
-_NEWEST: Final = "SELECT coalesce(max(change), 0) FROM sessions"
+_COUNT: Final = "SELECT count(*) FROM sessions WHERE typeof(change) = 'integer' AND change > ?"
+_NEWEST: Final = "SELECT coalesce(max(change), 0) FROM sessions WHERE typeof(change) = 'integer'"
 _FIRST: Final = "SELECT session_id FROM sessions ORDER BY key LIMIT 1"
 _WITNESSES: Final = "SELECT session_id, change, updated_at FROM sessions WHERE change <= ? ORDER BY change DESC LIMIT ?"
 _WITNESS: Final = "SELECT change, updated_at FROM sessions WHERE session_id = ?"
@@ -37,10 +39,19 @@ def _time(column: str) -> str:
     return f"strftime('%Y-%m-%dT%H:%M:%S', {column} / 1000000, 'unixepoch') || {fraction} || 'Z'"
 
 
+_NO_TIME: Final = "1970-01-01T00:00:00Z"
+"""The time of an event whose own cannot be read."""
+_DAMAGED: Final = """
+    '{"type":"stream_truncated","dropped":' || (seq - first_seq + 1)
+        || ',"resume_after":' || seq || ',"cause":"damaged"}'
+"""
+"""SQL for the event that stands for one that cannot be read, as in a replay."""
+_LINE: Final = re.compile(rb'^(.*?"seq":(\d+),.*?"event":).*?(?:"first_seq":(\d+))?\}$', re.DOTALL)
 _EVENTS: Final = f"""
     SELECT CAST(group_concat(line, '' ORDER BY seq) AS BLOB), max(seq) FROM (
         SELECT seq, '{{"session_id":"' || ?1 || '","seq":' || seq
-            || ',"timestamp":"' || {_time("timestamp")} || '","event":' || body
+            || ',"timestamp":"' || coalesce({_time("timestamp")}, '{_NO_TIME}') || '","event":'
+            || iif(typeof(body) = 'text' AND json_valid(body), body, {_DAMAGED})
             || iif(first_seq < seq, ',"first_seq":' || first_seq, '') || '}}' || char(10) AS line
         FROM events WHERE session = ?2 AND seq >= ?3 ORDER BY seq LIMIT ?4
     )
@@ -165,7 +176,7 @@ class Feed:
                 continue
             if page is None:
                 return
-            yield page
+            yield Lines(_readable(page.data), page.last)
             first = page.last + 1
 
     def summary(self, session: Changed) -> bytes | None:
@@ -183,6 +194,30 @@ class Feed:
     def _page(self, sql: str, values: tuple[Any, ...]) -> Lines | None:
         data, last = self._db.execute(sql, values).get
         return None if last is None else Lines(data, last)
+
+
+def _readable(data: bytes) -> bytes:
+    """Return lines with a marker in the place of each event that is no UTF-8, which SQLite passes on as it is."""
+    if _is_text(data):
+        return data
+    return b"\n".join(line if _is_text(line) else _marker(line) for line in data.split(b"\n"))
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _marker(line: bytes) -> bytes:
+    found = _LINE.match(line)
+    if found is None:
+        return line.decode(errors="replace").encode()
+    head, seq, first = found[1], int(found[2]), int(found[3] or found[2])
+    event = b'{"type":"stream_truncated","dropped":%d,"resume_after":%d,"cause":"damaged"}' % (seq - first + 1, seq)
+    return head + event + (b',"first_seq":%d}' % first if first < seq else b"}")
 
 
 def _changed(row: tuple[Any, ...]) -> Changed:
