@@ -54,7 +54,7 @@ class Limits:
         max_live: stored sessions that are kept in memory; beyond them the session that is idle longest is evicted.
         model_silence: time that a model's server may send nothing, before its answer and within it.
         model_stall: time that a model's server may send nothing of its answer; comments and pings do not count.
-        max_answer: bytes of a streamed answer, decompressed. An answer in one piece may have a 32nd of them.
+        max_answer: bytes of a streamed answer, decompressed. An answer in one piece may have a 64th of them.
         max_memory: MiB of memory that the process may use; None is no limit. It works on Linux only. Above it stored
             sessions without work are evicted soon, turns run one at a time, and no session is added to the live ones.
         idle_after: time that a stored session may be idle in memory before it is evicted.

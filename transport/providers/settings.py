@@ -16,7 +16,7 @@ class Bounds:
         stall: how long it may go on without sending any of the answer; what only keeps the connection open does not
             count.
         size: bytes of a streamed answer, decompressed. An answer in one piece, or one event of a stream, may have a
-            32nd of it: it is parsed at once, which no other task can interrupt.
+            64th of it: it is parsed at once, which no other task can interrupt.
     """
 
     silence: float = 300.0
@@ -26,7 +26,7 @@ class Bounds:
     @property
     def piece(self) -> int:
         """The most bytes that are parsed at once."""
-        return max(1, self.size // 32)
+        return max(1, self.size // 64)
 
 
 @attrs.frozen

@@ -17,7 +17,7 @@ from warren.transport.embed import open_supervisor
 from warren.transport.providers import Bounds, open_providers
 
 KIB, MIB = 1024, 1024 * 1024
-SMALL = Bounds(size=3_200 * KIB)
+SMALL = Bounds(size=6_400 * KIB)
 Stream = trio.SocketStream
 
 
@@ -159,7 +159,7 @@ async def test_an_answer_that_goes_on_is_waited_for() -> None:
 
 async def test_a_large_answer_is_parsed_beside_the_loop() -> None:
     """Other tasks run while a large answer is parsed."""
-    calls = ({"index": n, "id": f"c{n}", "function": {"name": "x", "arguments": "{}"}} for n in range(20_000))
+    calls = ({"index": n, "id": f"c{n}", "function": {"name": "x", "arguments": "{}"}} for n in range(10_000))
     body = codec.encode({"choices": [{"message": {"tool_calls": list(calls)}, "finish_reason": "stop"}]})
     threads: list[int] = []
 
@@ -176,7 +176,7 @@ async def test_a_large_answer_is_parsed_beside_the_loop() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch, lambda: bool(replies))
         nursery.start_soon(ask)
-    assert len(replies[0].message.tool_calls) == 20_000
+    assert len(replies[0].message.tool_calls) == 10_000
     assert max(threads) == 1
 
 
