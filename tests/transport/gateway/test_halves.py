@@ -11,6 +11,7 @@ from tests.transport.providers.calls import environ
 from tests.transport.providers.dialects import DONE
 from tests.transport.providers.server import END, HEAD, Request, chunk, event, serve
 from warren.config import Config
+from warren.messages import AssistantMessage
 from warren.transport.embed import open_supervisor
 
 WHOLE = "a😀b\ufffdc"
@@ -48,6 +49,7 @@ async def test_a_character_is_whole_on_every_surface() -> None:
                 told += bytes(await stream.receive_some())
         assert WHOLE.encode() in told
         (_, answer) = (await service.history(session_id)).messages
+        assert isinstance(answer.message, AssistantMessage)
         assert answer.message.text == WHOLE
         async with mcp(service) as program:
             assert (await program.ask("warren_run", watch=True, prompt="hi"))["text"] == WHOLE
