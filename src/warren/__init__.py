@@ -1,7 +1,7 @@
 """Warren: a runtime for many LLM conversations at once that must not lose one.
 
-`open_supervisor` is the way in; `warren.service.SessionService` has what it gives. Errors are in `warren.errors`,
-messages in `warren.messages`, events in `warren.events`.
+Begin with `open_supervisor`, which opens a `warren.service.SessionService`. Errors are in `warren.errors`, messages in
+`warren.messages`, events in `warren.events`.
 """
 
 from typing import TYPE_CHECKING
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # The runtime is imported when it is wanted: what only reads Warren's types loads neither trio nor SQLite.
+    # The runtime is imported on first use, so that code that needs only Warren's types loads neither trio nor SQLite.
     if name == "open_supervisor":
         from warren.transport.embed import open_supervisor  # noqa: PLC0415 - see above
 

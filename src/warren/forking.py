@@ -1,4 +1,4 @@
-"""Forks: where a conversation may be cut, and the record that its fork begins with. No I/O."""
+"""Forks: the places at which a conversation may be cut, and the record of the fork."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,45 +16,45 @@ PATH: Final = "$.at"
 
 
 class Original(Protocol):
-    """A session that is forked, as it is kept; positions are those of its messages."""
+    """The stored session that is forked. Positions are those of its messages."""
 
     @property
     def record(self) -> SessionRecord:
-        """Its record."""
+        """The record of the session."""
         ...
 
     @property
     def kept_from(self) -> int:
-        """Messages before this position are gone by retention, but the first one, at position 0."""
+        """The position before which retention has removed the messages, except the first one, at position 0."""
         ...
 
     def message(self, position: int) -> Message | None:
-        """Return a message; None where it is gone or never was."""
+        """Return a message; None if it is gone or there never was one."""
         ...
 
     def newest_prompt(self) -> int:
-        """Return the position of the newest user message, 0 where there is none."""
+        """Return the position of the newest user message; 0 if there is none."""
         ...
 
     def last_text(self, before: int) -> str | None:
-        """Return the text of the newest answer with one, before a position."""
+        """Return the text of the newest answer with a text before a position."""
         ...
 
     def moves(self, at: int) -> tuple[int, CompactionEntry | None]:
-        """Return how many compactions have moved the head to a position up to `at`, and the newest of them."""
+        """Return the number of compactions with a head of at most `at`, and the newest of them."""
         ...
 
 
 @attrs.frozen
 class ForkRequest:
-    """What a fork is to be.
+    """The wanted fork.
 
     Attributes:
-        session_id: its own id.
-        now: when it is made (UTC).
-        at: how many messages it takes over; None takes those of all finished turns.
-        labels: its own, which win over those of the original.
-        title: its own; None takes the original's.
+        session_id: id of the fork.
+        now: time of its creation (UTC).
+        at: number of messages to take; None takes those of all finished turns.
+        labels: labels of the fork, which replace those of the original with the same names.
+        title: title of the fork; None takes the original's.
     """
 
     session_id: str
@@ -65,13 +65,18 @@ class ForkRequest:
 
 
 def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
-    """Return the record of a fork: its settings and `message_count` messages are the original's, its costs its own.
+    """Return the record of a fork.
 
-    What is a setting is taken over: limits, and not what was used of them. The step counter goes on where the
-    original's is: the first step of a session is never compacted, which a fork of a long one must be, and the copied
-    compactions name steps before it.
+    The settings and the first `message_count` messages are those of the original. Its usage begins at zero. The step
+    counter continues that of the original: the first step of a session is never compacted, but a fork of a long session
+    may need that, and the copied compactions name earlier steps.
 
-    Raises InvalidParamsError where the conversation cannot be cut there.
+    Args:
+        original: the session to fork.
+        wanted: the wanted fork.
+
+    Raises:
+        InvalidParamsError: if the conversation cannot be cut at that place.
     """
     source = original.record
     at = _cut(original, wanted.at)
@@ -97,23 +102,23 @@ def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
         last_input_tokens=source.last_input_tokens if whole else 0,
         turn_open=False,
         archived=False,
-        peer=None,  # its name is the other's
+        peer=None,  # names of peers are unique, and the original keeps its name
         parent=Parent(source.session_id, at),
         left_out=tuple(Span(span.first, min(span.end, at)) for span in source.left_out if span.first < at),
     )
 
 
 def relabelled(record: SessionRecord, changes: Mapping[str, str | None], title: str | None) -> SessionRecord:
-    """Return a record with its labels changed, where None takes one away, and with another title if one is given."""
+    """Return a record with changed labels, and another title if it is not None. A label of None is removed."""
     merged = {**record.labels, **changes}
     labels = {name: value for name, value in merged.items() if value is not None}
     return record.changed(labels=labels, title=title or record.title)
 
 
 def _cut(original: Original, at: int | None) -> int:
-    """Return where to cut: at a place that leaves every tool call with its results."""
+    """Return the number of messages to take. Every tool call must keep its results. Raises InvalidParamsError."""
     record = original.record
-    # A turn that a compaction has stored the beginning of is not finished: all of it is behind its prompt.
+    # A compaction has stored the beginning of an unfinished turn, whose messages begin with the newest prompt.
     end = original.newest_prompt() if record.turn_open else record.message_count
     at = end if at is None else at
     if not 0 <= at <= end:
@@ -125,7 +130,7 @@ def _cut(original: Original, at: int | None) -> int:
 
 
 def _check_kept(original: Original, at: int, head: int) -> None:
-    """Refuse a fork whose model would have to see what retention has removed."""
+    """Refuse a fork whose context would need messages that retention has removed. Raises InvalidParamsError."""
     if max(head, 1) < min(at, original.kept_from):
         raise _bad(
             f"messages before {original.kept_from} are no longer kept, and no summary up to {at} stands for them"
@@ -133,7 +138,7 @@ def _check_kept(original: Original, at: int, head: int) -> None:
 
 
 def _has_prompt(original: Original, at: int) -> bool:
-    """Tell whether the first prompt is taken over: it is the first message, or comes after the system's."""
+    """Tell whether a fork has the first prompt, which is the first message or comes after the system message."""
     return at > 1 or (at == 1 and isinstance(original.message(0), UserMessage))
 
 

@@ -1,4 +1,4 @@
-"""What is said to a session other than by starting a turn: it waits in the session's inbox until a turn takes it."""
+"""Inputs: prompts, context and messages of peers that wait in a session's inbox until a turn takes them."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ MAX_KEY: Final = 200
 
 @value
 class TurnOptions:
-    """What holds for one turn alone; None takes the session's."""
+    """The options of one turn. None takes the session's option."""
 
     model: str | None = None
     provider: str | None = None
@@ -35,18 +35,18 @@ DEFAULTS: Final = TurnOptions()
 
 @attrs.frozen
 class Input:
-    """One thing that waits to be said to a session.
+    """One input in a session's inbox.
 
     Attributes:
-        input_id: its id.
-        kind: `queue` begins a turn after those before it; `steer` enters the running turn at its next step, or begins
-            one; `peer` is another session's message; `context` waits for a turn, and is no one's words.
-        text: what the model will read.
-        created_at: when it was taken in (UTC).
-        key: the sender's own, by which a second sending is known.
-        source: who says it, where that is not the user.
-        starts: whether it begins a turn where none runs.
-        options: of the turn that it begins.
+        input_id: the id.
+        kind: `queue` begins a turn after the inputs before it; `steer` enters the running turn at its next step, or
+            begins one; `peer` is another session's message; `context` is a text of the host, which begins no turn.
+        text: the text for the model.
+        created_at: time at which the inbox took it (UTC).
+        key: the sender's idempotency key; a second input with the key is not taken.
+        source: name of the sender; None is the user.
+        starts: whether it begins a turn if none runs.
+        options: the options of the turn that it begins.
     """
 
     input_id: str

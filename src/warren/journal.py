@@ -1,4 +1,4 @@
-"""The tail of a session's event log that is not in the store yet; and how merged deltas are cut."""
+"""The events of a session that are not stored yet, and the merging and cutting of deltas."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -13,20 +13,20 @@ from warren.values import value
 
 @value
 class Entry:
-    """An event with its number and its time (UTC): an envelope is made of it for those who read it."""
+    """An event with its number and its time (UTC). Subscribers get it as an envelope."""
 
     seq: int
     timestamp: datetime
     event: Event
 
     def envelope(self, session_id: str) -> Envelope:
-        """Return it as its readers get it."""
+        """Return the envelope for subscribers."""
         return Envelope(session_id, self.seq, self.timestamp, self.event)
 
 
 @attrs.define
 class _Deltas:
-    """Adjacent deltas of one kind in one step: no entry is kept of them, they are cheaper as one."""
+    """Adjacent deltas of one kind in one step. They take less memory together than as entries."""
 
     first_seq: int
     seq: int
@@ -41,11 +41,11 @@ class _Deltas:
 
     @property
     def event(self) -> TextDelta | ReasoningDelta:
-        """All of them as one."""
+        """One delta with the text of all."""
         return self.kind("".join(self.pieces))
 
     def envelope(self, session_id: str) -> Envelope:
-        """Return all of them as their readers get them."""
+        """Return one envelope for all of them."""
         return Envelope(session_id, self.seq, self.timestamp, self.event, _first(self.first_seq, self.seq))
 
 
@@ -54,9 +54,10 @@ class Journal:
     """An append-only run of events in memory.
 
     Attributes:
-        session_id: whose events they are.
-        last_seq: the last number given out, kept or not.
-        floor: the last number that is no longer here (0 at the start): readers behind it must look elsewhere.
+        session_id: the session.
+        last_seq: the last number of an event, in the journal or not.
+        floor: the last number that is no longer in the journal (0 at the start); such events are in the store, if
+            anywhere.
     """
 
     session_id: str
@@ -68,23 +69,23 @@ class Journal:
         return len(self._runs)
 
     def append(self, entry: Entry) -> None:
-        """Add the next event; its seq must be above `last_seq`."""
+        """Add the next event. Its seq must be above `last_seq`."""
         event, runs = entry.event, self._runs
         self.last_seq = entry.seq
         if not isinstance(event, DELTAS):
             runs.append(entry)
         elif runs and isinstance(run := runs[-1], _Deltas) and run.kind is type(event) and run.seq + 1 == entry.seq:
-            run.seq = entry.seq  # the run has no hole: pieces are counted by seq
+            run.seq = entry.seq  # only without a gap: a piece is found by its seq
             run.pieces.append(event.delta)
         else:
             runs.append(_Deltas(entry.seq, entry.seq, entry.timestamp, type(event), [event.delta]))
 
     def rows(self, last: Entry | None = None) -> tuple[EventRow, ...]:
-        """Return what is here as rows of the log, and the event that is about to close it."""
+        """Return the events as rows of the log, with `last` after them."""
         return tuple(map(_row, self._runs if last is None else [*self._runs, last]))
 
     def start_above(self, seq: int) -> None:
-        """Number the next event above `seq`; what is below is elsewhere, but for what is here already."""
+        """Give the next event a number above `seq`. Events up to `seq` that are not in the journal are in the store."""
         if seq > self.last_seq:
             self.last_seq = seq
             self.floor = self.floor if self._runs else seq
@@ -100,12 +101,12 @@ class Journal:
         return newer[::-1]
 
     def forget(self, up_to: int) -> None:
-        """Drop what is not above `up_to`: it is in the store now."""
+        """Drop the events up to `up_to`, which are in the store now."""
         self._runs = [run for run in self._runs if run.seq > up_to]
         self.floor = max(self.floor, up_to)
 
     def forget_oldest(self, keep: int) -> None:
-        """Drop all but the newest `keep` runs, where no store holds them."""
+        """Drop all but the newest `keep` runs. It is for sessions without a store."""
         oldest = len(self._runs) - keep
         if oldest > 0:
             self.floor = self._runs[oldest - 1].seq
@@ -113,9 +114,9 @@ class Journal:
 
 
 def envelopes(session_id: str, rows: Iterable[EventRow], after_seq: int) -> Iterator[Envelope]:
-    """Yield the events above `after_seq` of rows read from the log; a merged row is cut where the reader stands.
+    """Yield the events above `after_seq` of rows of the log. A row of merged deltas is cut at `after_seq`.
 
-    A row that cannot be read is passed over: the marker in its place has its number, from which a reader goes on.
+    A damaged row yields a StreamTruncated with the number of the row, from which a reader continues.
     """
     for row in rows:
         try:
@@ -128,7 +129,7 @@ def envelopes(session_id: str, rows: Iterable[EventRow], after_seq: int) -> Iter
 
 
 def read(row: EventRow) -> tuple[Event, list[int]]:
-    """Return the event of a row, and the characters of each delta if they are merged. Raises ValueError."""
+    """Return the event of a row, and the length of each merged delta. Raises ValueError if the row is damaged."""
     event = codec.decode_event(row.body)
     if row.cuts is None:
         return event, []
@@ -136,12 +137,18 @@ def read(row: EventRow) -> tuple[Event, list[int]]:
 
 
 def unreadable(row: EventRow) -> StreamTruncated:
-    """Return the event that stands for a row that cannot be read."""
+    """Return the event that replaces a damaged row."""
     return StreamTruncated(row.seq - row.first_seq + 1, row.seq, "damaged")
 
 
 def cut(envelope: Envelope, lengths: list[int], after_seq: int) -> Envelope:
-    """Return the part of merged deltas above `after_seq`; `lengths` has the characters of each delta."""
+    """Return the part of merged deltas above `after_seq`.
+
+    Args:
+        envelope: the merged deltas, or any other event, which is returned unchanged.
+        lengths: characters of each delta.
+        after_seq: number of the last delta that the reader has.
+    """
     first = envelope.first_seq
     if first is None or after_seq < first or not isinstance(envelope.event, TextDelta | ReasoningDelta):
         return envelope
@@ -151,7 +158,7 @@ def cut(envelope: Envelope, lengths: list[int], after_seq: int) -> Envelope:
 
 
 def adjacent(left: Envelope, right: Envelope) -> bool:
-    """Tell whether two envelopes of one log may be one: deltas of one kind, with nothing between them."""
+    """Tell whether two envelopes can be merged: adjacent deltas of one kind in one log."""
     kind = type(left.event)
     return (
         kind is type(right.event)
@@ -162,7 +169,7 @@ def adjacent(left: Envelope, right: Envelope) -> bool:
 
 
 def merged(run: Sequence[Envelope]) -> Envelope:
-    """Return envelopes as one; of more than one each has to be `adjacent` to the next."""
+    """Merge envelopes into one. Each must be `adjacent` to the next."""
     first, last = run[0], run[-1]
     if first is last or not isinstance(first.event, DELTAS):
         return first

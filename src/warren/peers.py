@@ -1,4 +1,4 @@
-"""How sessions speak to one another: names, trust, and the words in which a message reaches a model."""
+"""Messages between sessions: the names of peers, their trust, and the messages."""
 
 import re
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ PeerKind = Literal["message", "request", "response"]
 
 
 def peer_name(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse what cannot be a name among peers. Raises FieldValueError."""
+    """Refuse values that cannot be the name of a peer. Raises FieldValueError."""
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise FieldValueError(attribute.name, "must be 1 to 64 letters, digits, _ or -")
 
 
 def peer_names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse names that cannot be, and too many. Raises FieldValueError."""
+    """Refuse values that are not a tuple of names, and more than `MAX_TRUSTED` names. Raises FieldValueError."""
     if type(value) is not tuple:
         raise FieldValueError(attribute.name, "must be a tuple of names")
     if len(value) > MAX_TRUSTED:
@@ -32,12 +32,12 @@ def peer_names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any)
 
 @attrs.frozen
 class Peer:
-    """A session among its peers.
+    """The name of a session among its peers, and its trust.
 
     Attributes:
-        name: by which the others speak to it; no two sessions that are not archived have the same.
-        trusts: the names whose messages it takes, and to whom it may send.
-        keep_alive: whether a message begins a turn where none runs; else it waits for the next turn.
+        name: the name to which others send. It is unique among the sessions that are not archived.
+        trusts: names of the peers whose messages it takes, and to which it may send.
+        keep_alive: whether a message begins a turn if none runs; else it waits for the next turn.
     """
 
     name: str = attrs.field(validator=peer_name)
@@ -47,14 +47,14 @@ class Peer:
 
 @attrs.frozen
 class PeerMessage:
-    """A message of one session to another. Raises ValueError that names the field if it could not be sent.
+    """A message of one session to another. Raises FieldValueError, which names the field, if a value is bad.
 
     Attributes:
-        kind: a `request` wants a `response`, a `message` does not.
-        body: the words; of a request what is wanted, of a response its result.
-        request_id: of a response: the request that it answers.
-        status: of a response.
-        params: of a request.
+        kind: a `request` expects a `response`, a `message` does not.
+        body: the text: of a request the task, of a response the result.
+        request_id: the id of the request that a response answers; required for a response.
+        status: the status of a response, in the peer's own words; required for a response.
+        params: more data of a request.
     """
 
     kind: PeerKind = attrs.field(validator=OneOf(get_args(PeerKind)))
@@ -64,7 +64,7 @@ class PeerMessage:
     params: Mapping[str, Any] | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuse a response without what it answers, and what is not of its kind. Raises FieldValueError."""
+        """Refuse a response without its required fields, and fields that do not belong to the kind."""
         for name in ("request_id", "status"):
             if (self.kind == "response") != (getattr(self, name) is not None):
                 problem = "is required for a response" if self.kind == "response" else "is for a response"
@@ -77,11 +77,11 @@ class PeerMessage:
 
 @attrs.frozen
 class PeerInfo:
-    """What a session is told of one that it trusts.
+    """A peer that a session trusts.
 
     Attributes:
-        name: its name.
-        reachable: whether it is there and trusts the session, too.
+        name: the name of the peer.
+        reachable: whether a session of that name exists and trusts the first session too.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What is kept of a session, and the rows that one turn adds."""
+"""The stored form of a session: its record, and the rows of its messages, events and compactions."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -21,7 +21,7 @@ MAX_TITLE: Final = 200
 
 @attrs.frozen
 class Parent:
-    """The session that another one is a fork of, and how many of its messages that took over."""
+    """The original of a fork, and the number of messages that the fork has from it."""
 
     session_id: str
     at: int
@@ -29,25 +29,25 @@ class Parent:
 
 @attrs.frozen
 class Span:
-    """The messages of a session from position `first` up to, and without, position `end`."""
+    """The messages of a session from position `first` to position `end`, without the message at `end`."""
 
     first: int
     end: int
 
 
 def within(spans: Iterable[Span], first: int, end: int) -> set[int]:
-    """Return the positions of the spans, of those from `first` up to, and without, `end`."""
+    """Return the positions in the spans that are at least `first` and less than `end`."""
     return {at for span in spans for at in range(max(span.first, first), min(span.end, end))}
 
 
 @value
 class SessionRecord:
-    """A session's row: everything about it but its messages and events.
+    """The record of a session: all its stored data except its messages, events and inputs.
 
     Attributes:
-        session_id: its id, for ever.
-        created_at: when it was created (UTC).
-        updated_at: when its last turn ended (UTC).
+        session_id: the id, which never changes.
+        created_at: time of the creation (UTC).
+        updated_at: end of the last turn (UTC).
         model: the model that the next turn calls.
         provider: the provider named on creation, or the runtime's at that time; None lets the model's name decide.
         max_tokens: cap of one answer; None leaves it to the provider.
@@ -57,25 +57,26 @@ class SessionRecord:
         output_schema: the JSON schema that its answers are brought into; None leaves them as they are.
         structured_output_retries: how often an answer that does not fit one is tried again.
         peer: by which name other sessions speak to it, and whom it trusts; None for one that has no peers.
-        labels: the host's own marks, for `list`.
+        labels: the host's labels, by which `list` filters.
         budget: limits over all its turns.
-        spent: what was used of them.
-        usage: tokens of all its model calls.
-        turns: turns ended.
-        steps: model calls made; never starts over.
+        spent: the used part of the budget.
+        usage: tokens of all model calls.
+        turns: number of turns that have ended.
+        steps: number of model calls; it is never reset.
         message_count: messages of the transcript, the system message included.
-        last_seq: the last number of its event log.
-        last_assistant_text: the newest answer.
-        title: the one that its host gave it, else the beginning of its first prompt; None before its first turn.
-        head: position of the first message that the model still sees as it was; the ones before are summarised.
+        last_seq: number of the last event.
+        last_assistant_text: text of the newest answer.
+        title: the host's title, or else the beginning of the first prompt; None before the first turn.
+        head: position of the first message in the context; a summary stands for the messages before it.
         compaction: how its context is compacted; None takes the runtime's way.
-        compactions: how often its head was moved.
-        last_compaction_step: the step of the last attempt to compact, failed ones included.
+        compactions: number of times that the head was moved.
+        last_compaction_step: step of the newest attempt to compact, failed ones included.
         last_input_tokens: input tokens of the newest model call, 0 after a compaction.
-        turn_open: a compaction stored a turn that had not ended yet; a process that dies then leaves it so.
-        archived: retired: readable, hidden from `list`, not startable.
-        parent: what it is a fork of; None for a session that began by itself.
-        left_out: messages that the model no longer sees because its provider refused the exchange; in order.
+        turn_open: whether a compaction stored the beginning of a turn that has not ended. It stays true if the process
+            dies during that turn.
+        archived: whether the session is archived: it can be read, `list` hides it, and no turn can start.
+        parent: the original of a fork; None if the session is no fork.
+        left_out: messages that are not in the context because the provider refused their exchange; in order.
     """
 
     session_id: str
@@ -111,7 +112,7 @@ class SessionRecord:
     left_out: tuple[Span, ...] = ()
 
     def changed(self, **changes: Any) -> "SessionRecord":
-        """Return the record with other values of the fields named: what `attrs.evolve` does, in a third of its time."""
+        """Return a copy with other values of the named fields, as `attrs.evolve` does, in a third of its time."""
         values = list(_values_of(self))
         for name, new in changes.items():
             values[_PLACES[name]] = new
@@ -128,13 +129,13 @@ class CompactionEntry:
     """One move of a session's head.
 
     Attributes:
-        step: the step before which it happened.
-        created_at: when it was stored (UTC).
-        head: position of the first message that the model sees as it was from then on.
-        messages_before: messages that the model saw before.
-        messages_after: and after.
-        summary: what stands for those that it no longer sees.
-        summary_tokens: output tokens of the call that wrote it.
+        step: the step before which the head was moved.
+        created_at: time at which the move was stored (UTC).
+        head: position of the first message in the context from then on.
+        messages_before: messages in the context before.
+        messages_after: messages in the context after.
+        summary: the summary that stands for the messages before the head.
+        summary_tokens: output tokens of the model call that wrote the summary.
     """
 
     step: int
@@ -151,12 +152,12 @@ class EventRow:
     """One row of the event log; adjacent deltas of one step share a row.
 
     Attributes:
-        first_seq: the first event that the row stands for.
-        seq: the last one.
-        timestamp: of the first one (UTC).
+        first_seq: number of the first event in the row.
+        seq: number of the last event in the row.
+        timestamp: time of the first event (UTC).
         body: the event's JSON, the text of merged deltas joined.
         cuts: JSON list with the length in characters of each merged delta, so that a reader may begin between two
-            of them; None where the row is one event.
+            of them; None if the row is one event.
     """
 
     first_seq: int
@@ -168,7 +169,7 @@ class EventRow:
 
 @value
 class MessageRow:
-    """One row of a transcript: its position from 0, when it was added (UTC), its JSON."""
+    """One row of a transcript: the position from 0, the time (UTC) and the JSON of the message."""
 
     position: int
     created_at: datetime

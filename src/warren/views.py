@@ -1,4 +1,4 @@
-"""What callers get to see: results of turns, views of sessions, pages of history."""
+"""Results for callers: results of turns, views of sessions, pages of lists and histories."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,16 +15,16 @@ from warren.usage import Usage
 
 @attrs.frozen
 class TurnResult:
-    """A turn that ended well.
+    """The result of a turn that ended with an answer.
 
     Attributes:
         session_id: the session.
         text: the final answer.
-        turns: steps (model calls) in this turn; 0 for a session created without a prompt.
-        tool_calls: tools run in this turn.
+        turns: number of steps (model calls) in this turn; 0 for a session created without a prompt.
+        tool_calls: number of tools run in this turn.
         usage: tokens of this turn.
-        stop_reason: why the model stopped; None for a session created without a prompt.
-        structured_output: the answer as data, where a schema was asked for.
+        stop_reason: the reason for the end of the answer; None for a session created without a prompt.
+        structured_output: the answer as data, if a schema was given.
     """
 
     session_id: str
@@ -38,14 +38,14 @@ class TurnResult:
 
 @attrs.frozen
 class SessionState:
-    """What a session is and does.
+    """The state and the settings of a session.
 
     Attributes:
-        overrides: which kinds of tools its model is offered, where the session says; the rest is the runtime's.
-        approvals: which kinds wait for somebody's word, where the session is stricter than the runtime.
-        parent: what it is a fork of; None for a session that began by itself.
-        peer: its name among other sessions, and whom it trusts; None where it has none.
-        provider: the provider that it was created with; None if the model's name decides.
+        overrides: the kinds of tools that the session itself switches on or off; None if it switches none.
+        approvals: the gates in which the session is stricter than the runtime; None if there are none.
+        parent: the original of a fork; None if the session is no fork.
+        peer: its name among other sessions, and the names that it trusts; None if it has no name.
+        provider: the provider of its turns; None if the model's name decides.
     """
 
     session_id: str
@@ -68,7 +68,7 @@ class SessionState:
 
 @attrs.frozen
 class Billing:
-    """What a session has cost so far."""
+    """The token use of a session so far."""
 
     total_tokens: int
     usage: Usage
@@ -100,11 +100,11 @@ class SessionSummary:
 
 @attrs.frozen
 class DamagedRow:
-    """A row that cannot be read in the store, and is passed over.
+    """A damaged row of the store, which is left out of a page.
 
     Attributes:
         row: the session's id, or the position of the message or compaction.
-        problem: what is wrong with it.
+        problem: a description of the damage.
     """
 
     row: str
@@ -117,7 +117,7 @@ class SessionPage:
 
     Attributes:
         sessions: the page.
-        damaged: sessions of the page that cannot be read; `sessions` is shorter than the limit by their number.
+        damaged: damaged sessions of the page; they are missing in `sessions`.
     """
 
     sessions: tuple[SessionSummary, ...]
@@ -130,9 +130,9 @@ class HistoryEntry:
 
     Attributes:
         position: its position from 0.
-        created_at: when it was added (UTC).
+        created_at: time at which it was added (UTC).
         message: the message.
-        left_out: true if the model no longer sees it: its provider refused the exchange that it belongs to.
+        left_out: whether it is no longer in the context, as the provider refused its exchange.
     """
 
     position: int
@@ -143,17 +143,17 @@ class HistoryEntry:
 
 @attrs.frozen
 class HistoryPage:
-    """A page of `history`, oldest first: the conversation as it was, whatever of it was compacted.
+    """A page of `history`, oldest first: the original conversation, also the messages before compactions.
 
     Attributes:
         session_id: the session.
-        messages: the page: what is kept of the `limit` positions from `offset` on.
-        offset: position at which it begins.
-        total: messages of the whole conversation, those that are gone included. Whoever pages adds `limit` to `offset`
-            until it is there: a page may be empty before that.
-        compactions: those after which the model saw the conversation from a position of this page on.
-        kept_from: messages before this position are gone by retention, but the first one, at position 0.
-        damaged: messages and compactions of this page that cannot be read; they are left out.
+        messages: the page: the messages at the `limit` positions from `offset` on, without those that are gone.
+        offset: the first position of the page.
+        total: number of messages of the whole conversation, those that are gone included. To read all pages, add
+            `limit` to `offset` until it reaches this number: a page before that may be empty.
+        compactions: the compactions whose new head is on this page.
+        kept_from: retention has removed the messages before this position, except the first one, at position 0.
+        damaged: damaged messages and compactions of this page; they are left out.
     """
 
     session_id: str
@@ -166,14 +166,14 @@ class HistoryPage:
 
 
 def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
-    """Return where a session is: retired, in memory, or only in the store."""
+    """Return the lifecycle of a session: archived, live (in memory) or stored."""
     if record.archived:
         return "archived"
     return "live" if live else "stored"
 
 
 def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
-    """Return what `read` shows of a session."""
+    """Return the view of a session for `read`."""
     state = SessionState(
         session_id=record.session_id,
         created_at=record.created_at,
