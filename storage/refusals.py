@@ -26,7 +26,7 @@ def retired(session_id: str) -> SessionNotFoundError:
 
 def leased(session_id: str, holder: str) -> LeasedError:
     """Return the error for a session that another process has."""
-    problem = f"{holder} has the session: go on there, or try again when it has let go of it"
+    problem = f"the session is leased by {holder}: continue there, or try again when that process has released it"
     return LeasedError(problem, session_id=session_id, cause="leased", details={"holder": holder})
 
 

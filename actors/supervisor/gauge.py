@@ -48,8 +48,8 @@ class MemoryGauge:
     def _note(self, used: float, limit: int) -> None:
         full = used > limit
         if full and not self.full:
-            problem = "the process has %.0f MiB of the %d it may have: it takes in less until it has less"
-            logger.warning(problem, used, limit)
+            measures = "idle sessions are evicted, and turns run one at a time"
+            logger.warning("the process uses %.0f MiB, more than limits.max_memory (%d MiB): %s", used, limit, measures)
         elif self.full and not full:
-            logger.info("the process has %.0f MiB again, which it may have", used)
+            logger.info("the process uses %.0f MiB, which is within limits.max_memory again", used)
         self.full = full
