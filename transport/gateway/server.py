@@ -70,7 +70,7 @@ async def _serve(
         if find_spec("mcp") is not None:  # it has an extra of its own
             mounts[MCP_PATH] = mcp = LateMcp()
             bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight}
-            nursery.start_soon(partial(mcp.hold, service, **bounds))
+            nursery.start_soon(partial(mcp.hold, service, ending, **bounds))
         http = HttpServer(rest_app(host, config, ending, mounts), config, ending, folder)
         gateway = _Gateway(host, config, ending, http)
         try:

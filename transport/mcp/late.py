@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warren.service import SessionService
+from warren.transport.http.ending import Ending
 
 logger: Final = logging.getLogger(__name__)
 
@@ -27,15 +28,17 @@ class LateMcp:
         await self._known.wait()
         await self._app(scope, receive, send)
 
-    async def hold(self, service: SessionService, *, max_body: int, max_calls: int) -> None:
-        """Wait to be asked, then be there until cancelled; from then on requests are told that the server ends."""
+    async def hold(self, service: SessionService, ending: Ending, *, max_body: int, max_calls: int) -> None:
+        """Wait to be asked, then be there until the server ends; from then on requests are told that it does."""
         try:
             await self._asked.wait()
             http = await trio.to_thread.run_sync(_load, abandon_on_cancel=True)
-            async with http.open_mcp(service, security=None, max_body=max_body, max_calls=max_calls) as app:
-                self._app = app
-                self._known.set()
-                await trio.sleep_forever()
+            # A cancellation would end the calls before they can be answered.
+            with trio.CancelScope(shield=True):
+                async with http.open_mcp(service, security=None, max_body=max_body, max_calls=max_calls) as app:
+                    self._app = app
+                    self._known.set()
+                    await ending.wait()
         except ImportError:
             logger.exception("MCP cannot be served")
             self._app = PlainTextResponse("MCP is not installed as it should be; the server's log says more\n", 500)

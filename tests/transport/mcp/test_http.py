@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from tests.support.runtime import new_session, open_runtime, transcript
+from tests.transport.clients import HOST, gateway
 from tests.transport.mcp.clients import ERAS, at_rest, using
 from tests.transport.mcp.test_turns import PLAIN, under_way
 from tests.transport.sessions import Puppet
@@ -192,3 +193,26 @@ async def post(url: str, body: bytes, headers: dict[str, str]) -> httpx.Response
     ours = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     async with httpx.AsyncClient() as http:
         return await http.post(url, content=body.replace(b"%s", HELLO), headers=ours | headers)
+
+
+async def test_a_gateway_that_ends_answers_calls_over_http() -> None:
+    """A call whose turn runs gets its error before the connection closes."""
+    model = Puppet()
+    bodies: list[Any] = []
+    answered = trio.Event()
+    async with open_runtime(model) as service, trio.open_nursery() as clients:
+        session_id = await new_session(service)
+
+        async def resume(url: str) -> None:
+            async with using(url) as program:
+                bodies.append(await program.fail("warren_resume", session_id=session_id, prompt="talk"))
+                answered.set()
+                await trio.sleep_forever()
+
+        async with gateway(service) as port:
+            clients.start_soon(resume, f"http://{HOST}:{port}/mcp")
+            await model.reached(1)
+        with trio.fail_after(5):
+            await answered.wait()
+        clients.cancel_scope.cancel()
+    assert [body["details"]["cause"] for body in bodies] == ["shutting_down"]
