@@ -106,29 +106,48 @@ class SessionService(Protocol):
         extra_tools: Sequence[Tool] = (),
         on_event: OnEvent | None = None,
     ) -> TurnResult:
-        """Create a session and run its first turn; with `prompt=None` only create it.
+        """Create a session and run its first turn. Return after the turn's commit and its last event.
 
-        What is None takes the runtime's default; a session without a `title` is called by the first words of its
-        first prompt. `budget` limits the session over all its turns. `tools` are names
-        of the runtime's tools or tools of this session's own, which do not outlive the process; `extra_tools` are for
-        the first turn, see `start_turn`. `compaction` says how the session's context is compacted, where the runtime's
-        way shall not do. `compactor` is a strategy for this session alone, as `Config.compactor` is for all: it does
-        not outlive the process either, and forks of the session have it too. `overrides` switches kinds of tools on
-        and off, and `approvals` says which calls wait for `approve_tool`; both hold for all turns, unless one says
-        otherwise. `peer` is the name under which other sessions may speak to it, whom it trusts, and whether their
-        messages begin turns.
+        An option that is None takes the runtime's default. The options hold for all turns of the session, unless a turn
+        has its own.
 
-        With an `output_schema`, a JSON schema, every turn's answer is asked for once more as data that fits it: that is
-        `TurnResult.structured_output`. What does not fit is tried again `structured_output_retries` times.
+        Args:
+            prompt: the first prompt; None only creates the session.
+            model: the model.
+            provider: the provider; None lets the model's name decide, or takes the runtime's provider.
+            system_prompt: the system prompt.
+            max_tokens: cap of one answer in tokens.
+            labels: labels, by which `list` filters.
+            title: the title; None takes the first words of the first prompt.
+            budget: the limits of the session over all its turns.
+            compaction: the settings of compaction.
+            compactor: a compactor for this session alone, as `Config.compactor` is for all. It does not outlive the
+                process; forks of the session have it too.
+            tools: names of the runtime's tools, or tools of this session's own, which do not outlive the process; None
+                offers all tools of the runtime.
+            overrides: the kinds of tools that are switched on and off.
+            approvals: the kinds of tools whose calls wait for `approve_tool`.
+            output_schema: a JSON schema. Each turn asks the model for its answer once more, as data that fits the
+                schema: the data is `TurnResult.structured_output`.
+            structured_output_retries: retries of data that does not fit, 0 to 10.
+            peer: the name by which other sessions send to it, the names that it trusts, and whether messages begin
+                turns.
+            idempotency_key: 1 to 200 characters; one key creates one session. A call with the key of an earlier one
+                gets that one's result, waits for it, or runs the first turn if the process died before the turn was
+                stored. With a store this holds across restarts and processes. `compactor`, `extra_tools` and
+                `on_event` may differ between the calls.
+            extra_tools: tools for the first turn alone, see `start_turn`.
+            on_event: called with each event of the first turn.
 
-        An `idempotency_key` creates one session: a call with the key of an earlier one gets that one's result, waits
-        for it, or runs the first turn if the process died before the turn was stored. With a store this holds across
-        restarts and processes. Other parameters under the same key are an InvalidParamsError; `compactor`,
-        `extra_tools` and `on_event` are not compared.
-
-        Raises InvalidParamsError and CompactionDisabledError before anything exists, CapacityExceededError, StoreError
-        without a `session_id` where nothing could be created, and whatever `start_turn` raises: then the session
-        exists and the error's `session_id` names it.
+        Raises:
+            InvalidParamsError: if an argument is bad, or differs from that of an earlier call with the key; no session
+                exists then.
+            CompactionDisabledError: if `compaction` or `compactor` is given and the capability is off; no session
+                exists then.
+            CapacityExceededError: if as many turns run as may run at once, or memory is short.
+            StoreError: without a `session_id` if the session could not be created.
+            WarrenError: every error of `start_turn`, with a `session_id`: the session exists, and its first turn
+                failed.
         """
         ...
 
@@ -150,21 +169,42 @@ class SessionService(Protocol):
         extra_tools: Sequence[Tool] = (),
         on_event: OnEvent | None = None,
     ) -> TurnResult:
-        """Run one turn; a stored session is revived. Returns after the commit and after the last event.
+        """Run one turn, and return after its commit and its last event. A stored session is loaded first.
 
-        The options hold for this turn alone. `extra_tools` are offered besides the session's own, unless the session
-        was created with a list of names and theirs are not in it; one of a known name takes its place.
+        The options hold for this turn alone, and None takes the session's option.
 
-        In `mode` "queue" the turn begins when those before it have ended; in "steer" the prompt enters the running turn
-        at its next step, and the result is that turn's; where none runs both begin one. Until a turn takes it the
-        prompt waits in the session's inbox, which is stored: whoever gives up waiting does not take it back, see
-        `withdraw`. A prompt with the `idempotency_key` of an earlier one is not taken twice: it gets that one's result.
+        Args:
+            session_id: the session.
+            prompt: the prompt.
+            model: the model.
+            provider: the provider.
+            max_tokens: cap of one answer in tokens.
+            budget: the limits of this turn.
+            overrides: the kinds of tools that are switched on and off.
+            approvals: the kinds of tools whose calls wait for `approve_tool`, besides those of the session.
+            output_schema: a JSON schema for the answer as data, see `create_session`.
+            structured_output_retries: retries of data that does not fit, 0 to 10.
+            mode: `busy` refuses the prompt while a turn runs. `queue` begins the turn when those before it have ended.
+                `steer` lets the prompt enter the running turn at its next step, and the result is that turn's. If no
+                turn runs, each of them begins one. In the modes `queue` and `steer` the prompt waits in the session's
+                inbox, which is stored. Trap: cancelling the call leaves the prompt there, see `withdraw`.
+            idempotency_key: 1 to 200 characters; a prompt with the key of an earlier one is not taken twice, and gets
+                that one's result.
+            extra_tools: tools besides the session's own. One with the name of another tool replaces it. If the session
+                was created with a list of names, only tools with those names are offered.
+            on_event: called with each event of the turn.
 
-        Raises SessionBusyError at once while another turn runs, SessionNotFoundError, CapacityExceededError,
-        InvalidParamsError; ProviderError, BudgetExhaustedError, AgentError(cause="cancelled") for a turn that ended so,
-        stored all the same; AgentError(cause="structured_output") where the answer would not fit the schema, stored
-        too, with its `text` and the last `errors` in the details; StoreError for a turn that could not be stored: its
-        answer is in `details["text"]` and the session stands where it stood before.
+        Raises:
+            SessionBusyError: at once if another turn runs and the mode is `busy`.
+            CapacityExceededError: if as many turns run as may run at once, memory is short, or the inbox is full.
+            InvalidParamsError: if an argument is bad.
+            ProviderError: if the model's provider failed, also after the retries. The turn is stored.
+            BudgetExhaustedError: if a budget ran out. The turn is stored.
+            AgentError: if the turn was interrupted, with the cause `cancelled`; if the answer does not fit the schema,
+                with the cause `structured_output`, and the `text` and the last `errors` in the details. The turn is
+                stored in both cases.
+            StoreError: if the turn could not be stored. The answer is in `details["text"]`, and the session is as it
+                was before the turn.
         """
         ...
 
