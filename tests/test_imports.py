@@ -240,6 +240,20 @@ def test_a_circle_of_folders_is_found() -> None:
     assert set(circle(between_folders(arrows(texts), "transport"))) == {"one", "two"}
 
 
+def test_nothing_imports_from_a_module_of_tests() -> None:
+    """Helpers that several tests use are in modules of their own: `tests/support`, or beside the tests."""
+    tests = (path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py"))
+    modules = {".".join(path.with_suffix("").parts) for path in tests}
+    paths = [path for folder in ("tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in paths
+        for name in _named(path.read_text(encoding="utf-8"), modules)
+        if name in modules
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize("path", sources(), ids=str)
 def test_imports_go_inwards(path: PurePosixPath) -> None:
     """A module imports its own layer and those further in, and does I/O only where that is its job."""

@@ -11,7 +11,7 @@ import apsw
 import pytest
 import trio
 
-from tests.promises.test_two_processes import here, other, soon
+from tests.promises.processes import here, other, soon
 from warren.config import StoreConfig
 from warren.errors import LeasedError
 from warren.records import Parent

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from tests.promises.inbox_victim import COMPACTION, Talker
-from tests.promises.test_two_processes import here, other
+from tests.promises.processes import here, other
 from tests.support.checks import assert_valid_transcript, assert_whole_turns
 from warren.config import Config, StoreConfig
 from warren.errors import LeasedError

@@ -12,8 +12,8 @@ import apsw
 import attrs
 import pytest
 
+from tests.storage.processes import Process
 from tests.storage.samples import NOW, opened, turn, updated, written
-from tests.storage.test_leases import Process
 from tests.support.memories import memory_in, remembered
 from warren.config import StoreConfig
 from warren.errors import StoreError

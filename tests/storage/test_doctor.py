@@ -10,8 +10,8 @@ import attrs
 import pytest
 
 from tests.storage.memory.samples import opened as opened_memory
+from tests.storage.processes import Process
 from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
-from tests.storage.test_leases import Process
 from tests.support.memories import memory_in
 from warren.config import StoreConfig
 from warren.errors import StoreError

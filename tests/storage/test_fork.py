@@ -9,8 +9,8 @@ import attrs
 import pytest
 import trio
 
+from tests.storage.processes import Process
 from tests.storage.samples import NOW, causes, entry, moved, opened, turn, updated, written
-from tests.storage.test_leases import Process
 from tests.support.faulty_store import HalfDone
 from warren import codec
 from warren.budget import Budget, Spent

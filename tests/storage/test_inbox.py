@@ -5,8 +5,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from tests.storage.processes import Process
 from tests.storage.samples import NOW, causes, opened, turn, updated, written
-from tests.storage.test_leases import Process
 from warren import codec
 from warren.config import StoreConfig
 from warren.creation import FIRST_PROMPT

@@ -11,6 +11,7 @@ import apsw
 import attrs
 import pytest
 
+from tests.storage.filled import filled
 from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
 from tests.support.compacting import Model, compacting, talk
 from tests.support.runtime import new_session, replay
@@ -49,14 +50,6 @@ def counted(path: Path) -> dict[str, int]:
     found = {name: db.execute(f"SELECT count(*) FROM {name}").get for name in ("messages", "events", "erasures")}  # noqa: S608
     db.close()
     return found
-
-
-async def filled(path: Path, turns: int = 10, head: int = 11, session_id: str = "a") -> None:
-    """Store a session of so many turns, two messages each, a minute apart, whose model sees it from `head` on."""
-    async with opened(path) as store:
-        operations = [turn(session_id, number, text="word " * 100) for number in range(turns)]
-        operations[-1] = moved(operations[-1], entry(turns, head))
-        await written(store, *operations, Release(session_id, Lease(1)))
 
 
 @asynccontextmanager

@@ -3,68 +3,23 @@
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
 
+from tests.actors.session.inboxes import Slow, rest, said
 from tests.support.asking import ask
-from tests.support.checks import assert_valid_transcript
-from tests.support.models import Emit, reply
-from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
+from tests.support.runtime import Recorder, new_session, open_runtime, replay
 from warren.budget import Budget
 from warren.config import Config, Limits
 from warren.errors import AgentError, BudgetExhaustedError, CapacityExceededError, InvalidParamsError, SessionBusyError
 from warren.events import InputTaken, RunStarted
-from warren.messages import ContextMessage, Message, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.messages import ContextMessage, UserMessage
 from warren.service import SessionService
-from warren.tools import tool
 from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
-CALL = ToolUseBlock("call-1", "rest", {})
 DATA = {"type": "string"}
-
-
-@tool
-async def rest() -> str:
-    """Take ten seconds."""
-    await trio.sleep(10)
-    return "rested"
-
-
-@attrs.define
-class Slow:
-    """A model whose every call takes ten seconds and answers with what it read last; `call` begins with a tool call.
-
-    Where data is asked for it is a text.
-
-    Attributes:
-        read: the messages of each call.
-    """
-
-    read: list[list[Message]] = attrs.field(factory=list)
-
-    async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
-        messages = list(request.messages)
-        self.read.append(messages)
-        await trio.sleep(10)
-        if request.output_schema is not None:
-            return reply('"data"')
-        last = messages[-1]
-        if isinstance(last, UserMessage) and last.content.startswith("call"):
-            return reply("", CALL)
-        said = last.content if isinstance(last, UserMessage | ContextMessage) else "rested"
-        emit(TextPiece(f"re: {said}"))
-        return reply(f"re: {said}")
-
-
-async def said(service: SessionService, session_id: str) -> list[str]:
-    """Return what users and others have said, in order, of a transcript that providers take."""
-    messages = await transcript(service, session_id)
-    assert_valid_transcript(messages)
-    return [message.content for message in messages if isinstance(message, UserMessage | ContextMessage)]
 
 
 async def prompts(service: SessionService, session_id: str) -> list[str]:

@@ -7,7 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from tests.actors.session.test_inbox import Slow, rest, said
+from tests.actors.session.faulty import config
+from tests.actors.session.inboxes import Slow, rest, said
 from tests.support.asking import ask
 from tests.support.compacting import Model, compacting, talk
 from tests.support.crashing import actor_of
@@ -16,7 +17,6 @@ from tests.support.models import GatedModel
 from tests.support.runtime import Recorder, new_session, open_runtime
 from warren.actors.protocol import Withdraw
 from warren.actors.service import Service
-from warren.config import Config, Limits
 from warren.errors import AgentError, InvalidParamsError, LeasedError, StoreError
 from warren.events import Envelope, RunCompleted, RunStarted
 from warren.inputs import TurnMode
@@ -28,11 +28,6 @@ from warren.storage.sqlite.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time
 FULL = apsw.FullError("the disk is full")
-
-
-def config(**limits: float) -> Config:
-    """Return settings with some limits."""
-    return Config(limits=Limits(**limits))  # type: ignore[arg-type]
 
 
 async def test_a_sender_hears_the_turn_of_a_session_that_slept(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A turn with all that a session can do in it, interrupted or left alone by its caller at every step of its tasks."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from tests.support.asking import Asked, ask
+from tests.support.checkpoints import Steps
 from tests.support.checks import assert_valid_transcript, assert_whole_turns
 from tests.support.crashing import actor_of
 from tests.support.models import Emit, FunctionModel, reply
@@ -51,28 +52,6 @@ async def play(request: ModelRequest, _emit: Emit) -> ModelReply:
         return reply('{"n": 1}')
     last = request.messages[-1]
     return reply("", *CALLS) if isinstance(last, UserMessage) and last.content == "work" else reply("ok")
-
-
-@attrs.define(eq=False)
-class Steps(trio.abc.Instrument):
-    """Counts the steps of all tasks, and does something at one of them.
-
-    Attributes:
-        at: the step; 0 is none.
-        act: what is done then, at once.
-        count: steps so far, once it was begun.
-    """
-
-    at: int
-    act: Callable[[], None] = lambda: None
-    count: int = 0
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Count."""
-        del task
-        self.count += 1
-        if self.count == self.at:
-            self.act()
 
 
 @attrs.define(eq=False)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.actors.session.test_inbox import Slow, said
-from tests.actors.session.test_inbox_faults import config
+from tests.actors.session.faulty import config
+from tests.actors.session.inboxes import Slow, said
 from tests.support.asking import ask
 from tests.support.crashing import crash
 from tests.support.faulty_store import Faults

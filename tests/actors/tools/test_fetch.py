@@ -6,7 +6,6 @@ import ipaddress
 import socket
 import ssl
 import tempfile
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,24 +15,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.actors.tools.pages import Handler, open_sockets, page
 from tests.transport.providers.server import Request, serve
 from warren.actors.tools.fetch import FetchLimits, fetch_tool, is_public
 from warren.fields import FieldValueError
 from warren.tools import ToolError
 
 LOCAL = ("127.0.0.0/8",)
-Handler = Callable[[Request, trio.SocketStream], Awaitable[None]]
-
-
-def page(body: bytes, kind: str = "text/plain", status: str = "200 OK", **headers: str) -> Handler:
-    """Return a handler that answers with a page."""
-    named = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{named}\r\n"
-
-    async def handle(_: Request, stream: trio.SocketStream) -> None:
-        await stream.send_all(head.encode() + body)
-
-    return handle
 
 
 async def fetch(url: str, limits: FetchLimits | None = None, **args: Any) -> str:
@@ -64,22 +52,6 @@ class Names(trio.abc.HostnameResolver):
     async def getnameinfo(self, sockaddr: Any, flags: int) -> tuple[str, str]:
         await trio.lowlevel.checkpoint()
         return str(sockaddr[0]), str(flags)
-
-
-def open_sockets() -> int:
-    """Count the stream sockets of this process to an IP address, by asking the kernel."""
-    return sum(_is_connected(fd) for fd in range(256))
-
-
-def _is_connected(fd: int) -> bool:
-    try:
-        with socket.socket(fileno=fd) as found:
-            try:
-                return found.family in (socket.AF_INET, socket.AF_INET6) and bool(found.getpeername())
-            finally:
-                found.detach()
-    except OSError:
-        return False
 
 
 async def test_page() -> None:

@@ -11,10 +11,10 @@ import attrs
 import pytest
 import trio
 
-from tests.actors.session.test_inbox_interrupts import Steps
 from tests.actors.tools.mcp.world import bare, descriptors, pids, until
+from tests.actors.tools.pages import open_sockets, page
 from tests.actors.tools.shells import MARK, marked
-from tests.actors.tools.test_fetch import open_sockets, page
+from tests.support.checkpoints import Steps
 from tests.support.checks import assert_valid_transcript
 from tests.support.crashing import actor_of
 from tests.support.models import Emit, FunctionModel, reply

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.storage.memory.entries import entry
 from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
-from warren.memory import MemoryConfig, MemoryEntry
+from warren.memory import MemoryConfig
 from warren.storage import inline_runner
 from warren.storage.memory import MemoryStore
 
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
 TEXTS = [
     "the lighthouse keeper painted the door green",
     "our budget for the database migration is nine thousand euros",
@@ -26,11 +25,6 @@ TEXTS = [
     "the deployment failed because the certificate had expired",
     "Das Passwort liegt im Tresor hinter dem Bild",
 ]
-
-
-def entry(position: int, content: str, session_id: str = "a") -> MemoryEntry:
-    """Return something to remember."""
-    return MemoryEntry(session_id, position, position, content, NOW)
 
 
 @asynccontextmanager
@@ -170,7 +164,7 @@ async def test_limits_and_ends(tmp_path: Path) -> None:
 VICTIM = """
 import sys, trio
 from pathlib import Path
-from tests.storage.memory.test_store import entry
+from tests.storage.memory.entries import entry
 from warren.memory import MemoryConfig
 from warren.storage.memory import MemoryStore
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
@@ -11,7 +10,7 @@ from tests.storage.damaging import KINDS, put
 from tests.support.models import FunctionModel, GatedModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, connect, said
-from tests.transport.sessions import NOW, FakeService
+from tests.transport.acp.failing import Failing
 from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, Limits
@@ -35,7 +34,6 @@ from warren.storage.sqlite.file import FILE_NAME
 from warren.tools import tool
 from warren.transport.acp.agent import PAGE
 from warren.usage import Usage
-from warren.views import Billing, SessionState, SessionView, TurnResult
 
 CALL = ToolUseBlock("c1", "look", {"at": "door"})
 
@@ -400,21 +398,6 @@ async def test_a_failed_turn_is_an_error_after_its_updates() -> None:
         ended = await client.prompt(await client.new(), "go")
         assert (ended.data["code"], ended.data["data"]["code"]) == (-32603, "PROVIDER_ERROR")
         assert ended.text() == "half"
-
-
-@attrs.define(eq=False)
-class Failing(FakeService):
-    """A runtime whose turns fail in a way of the test's choice."""
-
-    failure: Exception = attrs.field(kw_only=True)
-
-    async def read(self, session_id: str) -> SessionView:
-        state = SessionState(session_id, NOW, NOW, 0, False, None, "live", {}, "echo")
-        return SessionView(state, Billing(0, Usage()))
-
-    async def start_turn(self, session_id: str, prompt: str, **_options: Any) -> TurnResult:  # noqa: ARG002
-        await trio.lowlevel.checkpoint()
-        raise self.failure
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.support.compacting import Model, settings
 from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import open_runtime, transcript
 from tests.transport.acp.client import cancel, connect, said
-from tests.transport.acp.test_agent import Failing
+from tests.transport.acp.failing import Failing
 from tests.transport.sessions import FakeTurn
 from warren.errors import AgentError, SessionNotRunningError
 from warren.events import RunFailed, RunStarted

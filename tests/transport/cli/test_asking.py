@@ -12,14 +12,13 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.transport.cli.fakes import ID, FakeService, FakeTerminal, envelope
 from tests.transport.cli.process import Cli
-from tests.transport.cli.test_terminal import CTRL_C, CTRL_D, Terminal, terminal
+from tests.transport.cli.terminals import CTRL_C, CTRL_D, Terminal
 from warren.categories import Decision
 from warren.events import ToolApprovalRequested, ToolApprovalResolved
 from warren.transport.cli.asking import NOBODY, QUESTION, Asker, Waiting
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.turns import FIRST_WORDS
 
-__all__ = ["terminal"]
 WHO_KNOWS = {"tool_calls": [{"name": "datetime_now", "args": {}}]}
 ASKED = ("--builtins", "--ask", "builtins")
 

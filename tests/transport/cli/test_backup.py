@@ -10,10 +10,10 @@ import trio
 
 from tests.storage.samples import NOW, opened, turn, written
 from tests.support.memories import memory_in, remembered
+from tests.transport.cli.filling import HERE, turns
 from tests.transport.cli.process import Cli, one_line
-from tests.transport.cli.test_doctor import HERE, turns
-from tests.transport.cli.test_serve import connected, serve
-from tests.transport.cli.test_terminal import Terminal, terminal
+from tests.transport.cli.serving import connected, serve
+from tests.transport.cli.terminals import Terminal
 from warren import codec
 from warren.config import StoreConfig
 from warren.memory import MemoryEntry
@@ -21,8 +21,6 @@ from warren.messages import UserMessage
 from warren.storage import Lease, Release
 from warren.storage.maintenance.backup import restore
 from warren.storage.maintenance.doctor import examine
-
-__all__ = ["terminal"]  # the fixture
 
 
 async def filled(path: Path) -> None:

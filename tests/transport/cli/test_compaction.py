@@ -3,17 +3,15 @@
 import json
 import re
 import signal
-from typing import Any
 
 import pytest
 
+from tests.transport.cli.compacting import LONG, OFTEN, shown
 from tests.transport.cli.process import Cli, one_line
-from tests.transport.cli.test_serve import connected, serve
+from tests.transport.cli.serving import connected, serve
 from warren.transport.cli.turns import COMPACTING, FIRST_WORDS
 
 DISABLED = "Session compaction is disabled (build without 'session-compaction').\n"
-LONG = "many words " * 200
-OFTEN = ("--compact-threshold", "200", "--compact-every", "1", "--compact-keep", "1")
 
 
 def talk(cli: Cli, turns: int, *args: str) -> str:
@@ -22,11 +20,6 @@ def talk(cli: Cli, turns: int, *args: str) -> str:
     for number in range(1, turns):
         assert cli.run("resume", session, f"{number} {LONG}", *args).code == 0
     return session
-
-
-def shown(cli: Cli, session: str) -> Any:
-    """Return what `sessions show` tells a program."""
-    return cli.run("sessions", "show", session, "--output", "json").data
 
 
 def test_a_long_session_is_compacted_by_itself(cli: Cli) -> None:

@@ -9,8 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.transport.cli.parsing import commands
 from tests.transport.cli.process import SETTINGS, Cli, one_line
-from tests.transport.cli.test_options import commands
 from warren.config import Limits
 from warren.errors import InvalidParamsError
 from warren.transport.cli.app import cli as root

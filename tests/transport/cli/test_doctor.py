@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +12,13 @@ import click
 import pytest
 import trio
 
+from tests.storage.filled import filled
 from tests.storage.samples import NOW, opened, turn, written
-from tests.storage.test_retention import filled
 from tests.support.memories import memory_in, remembered
+from tests.transport.cli.filling import HERE, turns
 from tests.transport.cli.process import LIMIT, Cli, one_line
-from tests.transport.cli.test_serve import Client, connected, serve
-from tests.transport.cli.test_terminal import Terminal, terminal
+from tests.transport.cli.serving import connected, serve
+from tests.transport.cli.terminals import Terminal
 from warren.config import StoreConfig
 from warren.errors import InvalidParamsError
 from warren.memory import MemoryEntry
@@ -27,10 +27,7 @@ from warren.storage.maintenance.doctor import examine
 from warren.transport.cli.app import cli as commands
 from warren.transport.cli.config_file import read_config
 
-__all__ = ["terminal"]  # the fixture
-
 VERSIONS: Final = Path(__file__).parents[2] / "storage" / "versions"
-HERE: Final = ("--store", "store")
 FILE: Final = Path("store") / "sessions.sqlite3"
 
 
@@ -224,15 +221,6 @@ def test_an_age_in_the_file_is_a_duration(tmp_path: Path, value: str) -> None:
     with pytest.raises(InvalidParamsError) as caught:
         read_config(tmp_path / "c.toml")
     assert caught.value.path == "$.config.retention.events"
-
-
-async def turns(client: Client, session: str, beside: Any, look: Callable[[], int] = int) -> list[int]:
-    """Run turns for as long as a process does; return what was seen at the end of each."""
-    seen = []
-    while beside.poll() is None:
-        assert (await client.call("turn/start", session_id=session, prompt="go on"))["text"] == "go on"
-        seen.append(look())
-    return seen
 
 
 def old_events(cli: Cli) -> int:

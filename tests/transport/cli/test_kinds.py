@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.transport.cli.parsing import parse
 from tests.transport.cli.process import Cli
-from tests.transport.cli.test_options import parse
-from tests.transport.cli.test_settings import by_default, folder
+from tests.transport.cli.settings import by_default
 from warren.categories import Gates, Switches
 from warren.transport.cli.runtime import config_of
 
-__all__ = ["folder"]
+pytestmark = pytest.mark.usefixtures("folder")
+
 CALLS = {"tool_calls": [{"name": "datetime_now", "args": {}}]}
 
 
@@ -29,7 +30,6 @@ def test_what_is_said_of_kinds(folder: Path) -> None:
     assert config.approvals == Gates(mcp="ask", callback="deny")
 
 
-@pytest.mark.usefixtures("folder")
 def test_nothing_said_is_nothing_asked_for() -> None:
     """Without these options requests have none of it, and other options of tools stay in force."""
     options = parse("--builtins")

@@ -12,16 +12,14 @@ import pytest
 import trio
 
 from tests.storage.memory.samples import SubjectEmbedder
+from tests.transport.cli.compacting import LONG, OFTEN, shown
 from tests.transport.cli.process import WITHOUT, Cli, one_line
-from tests.transport.cli.test_compaction import LONG, OFTEN, shown
-from tests.transport.cli.test_serve import connected, serve
-from tests.transport.cli.test_terminal import Terminal, terminal
+from tests.transport.cli.serving import connected, serve
+from tests.transport.cli.terminals import Terminal
+from tests.transport.providers.embedding_server import Server
 from tests.transport.providers.server import serve as serve_http
-from tests.transport.providers.test_embeddings import Server
 from warren.errors import InvalidParamsError
 from warren.transport.cli.memory_lines import Told, Wanted, read_lines
-
-__all__ = ["terminal"]  # the fixture
 
 DISABLED = "Semantic memory is disabled (build without 'memory-store').\n"
 DOORS = "the doors of the north wing are blue"

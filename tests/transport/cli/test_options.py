@@ -2,41 +2,19 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.transport.cli.parsing import commands, parse
 from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
 from warren.config import StoreConfig
 from warren.transport.cli.app import cli
-from warren.transport.cli.options import Mode, Options, gather, label_option, turn_options
+from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.values import duration_of, label_of, seconds_of, text_of
-
-
-def parse(*argv: str, **environ: str) -> Options:
-    """Return the options of a command that has all groups of them; raises what click raises."""
-    seen: list[Options] = []
-
-    @click.command()
-    @label_option
-    @turn_options("this turn")
-    def command(**given: Any) -> None:
-        seen.append(gather(given))
-
-    runner = CliRunner(env={**dict.fromkeys(_variables()), **environ})
-    with runner.isolation(env=runner.env):
-        command.main(list(argv), prog_name="warren", standalone_mode=False)
-    return seen[0]
-
-
-def _variables() -> set[str]:
-    names = {param.envvar for command in cli.commands.values() for param in command.params}
-    return {name for name in names if isinstance(name, str)}
 
 
 @pytest.mark.parametrize(
@@ -155,12 +133,6 @@ def test_the_way_errors_are_shown_is_known_before_the_arguments_are(
 ) -> None:
     """A usage error of a program that asked for JSON is JSON too."""
     assert Mode.guess(argv, environ).json is json
-
-
-def commands(group: click.Group) -> list[click.Command]:
-    """Every command below a group."""
-    below = [commands(one) if isinstance(one, click.Group) else [one] for one in group.commands.values()]
-    return [command for part in below for command in part]
 
 
 @pytest.mark.parametrize("command", commands(cli), ids=lambda command: command.name)

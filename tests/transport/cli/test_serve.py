@@ -1,80 +1,19 @@
 """`warren serve` as a process, with clients over real sockets."""
 
 import contextlib
-import json
 import signal
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 
-import attrs
 import httpx
 import pytest
 import trio
-from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, wrap_client_stream
+from trio_websocket import ConnectionClosed, ConnectionRejected
 
-from tests.transport.cli.process import SLOW, WITHOUT, Cli, Running, one_line
+from tests.transport.cli.process import SLOW, WITHOUT, Cli, one_line
+from tests.transport.cli.serving import Client, connected, serve
 from tests.transport.rest.clients import Event, Events, client, create, events, problem, seqs
-
-LISTENING = "listening on http://127.0.0.1:"
-
-
-@attrs.define
-class Client:
-    """A client of the gateway; keeps the notifications it meets on the way."""
-
-    socket: WebSocketConnection
-    events: list[Any] = attrs.field(factory=list)
-    _last: int = 0
-
-    async def send(self, method: str, **params: Any) -> int:
-        self._last += 1
-        request = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": params}
-        await self.socket.send_message(json.dumps(request))
-        return self._last
-
-    async def call(self, method: str, **params: Any) -> Any:
-        return (await self._reply(method, params))["result"]
-
-    async def refused(self, method: str, **params: Any) -> Any:
-        return (await self._reply(method, params))["error"]
-
-    async def _reply(self, method: str, params: dict[str, Any]) -> Any:
-        number = await self.send(method, **params)
-        while (message := await self.receive()).get("id") != number:
-            pass
-        return message
-
-    async def receive(self) -> Any:
-        message = json.loads(await self.socket.get_message())
-        if "id" not in message:
-            self.events.append(message["params"])
-        return message
-
-    async def event(self, kind: str) -> None:
-        while not any(found["event"]["type"] == kind for found in self.events):
-            await self.receive()
-
-
-def serve(cli: Cli, *args: str, env: Mapping[str, str] | None = None) -> tuple[Running, str]:
-    """Start a server on a port of its choice; return it and where it listens."""
-    running = cli.start("serve", "--port", "0", "--drain", "100ms", *args, env=env)
-    first = running.read_until("\n")
-    assert first.startswith(LISTENING)
-    return running, first.removeprefix("listening on ").strip().replace("http", "ws") + "/ws"
-
-
-@asynccontextmanager
-async def connected(url: str, **headers: str) -> AsyncIterator[Client]:
-    """Connect a client."""
-    extra = [(name.encode(), value.encode()) for name, value in headers.items()]
-    address, _, path = url.removeprefix("ws://").partition("/")
-    host, _, port = address.partition(":")
-    async with await trio.open_tcp_stream(host, int(port)) as stream, trio.open_nursery() as nursery:
-        yield Client(await wrap_client_stream(nursery, stream, address, f"/{path}", extra_headers=extra))
-        nursery.cancel_scope.cancel()
 
 
 async def everything(client: Client) -> list[Any]:

@@ -8,8 +8,9 @@ import attrs
 import click
 import pytest
 
+from tests.transport.cli.parsing import parse
 from tests.transport.cli.process import Cli
-from tests.transport.cli.test_options import parse
+from tests.transport.cli.settings import by_default
 from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
@@ -18,6 +19,8 @@ from warren.transport.cli.config_file import FILE_NAMES, read_config
 from warren.transport.cli.config_tables import CLASSES, LEAVES, TURN
 from warren.transport.cli.options import COMPACTION_FIELDS
 from warren.transport.cli.runtime import config_of, store_of
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "cli.md"
 EVERYTHING = """
@@ -68,19 +71,6 @@ max_delay = "14s"
 max_retry_after = "15m"
 """
 OFF = "[compaction]\nenabled = false\nwindow = 7\n"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def by_default(folder: Path, text: str) -> None:
-    """Write the file that is read unless another one is named."""
-    (folder / ".rkat").mkdir()
-    (folder / ".rkat" / "config.toml").write_text(text, encoding="utf-8")
 
 
 @pytest.mark.parametrize(

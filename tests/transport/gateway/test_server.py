@@ -1,38 +1,18 @@
 """The gateway from end to end: real sockets, the real runtime, a model in the test's hand."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from tests.transport.clients import Client, connect, gateway, seqs, text
+from tests.transport.clients import Client, connect, seqs, text
+from tests.transport.gateway.serving import runtime, served
 from tests.transport.sessions import Flood, Puppet
-from warren.config import Config, StoreConfig
-from warren.service import SessionService
-from warren.transport.embed import open_supervisor
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.methods import METHODS
-
-
-@asynccontextmanager
-async def runtime(store: Path | None = None, **providers: Any) -> AsyncIterator[SessionService]:
-    """A runtime for a body; its models are `echo` and what is given."""
-    config = Config(store=StoreConfig(store) if store is not None else None)
-    async with open_supervisor(config, providers=providers, environ={}) as service:
-        yield service
-
-
-@asynccontextmanager
-async def served(store: Path | None = None, **providers: Any) -> AsyncIterator[tuple[SessionService, int]]:
-    """A runtime behind a gateway; yields the service and the port."""
-    async with runtime(store, **providers) as service, gateway(service) as port:
-        yield service, port
 
 
 async def create(client: Client, model: str = "echo") -> str:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.clients import HOST, gateway
 from tests.transport.mcp.clients import ERAS, at_rest, using
-from tests.transport.mcp.test_turns import PLAIN, under_way
+from tests.transport.mcp.turning import PLAIN, under_way
 from tests.transport.sessions import Puppet
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.service import SessionService

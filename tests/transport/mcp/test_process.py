@@ -14,7 +14,7 @@ from mcp.client.stdio import stdio_client
 
 from tests.transport.cli.process import SLOW, WITHOUT, Cli, Running, clean_environ, one_line
 from tests.transport.mcp.clients import Program, using
-from tests.transport.mcp.test_turns import under_way
+from tests.transport.mcp.turning import under_way
 
 HELLO: Final = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 

@@ -1,7 +1,6 @@
 """A turn and the call that started it: what the client hears of it, and what a cancel of the call does to it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.support.runtime import new_session, open_runtime, transcript
-from tests.transport.mcp.clients import ERAS, Program, at_rest, connected
+from tests.transport.mcp.clients import ERAS, at_rest, connected
+from tests.transport.mcp.turning import PLAIN, under_way
 from tests.transport.sessions import NOW, FakeService, FakeTurn, Flood, Puppet
 from warren.errors import AgentError, SessionBusyError
 from warren.events import Envelope, RunCompleted, RunStarted, StreamTruncated, TextDelta
@@ -23,22 +23,6 @@ from warren.transport.mcp.progress import WAITING, Progress
 from warren.transport.mcp.server import Tools
 from warren.usage import Usage
 from warren.views import TurnResult
-
-PLAIN = ["run_started", "turn_started", "text_delta", "text_complete", "turn_completed", "run_completed"]
-
-
-@asynccontextmanager
-async def under_way(program: Program, name: str, /, **arguments: Any) -> AsyncIterator[trio.CancelScope]:
-    """Run a watched call beside the body; the scope cancels it."""
-    scope = trio.CancelScope()
-
-    async def call() -> None:
-        with scope:
-            await program.call(name, watch=True, **arguments)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(call)
-        yield scope
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -1,14 +1,12 @@
 """Vectors over HTTP: what is sent, what is tried again, what is refused."""
 
 import gzip
-from collections.abc import Callable
-from typing import Any
 
-import attrs
 import pytest
 import trio
 
-from tests.transport.providers.server import HEAD, Handler, Request, chunk, reset, serve, status
+from tests.transport.providers.embedding_server import Server, vector
+from tests.transport.providers.server import HEAD, Handler, Request, chunk, serve, status
 from warren.config import RetryPolicy
 from warren.errors import InvalidParamsError, ProviderError
 from warren.transport.embedders import BUILT_IN, open_embedder
@@ -18,34 +16,6 @@ KEY = "k-123"
 MIB = 1024 * 1024
 QUICK = RetryPolicy(max_attempts=3, initial_delay=0.001, max_retry_after=0.001)
 BUSY = status(429, {"error": {"message": "slow down"}}, retry_after="0")
-
-
-def vector(text: str) -> list[float]:
-    """Return a vector that tells a text from others."""
-    return [float(len(text)), float(ord(text[0])), 1.0]
-
-
-def answer(texts: list[str]) -> dict[str, Any]:
-    """Return what a server says, its rows in no order."""
-    rows = [{"object": "embedding", "index": place, "embedding": vector(text)} for place, text in enumerate(texts)]
-    return {"object": "list", "data": rows[::-1], "model": "mini"}
-
-
-@attrs.define
-class Server:
-    """A server of embeddings; `faults` are sent in place of the next answers, None breaks the connection."""
-
-    faults: list[bytes | None] = attrs.field(factory=list)
-    answer: Callable[[list[str]], object] = answer
-    seen: list[Request] = attrs.field(factory=list)
-
-    async def handle(self, request: Request, stream: trio.SocketStream) -> None:
-        self.seen.append(request)
-        fault = self.faults.pop(0) if self.faults else status(200, self.answer(request.body["input"]))
-        if fault is None:
-            reset(stream)
-        else:
-            await stream.send_all(fault)
 
 
 async def vectors(server: Server, texts: list[str]) -> list[list[float]]:

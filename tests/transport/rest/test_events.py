@@ -23,7 +23,7 @@ from tests.transport.rest.clients import (
     unwatched,
     when_free,
 )
-from tests.transport.rest.test_routes import served
+from tests.transport.rest.serving import served
 from tests.transport.sessions import FakeService, FakeTurn, Puppet
 from warren.config import Config, Limits, StoreConfig
 from warren.events import ToolExecutionStarted, TurnStarted

@@ -12,7 +12,7 @@ from tests.support.runtime import new_session, transcript
 from tests.support.waiting import inbox_has
 from tests.transport.clients import HOST
 from tests.transport.rest.clients import port_of, problem
-from tests.transport.rest.test_routes import served
+from tests.transport.rest.serving import served
 from tests.transport.sessions import Puppet
 from warren.messages import UserMessage
 from warren.service import SessionService

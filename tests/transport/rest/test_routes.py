@@ -1,7 +1,6 @@
 """Every route, over real sockets, against the real runtime."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ import pytest
 import trio
 
 from tests.transport.rest.clients import create, problem, rest
+from tests.transport.rest.serving import served
 from tests.transport.sessions import FakeService, Puppet
 from warren.compaction.config import CompactionConfig
-from warren.config import Config, Limits, StoreConfig
+from warren.config import Config, Limits
 from warren.errors import ProviderError
 from warren.health import Status
 from warren.memory import MemoryHit
 from warren.model import ModelReply, ModelRequest, Piece
-from warren.service import Health, SessionService
-from warren.transport.embed import open_supervisor
+from warren.service import Health
 from warren.transport.rest.routes import ROUTES
 
 
@@ -39,16 +38,6 @@ class Ill(FakeService):
 
     def health(self) -> Health:
         return attrs.evolve(super().health(), status=self.status)
-
-
-@asynccontextmanager
-async def served(
-    folder: Path | None = None, *, config: Config | None = None, **providers: Any
-) -> AsyncIterator[tuple[SessionService, httpx.AsyncClient]]:
-    """A runtime behind a gateway; yields the service and a client."""
-    config = config or Config(store=StoreConfig(folder) if folder is not None else None)
-    async with open_supervisor(config, providers=providers, environ={}) as service, rest(service) as http:
-        yield service, http
 
 
 async def test_a_session_from_its_creation_to_its_end(tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import attrs
 import pytest
 import trio
 
-from tests.actors.tools.mcp.world import HERE, LONG, SOON, bare, call, official, tool, until
+from tests.actors.tools.mcp.connecting import ready
+from tests.actors.tools.mcp.world import HERE, bare, call, official, tool, until
 from tests.support.asking import ask
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime
@@ -76,14 +76,6 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> McpServer:
         return official(tmp_path)
     found: Web = request.getfixturevalue("web")
     return found.server
-
-
-@asynccontextmanager
-async def ready(*servers: McpServer) -> AsyncIterator[McpPool]:
-    """Connect to servers that are there, or will be soon."""
-    async with McpPool.running(servers, backoff=SOON, startup=LONG) as pool:
-        await until(lambda: all(each.state == "ready" for each in pool.health()))
-        yield pool
 
 
 async def test_a_server_and_its_tools(server: McpServer, tmp_path: Path) -> None:

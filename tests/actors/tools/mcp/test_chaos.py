@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from tests.actors.tools.mcp.test_calls import ready
+from tests.actors.tools.mcp.connecting import ready
 from tests.actors.tools.mcp.world import bare, descriptors, exists, pids, until
 from warren.actors.tools.mcp.pool import McpPool
 from warren.tools import ToolError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.actors.tools.mcp.test_calls import ready
+from tests.actors.tools.mcp.connecting import ready
 from tests.actors.tools.mcp.world import LONG, SOON, bare, call, descriptors, exists, pids, tool, until
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import Backoff, McpServer

@@ -1,0 +1,16 @@
+"""Waiting for an MCP server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.actors.tools.mcp.world import LONG, SOON, until
+from warren.actors.tools.mcp.pool import McpPool
+from warren.actors.tools.mcp.server import McpServer
+
+
+@asynccontextmanager
+async def ready(*servers: McpServer) -> AsyncIterator[McpPool]:
+    """Connect to servers that are there, or will be soon."""
+    async with McpPool.running(servers, backoff=SOON, startup=LONG) as pool:
+        await until(lambda: all(each.state == "ready" for each in pool.health()))
+        yield pool
