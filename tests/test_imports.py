@@ -8,15 +8,13 @@ from typing import Final
 
 import pytest
 
+from tests.support.layers import FOLDERS, LAYERS
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOMAIN: Final = PurePosixPath("src/warren")
 FACADE: Final = DOMAIN / "__init__.py"
 # `python -m warren` has to be here, and starts the command line.
 COMMAND: Final = DOMAIN / "__main__.py"
-
-# From the inside outwards: a layer imports itself and those before it.
-LAYERS: Final = ("domain", "mailbox", "storage", "actors", "transport")
-FOLDERS: Final = LAYERS[1:]
 
 # Modules outside the domain that do no I/O of their own. The domain never does.
 SANS_IO: Final[tuple[str, ...]] = (

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.conftest import ROOT
-from tests.test_imports import FOLDERS
+from tests.support.layers import FOLDERS
 
 PLAIN: Final = ("mailbox", "src/warren")
 """Folders whose prose is held to the rule. Add a folder when its prose keeps it."""

@@ -1,1 +1,4 @@
-"""What a model may use on this machine and of the network: files, the shell, the web, the clock, MCP servers."""
+"""Tools that a model may use on this machine and in the network: files, shell, web, clock, skills, MCP servers.
+
+`workspace` makes the tools of a runtime from its settings. Of the actors this package may import `supervision` alone.
+"""

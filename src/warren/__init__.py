@@ -2,6 +2,8 @@
 
 Begin with `open_supervisor`, which opens a `warren.service.SessionService`. Errors are in `warren.errors`, messages in
 `warren.messages`, events in `warren.events`.
+
+The domain does no I/O and imports none of the packages `mailbox`, `storage`, `actors` and `transport`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,1 +1,4 @@
-"""Looking after a store while it is used: what may go, what is wrong, copies of it. All of it is synchronous."""
+"""Care for a store that is in use: doctor, retention, backups. All of it is synchronous.
+
+May import the other folders of `warren.storage` and the domain.
+"""

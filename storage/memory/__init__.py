@@ -1,4 +1,7 @@
-"""What sessions leave behind, found again by what it says: texts in SQLite, a graph of their vectors beside them."""
+"""The memory: texts of sessions in SQLite, and the graph of their vectors beside it, found by their meaning and words.
+
+May import `warren.storage.sqlite` and `projection`, the modules at the top of storage, and the domain.
+"""
 
 from warren.storage.memory.store import MemoryStore
 

@@ -24,6 +24,7 @@ READ_HERE: Final = (
 )
 READ_ELSEWHERE: Final = {
     "acp": "tests/transport/acp/test_docs.py",
+    "architecture": "tests/docs/test_architecture.py",
     "operations": "tests/docs/test_operations.py",
     "performance": "tests/benchmarks/test_page.py",
     "protocol": "tests/docs/test_protocol.py",

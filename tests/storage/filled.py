@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.storage.samples import opened, turn, written
+from tests.storage.samples import entry, moved, opened, turn, written
 from warren.storage import Release
 from warren.storage.operations import Lease
 

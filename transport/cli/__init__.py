@@ -1,4 +1,7 @@
-"""The command line: `warren run`, `chat`, `resume`, `compact`, `sessions …`, `memory …`, `serve`, `rpc`, `models`."""
+"""The command line: `warren run`, `chat`, `resume`, `compact`, `sessions …`, `memory …`, `serve`, `rpc`, `models`.
+
+May import every package. Each command is a function in a module `…_app`, which is light, and the work in another.
+"""
 
 import sys
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""The gateway: one port that serves WebSocket clients itself and hands all other requests to REST.
+"""The gateway: one port that serves WebSocket clients itself and hands all other requests to REST and MCP.
 
-Imports `warren.transport.rest`, `mcp`, `http` and `rpc`, and the layers below.
+May import `warren.transport.rest`, `mcp`, `http` and `rpc`, and the packages below transport.
 """

@@ -1,1 +1,4 @@
-"""The MCP server: Warren's sessions as tools for the programs that speak the Model Context Protocol."""
+"""The MCP server: Warren's sessions as tools for programs that speak the Model Context Protocol.
+
+May import `warren.transport.rpc`, `http` and `remarks`, and the packages below transport.
+"""

@@ -1,4 +1,7 @@
-"""Ways to models: `echo` and `scripted` offline, `openai` and `anthropic` over one shared HTTP client."""
+"""Ways to models: `echo` and `scripted` offline, `openai` and `anthropic` over one shared HTTP client.
+
+May import the packages below transport, and nothing else of `warren.transport`.
+"""
 
 import os
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
 """JSON-RPC on the standard streams of this process, one message a line.
 
-Imports `warren.transport.rpc` and the layers below.
+May import `warren.transport.rpc`, and the packages below transport.
 """

@@ -1,1 +1,4 @@
-"""The tools of MCP servers: processes and web services that speak the Model Context Protocol, as tools of sessions."""
+"""The client of MCP servers, which are processes or web services: their tools become tools of sessions.
+
+`pool` is the way in. `connection` needs the extra `mcp` and is imported with the first server. Imports as `tools` does.
+"""

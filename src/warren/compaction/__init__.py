@@ -1,7 +1,7 @@
 """Compaction as plain data and functions: the decision to summarise a conversation, and the smaller context.
 
 The names of the public API are exported here. They are loaded on first use, because `warren.records` imports
-`warren.compaction.config`, and the other modules import `warren.records`. Imports the domain.
+`warren.compaction.config`, and the other modules import `warren.records`. May import the domain.
 """
 
 from typing import TYPE_CHECKING

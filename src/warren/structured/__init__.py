@@ -1,4 +1,4 @@
 """Structured output: the request for an answer that fits a JSON schema, and the check of the answer.
 
-Callers use `output`. It imports `check` with the first schema, because that import is slow. Imports the domain.
+Callers use `output`. It imports `check` with the first schema, because that import is slow. May import the domain.
 """

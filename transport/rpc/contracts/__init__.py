@@ -1,4 +1,7 @@
-"""Protocols of other servers, for their own clients: a translation at the edge, the runtime knows nothing of it."""
+"""Protocols of other servers, for their own clients: a translation at the edge, the runtime knows nothing of it.
+
+May import what `warren.transport.rpc` may.
+"""
 
 from typing import Final
 

@@ -1,0 +1,51 @@
+"""`docs/architecture.md` speaks of files, folders and names that exist."""
+
+import ast
+import re
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGE: Final = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+LAYERS: Final = ("mailbox", "storage", "actors", "transport")
+
+
+def picture() -> str:
+    """Return the picture of the folders."""
+    found = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_picture_has_every_folder() -> None:
+    """Each folder of a layer is in the picture, and nothing else is."""
+    shown: dict[str, set[str]] = {}
+    layer = ""
+    for line in picture().splitlines():
+        if (outer := re.match(r"(\S+)/ ", line)) is not None:
+            layer = outer[1]
+        elif re.match(r"  [a-z]", line):
+            shown.setdefault(layer, set()).update(re.findall(r"(?:^|(?<=\s))([a-z]+)/(?=\s)", line.split("(import")[0]))
+    for layer in LAYERS:
+        there = {path.parent.name for path in (ROOT / layer).glob("*/__init__.py")}
+        assert shown.get(layer, set()) == there, layer
+    assert shown["src/warren"] == {path.parent.name for path in (ROOT / "src" / "warren").glob("*/__init__.py")} - {
+        *LAYERS
+    }
+
+
+def test_every_file_of_the_page_exists() -> None:
+    """A path on the page is one from the root of the repository, or the end of one."""
+    files = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
+    named = set(re.findall(r"[\w/]+\.py\b", PAGE))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not any(f"/{file}".endswith(f"/{name}") for file in files)] == []
+
+
+def test_every_owner_is_a_class_in_its_file() -> None:
+    """The table of state names classes, each defined in the file beside it."""
+    owners = re.findall(r"`(\w+)`, `([\w/]+\.py)`", PAGE)
+    assert len(owners) > 10
+    for name, file in owners:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        assert name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}, (name, file)
