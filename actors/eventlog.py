@@ -1,8 +1,9 @@
-"""One session's event stream: numbered once, kept until it is stored, handed to every subscriber without waiting."""
+"""One session's event stream: numbered once, kept until it is stored, read by every subscriber at its own pace."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Final
 
 import attrs
 import trio
@@ -11,6 +12,9 @@ from warren.events import Envelope, Event, StreamTruncated
 from warren.journal import Entry, Journal
 from warren.records import EventRow
 
+TAIL: Final = 64 * 1024
+"""Bytes of stored events that stay in memory for subscribers that are about to read them; the rest has the store."""
+
 
 @attrs.frozen
 class LogPage:
@@ -18,11 +22,11 @@ class LogPage:
 
     Attributes:
         events: those above where the reader stood, in order; empty at the end.
-        gone: events up to this seq are no longer kept.
+        gone: events up to this seq are no longer kept; None if no event is.
     """
 
     events: list[Envelope] = attrs.field(factory=list)
-    gone: int = 0
+    gone: int | None = 0
 
 
 ReadLog = Callable[[str, int], Awaitable[LogPage]]
@@ -76,7 +80,7 @@ class EventLog:
     @property
     def pending(self) -> bool:
         """Whether it holds events that were shown and that no store has."""
-        return len(self.journal) > 0
+        return self.journal.pending
 
     @property
     def floor(self) -> int:
@@ -86,13 +90,11 @@ class EventLog:
     def begin(self, record_seq: int) -> None:
         """Go on from the store, which has everything up to `record_seq`; new events are numbered above it.
 
-        Where another process has gone on meanwhile, subscribers catch up from the store.
+        If another process has gone on meanwhile, subscribers read its events from the store.
         """
-        if record_seq > self.last_seq:
-            for subscriber in self._subscribers:
-                subscriber.fall_back()
         self.journal.forget(record_seq)
         self.journal.start_above(record_seq)
+        self._wake()
 
     def unstored(self, terminal: Entry | None) -> tuple[EventRow, ...]:
         """Return the rows that the store does not have yet, and that of a terminal event to come."""
@@ -103,14 +105,22 @@ class EventLog:
         return Entry(self.journal.last_seq + 1, utc_now(), event)
 
     def publish(self, entry: Entry) -> None:
-        """Append to the journal and hand to every subscriber; never waits."""
+        """Append to the journal and wake every subscriber; never waits."""
         self.journal.append(entry)
-        for subscriber in self._subscribers:
-            subscriber.push(entry.envelope(self.session_id))
+        self._wake()
 
     def stored(self) -> None:
-        """Everything up to now is in the store: forget it."""
-        self.journal.forget(self.last_seq)
+        """Take note that everything up to now is in the store: forget it, but for what is about to be read.
+
+        A subscriber that keeps up has the last events of a turn still to read when they are stored: reading those
+        from the store would cost a query for each turn. One that is further behind reads from the store.
+        """
+        journal = self.journal
+        before, journal.stored = journal.stored, journal.last_seq
+        unread = [each.cursor for each in self._subscribers if each.cursor >= journal.floor]
+        journal.forget(max(before, min(unread, default=journal.stored)))
+        if journal.size > TAIL:
+            journal.forget(journal.stored)
 
     def trim(self) -> None:
         """Forget the oldest events past `keep`: no store takes them."""
@@ -119,58 +129,44 @@ class EventLog:
     def close(self) -> None:
         """End every subscription after what was published."""
         self.closed = True
-        for subscriber in self._subscribers:
-            subscriber.wake()
+        self._wake()
 
     def attach(self, subscription: "Subscription") -> None:
-        """Count a subscription in: from now on it is pushed to."""
+        """Count a subscription in: from now on it is woken."""
         self._subscribers.append(subscription)
 
     def detach(self, subscription: "Subscription") -> None:
         """Count a subscription out. Idempotent."""
         if subscription in self._subscribers:
             self._subscribers.remove(subscription)
+        if not self._subscribers and self.read_stored is not None:
+            self.journal.forget(self.journal.stored)
+
+    def _wake(self) -> None:
+        for subscriber in self._subscribers:
+            subscriber.wake()
 
 
 @attrs.define(eq=False)
 class Subscription(AsyncIterator[Envelope]):
-    """One reader of a session's events: first what it has missed, from store and journal; then live, from a buffer.
+    """One reader of a session's events: a place in its log, from which it reads on whenever it is asked for more.
+
+    However slow it is, it misses nothing that the journal or the store has, and holds no more than a page.
 
     Attributes:
         log: the stream.
-        cursor: the last seq that was queued for the reader.
-        limit: events that may wait for the reader while it follows live; past it there is a gap.
+        cursor: the last seq that was read for it.
     """
 
     log: EventLog
     cursor: int
-    limit: int
     _ready: deque[Envelope] = attrs.field(factory=deque)
-    _dropped: int = 0
-    _live: bool = False
     _wakeup: trio.Event = attrs.field(factory=trio.Event)
-
-    def push(self, envelope: Envelope) -> None:
-        """Take a live event, or count it as dropped until the reader has emptied its buffer."""
-        if not self._live or envelope.seq <= self.cursor:  # a terminal event is in the store before it is published
-            return
-        if self._dropped or len(self._ready) >= self.limit:
-            self._dropped += 1
-        else:
-            self._ready.append(envelope)
-            self.cursor = envelope.seq
-        self.wake()
 
     def begin_with(self, seq: int, event: Event) -> None:
         """Tell this reader alone of an event, and go on above its number."""
         self._ready.append(Envelope(self.log.session_id, seq, utc_now(), event))
         self.cursor = seq
-
-    def fall_back(self) -> None:
-        """Read from the store again: events were added to it that nobody pushed."""
-        if not self._dropped:
-            self._live = False
-            self.wake()
 
     def wake(self) -> None:
         """Let the reader look again."""
@@ -178,10 +174,9 @@ class Subscription(AsyncIterator[Envelope]):
 
     async def __anext__(self) -> Envelope:
         while not self._ready:
-            if self._dropped:
-                self._skip(self._dropped, to=self.log.last_seq)
-            elif not self._live:
-                await self._catch_up()
+            # No checkpoint between the look at the log and the wait for its next event.
+            if self.cursor < self.log.last_seq:
+                await self._read()
             elif self.log.closed:
                 raise StopAsyncIteration
             else:
@@ -189,29 +184,29 @@ class Subscription(AsyncIterator[Envelope]):
                 await self._wakeup.wait()
         return self._ready.popleft()
 
-    async def _catch_up(self) -> None:
-        """Queue the next events above the cursor; with none left, go live. No checkpoint between look and leap."""
-        await trio.lowlevel.checkpoint()
+    async def _read(self) -> None:
+        """Read the next events above the cursor."""
         log, floor = self.log, self.log.floor
-        if self.cursor >= log.last_seq:
-            self._live = True
-        elif self.cursor >= floor:
-            self._ready.extend(log.journal.after(self.cursor))
-            self.cursor = log.last_seq
+        if self.cursor >= floor:
+            page = log.journal.after(self.cursor)
+            self._ready.extend(page)
+            self.cursor = page[-1].seq if page else log.last_seq
+            if len(page) > 1:  # one that keeps up has just waited; another one may have much to read
+                await trio.lowlevel.checkpoint()
         elif log.read_stored is None:
             self._skip(floor - self.cursor, to=floor)
         else:
             self._queue(await log.read_stored(log.session_id, self.cursor), floor)
 
     def _queue(self, page: LogPage, floor: int) -> None:
-        if page.gone > self.cursor:
-            self._skip(page.gone - self.cursor, to=page.gone)
+        gone = floor if page.gone is None else page.gone
+        if gone > self.cursor:
+            self._skip(gone - self.cursor, to=gone)
         self._ready.extend(page.events)
         self.cursor = page.events[-1].seq if page.events else max(self.cursor, floor)
 
     def _skip(self, dropped: int, *, to: int) -> None:
-        """Queue the one marker of a gap: it repeats the last delivered seq, from which a replay fills it."""
+        """Queue the marker of events that are kept nowhere; it repeats the last delivered seq."""
         marker = StreamTruncated(dropped, self.cursor)
         self._ready.append(Envelope(self.log.session_id, self.cursor, utc_now(), marker))
-        self._dropped = 0
         self.cursor = to

@@ -148,7 +148,7 @@ class Reads:
             raise no_store("only events of live sessions can be replayed")
         actor = supervisor.revive(check_id(session_id))
         log = actor.log
-        subscription = Subscription(log, 0, self._supervisor.shared.config.limits.subscription)
+        subscription = Subscription(log, 0)
         log.attach(subscription)  # before the wait: a stream that nobody watches is forgotten when its actor ends
         try:
             await actor.mailbox.ask(Loaded())

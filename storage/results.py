@@ -99,11 +99,11 @@ class Replay:
 
     Attributes:
         rows: those that end above the position of the reader, in order.
-        gone: events up to this number are no longer kept; 0 if all are.
+        gone: events up to this number are no longer kept; 0 if all are, None if the session is not in the store.
     """
 
     rows: list[EventRow]
-    gone: int
+    gone: int | None
 
 
 @attrs.frozen

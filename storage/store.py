@@ -94,9 +94,10 @@ class Store(Protocol):
         ...
 
     async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
-        """Return the rows of the event log that end above `after_seq`, in order, and how much of it is gone.
+        """Return rows of the event log that end above `after_seq`, in order, and how much of it is gone.
 
-        A row of merged deltas may begin at or below `after_seq`: `warren.journal.envelopes` cuts it.
+        There are at most `limit`, fewer if they are long, and none only if there are no more. A row of merged deltas
+        may begin at or below `after_seq`: `warren.journal.envelopes` cuts it.
         """
         ...
 

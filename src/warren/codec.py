@@ -350,6 +350,19 @@ _PAIR: Final = b"\x01\xff"
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
+def weight(value: Any) -> int:
+    """Return about how many bytes a value has as JSON: those of its texts, and a few for all else."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(weight(name) + weight(each) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return sum(map(weight, value))
+    if attrs.has(type(value)):
+        return sum(weight(getattr(value, field.name)) for field in attrs.fields(type(value)))
+    return 8
+
+
 def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
     """Build an object from data from outside.
 

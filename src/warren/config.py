@@ -49,7 +49,6 @@ class Limits:
         tool_timeout: a tool's time limit, unless the tool has its own.
         tool_threads: sync tools that run at once.
         approval_timeout: time that a tool call waits for approval, if its kind needs approval.
-        subscription: events that a subscriber may fall behind before it gets a gap.
         event_log: events that a session without a store keeps for late subscribers.
         max_live: stored sessions that are kept in memory; beyond them the session that is idle longest is evicted.
         model_silence: time that a model's server may send nothing, before its answer and within it.
@@ -69,7 +68,6 @@ class Limits:
     tool_timeout: float = attrs.field(default=600.0, validator=positive)
     tool_threads: int = attrs.field(default=40, validator=positive)
     approval_timeout: float = attrs.field(default=300.0, validator=positive)
-    subscription: int = attrs.field(default=256, validator=positive)
     event_log: int = attrs.field(default=10_000, validator=positive)
     max_live: int = attrs.field(default=10_000, validator=positive)
     model_silence: float = attrs.field(default=300.0, validator=positive)

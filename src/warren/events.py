@@ -218,16 +218,17 @@ class RunFailed:
 
 @attrs.frozen
 class StreamTruncated:
-    """Events are missing: a subscriber fell behind, or a row of the log is damaged.
+    """Events are missing: they are no longer kept, they could not be sent, or a row of the log is damaged.
 
-    If a subscriber fell behind, a replay from `resume_after` brings the events that are still stored. The marker is
-    made for that subscriber alone, and its envelope repeats the last delivered seq. If a row is damaged, its events
-    are gone: `resume_after` and the envelope have the row's own seq, and a replay continues after it.
+    A subscriber's pace is no reason: it gets every event that is kept. The marker is made for one subscriber alone.
+    Its envelope repeats the last delivered seq, and a replay from `resume_after` brings the events that are still
+    kept. If a row is damaged, its events are gone: `resume_after` and the envelope have the row's own seq, and a replay
+    continues after it.
 
     Attributes:
         dropped: number of missing events.
         resume_after: the `after_seq` to subscribe with.
-        cause: "damaged" if the events cannot be read in the store; None if they can be replayed.
+        cause: "damaged" if the events cannot be read in the store; None otherwise.
     """
 
     dropped: int

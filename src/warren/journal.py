@@ -1,7 +1,9 @@
-"""The events of a session that are not stored yet, and the merging and cutting of deltas."""
+"""The newest events of a session, with all that are not stored yet, and the merging and cutting of deltas."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Final
 
 import attrs
 
@@ -9,6 +11,13 @@ from warren import codec
 from warren.events import DELTAS, Envelope, Event, ReasoningDelta, StreamTruncated, TextDelta
 from warren.records import EventRow
 from warren.values import value
+
+PAGE: Final = 256
+"""Envelopes that a reader gets at once."""
+LONGEST: Final = 16 * 1024
+"""Characters after which deltas that are read together are cut."""
+TEXT: Final = 256 * 1024
+"""Characters of deltas that a reader gets at once: they are copied for it."""
 
 
 @value
@@ -30,23 +39,22 @@ class _Deltas:
 
     first_seq: int
     seq: int
-    timestamp: datetime
     kind: type[TextDelta | ReasoningDelta]
+    timestamps: list[datetime]
     pieces: list[str]
 
-    @property
-    def lengths(self) -> list[int]:
-        """The characters of each delta."""
-        return [len(piece) for piece in self.pieces]
-
-    @property
-    def event(self) -> TextDelta | ReasoningDelta:
-        """One delta with the text of all."""
-        return self.kind("".join(self.pieces))
-
-    def envelope(self, session_id: str) -> Envelope:
-        """Return one envelope for all of them."""
-        return Envelope(session_id, self.seq, self.timestamp, self.event, _first(self.first_seq, self.seq))
+    def parts(self, session_id: str, after_seq: int) -> Iterator[tuple[int, Envelope]]:
+        """Yield the deltas above a number, merged up to a length, each with its length."""
+        start = max(after_seq - self.first_seq + 1, 0)
+        while start < len(self.pieces):
+            end, size = start, 0
+            while end < len(self.pieces) and size < LONGEST:
+                size += len(self.pieces[end])
+                end += 1
+            first, last = self.first_seq + start, self.first_seq + end - 1
+            event = self.kind("".join(self.pieces[start:end]))
+            yield size, Envelope(session_id, last, self.timestamps[start], event, _first(first, last))
+            start = end
 
 
 @attrs.define
@@ -58,31 +66,45 @@ class Journal:
         last_seq: the last number of an event, in the journal or not.
         floor: the last number that is no longer in the journal (0 at the start); such events are in the store, if
             anywhere.
+        stored: the last number that is in the store. Events up to it may be in the journal too, for readers that are
+            close behind.
     """
 
     session_id: str
     last_seq: int = 0
     floor: int = attrs.field(default=attrs.Factory(lambda self: self.last_seq, takes_self=True))
+    stored: int = attrs.field(default=attrs.Factory(lambda self: self.floor, takes_self=True))
     _runs: list[Entry | _Deltas] = attrs.field(factory=list, repr=False)
 
-    def __len__(self) -> int:
-        return len(self._runs)
+    @property
+    def pending(self) -> bool:
+        """Whether it holds events that are not in the store."""
+        return bool(self._runs) and self._runs[-1].seq > self.stored
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the events of the journal have."""
+        return sum(
+            sum(map(len, run.pieces)) if isinstance(run, _Deltas) else codec.weight(run.event) for run in self._runs
+        )
 
     def append(self, entry: Entry) -> None:
         """Add the next event. Its seq must be above `last_seq`."""
-        event, runs = entry.event, self._runs
+        event, run = entry.event, self._runs[-1] if self._runs else None
         self.last_seq = entry.seq
         if not isinstance(event, DELTAS):
-            runs.append(entry)
-        elif runs and isinstance(run := runs[-1], _Deltas) and run.kind is type(event) and run.seq + 1 == entry.seq:
+            self._runs.append(entry)
+        elif isinstance(run, _Deltas) and run.kind is type(event) and run.seq + 1 == entry.seq and self.pending:
             run.seq = entry.seq  # only without a gap: a piece is found by its seq
+            run.timestamps.append(entry.timestamp)
             run.pieces.append(event.delta)
         else:
-            runs.append(_Deltas(entry.seq, entry.seq, entry.timestamp, type(event), [event.delta]))
+            self._runs.append(_Deltas(entry.seq, entry.seq, type(event), [entry.timestamp], [event.delta]))
 
     def rows(self, last: Entry | None = None) -> tuple[EventRow, ...]:
-        """Return the events as rows of the log, with `last` after them."""
-        return tuple(map(_row, self._runs if last is None else [*self._runs, last]))
+        """Return the events that are not stored as rows of the log, with `last` after them."""
+        new = self._runs[self._above(self.stored) :]
+        return tuple(map(_row, new if last is None else [*new, last]))
 
     def start_above(self, seq: int) -> None:
         """Give the next event a number above `seq`. Events up to `seq` that are not in the journal are in the store."""
@@ -91,19 +113,25 @@ class Journal:
             self.floor = self.floor if self._runs else seq
 
     def after(self, seq: int) -> list[Envelope]:
-        """Return the events above `seq`, adjacent deltas merged."""
-        newer: list[Envelope] = []
-        for run in reversed(self._runs):
-            if run.seq <= seq:
-                break
-            envelope = run.envelope(self.session_id)
-            newer.append(cut(envelope, run.lengths, seq) if isinstance(run, _Deltas) else envelope)
-        return newer[::-1]
+        """Return the first events above `seq`, adjacent deltas merged; none if there are no more."""
+        page: list[Envelope] = []
+        text = 0
+        for run in self._runs[(start := self._above(seq)) : start + PAGE]:
+            if not isinstance(run, _Deltas):
+                page.append(run.envelope(self.session_id))
+                continue
+            for size, part in run.parts(self.session_id, seq):
+                page.append(part)
+                text += size
+                if text >= TEXT:
+                    return page
+        return page
 
     def forget(self, up_to: int) -> None:
         """Drop the events up to `up_to`, which are in the store now."""
-        self._runs = [run for run in self._runs if run.seq > up_to]
+        del self._runs[: self._above(up_to)]
         self.floor = max(self.floor, up_to)
+        self.stored = max(self.stored, up_to)
 
     def forget_oldest(self, keep: int) -> None:
         """Drop all but the newest `keep` runs. It is for sessions without a store."""
@@ -111,6 +139,10 @@ class Journal:
         if oldest > 0:
             self.floor = self._runs[oldest - 1].seq
             del self._runs[:oldest]
+
+    def _above(self, seq: int) -> int:
+        """Return the index of the first run that ends above a number."""
+        return bisect_right(self._runs, seq, key=lambda run: run.seq)
 
 
 def envelopes(session_id: str, rows: Iterable[EventRow], after_seq: int) -> Iterator[Envelope]:
@@ -182,7 +214,8 @@ def _first(first_seq: int, seq: int) -> int | None:
 
 
 def _row(run: Entry | _Deltas) -> EventRow:
-    first_seq, cuts = run.seq, None
-    if isinstance(run, _Deltas) and run.first_seq < run.seq:
-        first_seq, cuts = run.first_seq, codec.encode(run.lengths)
-    return EventRow(first_seq, run.seq, run.timestamp, codec.encode(run.event), cuts)
+    if not isinstance(run, _Deltas):
+        return EventRow(run.seq, run.seq, run.timestamp, codec.encode(run.event), None)
+    cuts = codec.encode([len(piece) for piece in run.pieces]) if run.first_seq < run.seq else None
+    body = codec.encode(run.kind("".join(run.pieces)))
+    return EventRow(run.first_seq, run.seq, run.timestamps[0], body, cuts)

@@ -356,10 +356,10 @@ class SessionService(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:
         """Follow a session's events: first the events above `after_seq` from the log, then live events.
 
-        There is no gap between the two, and no event comes twice. A subscriber that falls behind by more than the
-        configured number of events gets one `stream_truncated` event and goes on with the newest ones; it never slows
-        the turn. A subscriber that begins below the events that retention has kept gets the same marker. The iteration
-        ends when the session is archived or deleted, or the runtime ends.
+        There is no gap between the two, and no event comes twice. However slowly a subscriber reads, it gets every
+        event that is kept, adjacent deltas as one, and never slows the turn. A `stream_truncated` event stands for
+        events that are kept nowhere: retention has removed them, their row is damaged, or there is no store and memory
+        keeps only newer ones. The iteration ends when the session is archived or deleted, or the runtime ends.
 
         Args:
             session_id: the session.

@@ -268,7 +268,7 @@ class EphemeralStore:
         """See Store."""
         await self._checkpoint()
         session = self._sessions.get(session_id)
-        return Replay([], 0) if session is None else Replay(session.events_after(after_seq, limit), session.gone)
+        return Replay([], None) if session is None else Replay(session.events_after(after_seq, limit), session.gone)
 
     async def lost(self, session_id: str, seq: int) -> int | None:  # noqa: ARG002 - a store's question
         """Return None: the process that has shown an event and did not store it has taken the store with it."""

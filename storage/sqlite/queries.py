@@ -34,6 +34,9 @@ from warren.storage.sqlite.rows import (
 )
 from warren.storage.sqlite.standins import NO_SUMMARY, complete
 
+REPLAY_BYTES: Final = 256 * 1024
+"""Bytes of events after which a part of a log is long enough: its reader holds all of it."""
+
 logger: Final = logging.getLogger("warren.storage")
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
 _RECORD: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
@@ -173,11 +176,23 @@ def _readable_compaction(row: tuple[Any, ...], head: int) -> CompactionEntry:
 
 
 def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> Replay:
-    """Return the rows of the event log that end above `after_seq`, and up to where it is no longer kept."""
+    """Return rows of the event log that end above `after_seq`, and up to where it is no longer kept.
+
+    There are at most `limit`, and no more after `REPLAY_BYTES` of them; none only if there are no more.
+    """
     with _snapshot(db):
-        rows = events(db, session_id, after_seq, limit)
-        gone = db.execute(_EVENTS_AFTER, (session_id,)).get
-        return Replay(rows, gone if type(gone) is int and gone <= MAX_NUMBER else 0)
+        rows, size = list[EventRow](), 0
+        with contextlib.closing(db.execute(_EVENTS, (session_id, after_seq, limit))) as found:
+            for each in found:
+                rows.append(_event_or_none(each))
+                size += len(rows[-1].body)
+                if size >= REPLAY_BYTES:
+                    break
+        found_gone = db.execute(_EVENTS_AFTER, (session_id,)).fetchone()
+    if found_gone is None:
+        return Replay(rows, None)
+    gone = found_gone[0]
+    return Replay(rows, gone if type(gone) is int and gone <= MAX_NUMBER else 0)
 
 
 def lost(db: apsw.Connection, session_id: str, seq: int, me: Holder) -> int | None:

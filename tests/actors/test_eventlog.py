@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.checks import numbers
-from warren.actors.eventlog import EventLog, LogPage, Subscription
+from warren.actors.eventlog import TAIL, EventLog, LogPage, Subscription
 from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import Entry, envelopes
+from warren.journal import LONGEST, TEXT, Entry, envelopes
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -28,18 +28,21 @@ class Stream:
         page: rows a read returns at most.
         gone: up to where retention has removed the rows.
         published: every event, unmerged.
+        reads: how often the store was asked.
     """
 
     rows: list[EventRow] = attrs.field(factory=list)
     page: int = 3
     gone: int = 0
     published: list[Envelope] = attrs.field(factory=list)
+    reads: int = 0
     log: EventLog = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.log = EventLog("s", self._read, 5)
 
     async def _read(self, session_id: str, after_seq: int) -> LogPage:
+        self.reads += 1
         await trio.lowlevel.checkpoint()
         found = [row for row in self.rows if row.seq > max(after_seq, self.gone)][: self.page]
         gone = self.gone
@@ -67,9 +70,9 @@ class Stream:
         self.publish(terminal)
         self.log.stored()
 
-    def follow(self, after_seq: int | None = None, limit: int = 1000) -> Subscription:
+    def follow(self, after_seq: int | None = None) -> Subscription:
         """Subscribe."""
-        subscription = Subscription(self.log, self.log.last_seq if after_seq is None else after_seq, limit)
+        subscription = Subscription(self.log, self.log.last_seq if after_seq is None else after_seq)
         self.log.attach(subscription)
         return subscription
 
@@ -175,56 +178,72 @@ async def test_no_gap_and_no_double_under_interleaving(data: st.DataObject) -> N
         assert text(read) == text(stream.published[start:])
 
 
-async def test_a_slow_subscriber_gets_one_gap_and_goes_on() -> None:
-    """Past its limit events are counted, not kept; the marker says how many and where a replay begins."""
-    stream = Stream()
-    slow = stream.follow(limit=3)
+async def test_a_slow_subscriber_misses_nothing() -> None:
+    """A subscriber that follows live and then reads nothing for turns gets every event, in order, and follows on."""
+    stream = Stream(page=2)
+    slow = stream.follow()
     stream.say("0")
     assert numbers(await take(slow)) == [1]
-    stream.say(*"123456789")
+    for _ in range(3):
+        for number in range(10):
+            stream.publish(stream.log.stamp(TurnStarted(number)))
+            stream.say("a", "b")
+        stream.end()
     found = await take(slow)
-    assert [each.event for each in found[:3]] == [TextDelta("1"), TextDelta("2"), TextDelta("3")]
-    assert found[3].event == StreamTruncated(dropped=6, resume_after=4)
-    assert found[3].seq == 4
-    assert len(found) == 4
-    stream.say("a", "b")
-    assert numbers(await take(slow)) == [11, 12]
+    stream.say("c")
+    found += await take(slow)
+    assert numbers(found) == list(range(2, stream.log.last_seq + 1))
+    assert text(found) == "ab" * 30 + "c"
 
 
-async def test_a_replay_from_the_marker_fills_the_gap() -> None:
-    """`resume_after` brings exactly the dropped events and what came since."""
+async def test_a_subscriber_that_keeps_up_reads_nothing_from_the_store() -> None:
+    """The last events of a turn are stored before a subscriber can take them; they are still in memory for it."""
     stream = Stream()
-    slow = stream.follow(limit=2)
-    await take(slow)
-    stream.say(*"12345")
+    follower = stream.follow()
+    for _ in range(3):
+        stream.say("a")
+        found = await take(follower)
+        stream.publish(stream.log.stamp(TurnStarted(0)))
+        stream.end()
+        found += await take(follower)
+        assert numbers(found)[-3:] == list(range(stream.log.last_seq - 2, stream.log.last_seq + 1))
+    assert stream.reads == 0
+
+
+async def test_memory_holds_little_for_a_subscriber_that_does_not_read() -> None:
+    """What is stored stays in memory for one turn at most, and only up to a size."""
+    stream = Stream()
+    stream.follow()
+    for size in (10, TAIL + 1, 10, 10):
+        stream.say("x" * size)
+        stream.end()
+        assert stream.log.journal.size <= TAIL
+    assert stream.log.floor >= stream.log.last_seq - 2
+
+
+async def test_what_is_stored_is_forgotten_with_the_last_subscriber() -> None:
+    """A log that nobody watches holds nothing that the store has."""
+    stream = Stream()
+    readers = [stream.follow(), stream.follow()]
+    stream.say("a")
     stream.end()
-    marker = (await take(slow))[-1].event
-    assert isinstance(marker, StreamTruncated)
-    found = await take(stream.follow(marker.resume_after))
-    assert numbers(found) == [3, 4, 5, 6]
-    assert marker.dropped == 4
+    for reader in readers:
+        assert stream.log.journal.size > 0
+        stream.log.detach(reader)
+    assert stream.log.journal.size == 0
+    assert numbers(await take(stream.follow(0))) == [1, 2]
 
 
-async def test_a_second_gap_is_a_second_marker() -> None:
-    """Each time it falls behind there is one marker with that gap's numbers."""
+async def test_long_texts_are_read_in_pieces() -> None:
+    """Deltas that are merged for a reader stay below a size, and a page of them holds no whole turn."""
     stream = Stream()
-    slow = stream.follow(limit=1)
-    await take(slow)
-    gaps = []
-    for _ in range(2):
-        stream.say("a", "b", "c")
-        gaps += [each.event for each in await take(slow) if isinstance(each.event, StreamTruncated)]
-    assert gaps == [StreamTruncated(2, 1), StreamTruncated(2, 4)]
-
-
-async def test_a_slow_subscriber_does_not_touch_another() -> None:
-    """Each has a buffer of its own."""
-    stream = Stream()
-    slow, quick = stream.follow(limit=1), stream.follow()
-    await take(slow)
-    await take(quick)
-    stream.say(*"12345")
-    assert numbers(await take(quick)) == [1, 2, 3, 4, 5]
+    stream.say(*["x" * 1000] * 1000)
+    reader = stream.follow(0)
+    found = await take(reader)
+    assert numbers(found) == list(range(1, 1001))
+    assert len(text(found)) == 1_000_000
+    assert max(len(text([each])) for each in found) <= LONGEST + 1000
+    assert len(text(stream.log.journal.after(0))) <= TEXT + LONGEST + 1000
 
 
 async def test_without_a_store_the_newest_events_stay() -> None:
@@ -233,7 +252,7 @@ async def test_without_a_store_the_newest_events_stay() -> None:
     for number in range(4):
         log.publish(log.stamp(TurnStarted(number)))
         log.trim()
-    late = Subscription(log, 0, 10)
+    late = Subscription(log, 0)
     log.attach(late)
     found = await take(late)
     assert found[0].event == StreamTruncated(dropped=2, resume_after=0)
@@ -310,7 +329,7 @@ async def test_a_jump_with_nothing_behind_it(begin: int) -> None:
     assert text(found) == "abc"[begin:]
 
 
-async def test_a_detached_subscription_is_not_pushed_to() -> None:
+async def test_a_detached_subscription_is_not_counted() -> None:
     """Who has left costs nothing; leaving twice is fine."""
     stream = Stream()
     reader = stream.follow()

@@ -42,36 +42,36 @@ async def test_events_that_are_gone_need_a_store() -> None:
 
 
 async def test_a_slow_subscriber_does_not_slow_the_turn(store: Path | None) -> None:
-    """It gets what fits, one marker with the right numbers, and a replay from there brings the rest."""
-    words = [f"{number} " for number in range(50)]
-    config, recorder = Config(limits=Limits(subscription=10)), Recorder()
-    async with open_runtime(says(words), store=store, config=config) as service:
+    """Turns end while a subscriber that follows live reads nothing; it then gets every event of them."""
+    turns = [[f"{number} " for number in range(2_000)] for _ in range(3)]
+    async with open_runtime(says(*turns), store=store) as service:
         session_id = await new_session(service)
         async with service.subscribe(session_id) as events:
-            turn = trio.Event()
+            for _ in turns:
+                await service.start_turn(session_id, "hello")
+            found = list[Envelope]()
+            while names(found).count("run_completed") < len(turns):
+                found.append(await anext(events))
+        assert_valid_stream(found)
+        assert numbers(found) == list(range(1, found[-1].seq + 1))
 
-            async def read_slowly() -> list[Envelope]:
-                with trio.move_on_after(0.01):  # until it follows live: before that it reads from the log
-                    await events.__anext__()
-                await turn.wait()
-                found: list[Envelope] = []
-                with trio.move_on_after(0.01):
-                    async for envelope in events:
-                        found.append(envelope)  # noqa: PERF401 - what was found stays when the time is over
-                return found
 
-            async with trio.open_nursery() as nursery:
-                reader = ask(nursery, read_slowly)
-                await trio.sleep(0.02)
-                await service.start_turn(session_id, "hello", on_event=recorder)
-                turn.set()
-            found = await reader.value()
-        marker = found[-1].event
-        assert isinstance(marker, StreamTruncated)
-        assert numbers(found[:-1]) == list(range(1, 11))
-        assert marker == StreamTruncated(dropped=len(recorder.envelopes) - 10, resume_after=10)
-        missing = await replay(service, session_id, marker.resume_after)
-        assert numbers(missing) == list(range(11, len(recorder.envelopes) + 1))
+async def test_a_slow_subscriber_outlives_the_session_in_memory(tmp_path: Path) -> None:
+    """A subscriber that is in the middle of the log when its session is evicted reads on, and follows what comes."""
+    config = Config(limits=Limits(idle_after=1))
+    async with open_runtime(says(*[["a ", "b "]] * 400), store=tmp_path, config=config) as service:
+        session_id = await new_session(service)
+        async with service.subscribe(session_id, after_seq=0) as events:
+            for _ in range(399):
+                await service.start_turn(session_id, "hello")
+            found = [await anext(events)]
+            await trio.sleep(10)
+            assert service.health().live_sessions == 0
+            await service.start_turn(session_id, "hello")
+            while names(found).count("run_completed") < 400:
+                found.append(await anext(events))
+        assert_valid_stream(found)
+        assert numbers(found) == list(range(1, found[-1].seq + 1))
 
 
 async def test_an_envelope_is_its_readers_own(tmp_path: Path) -> None:
@@ -120,6 +120,39 @@ async def test_a_place_that_was_seen_before_a_crash_of_the_process(tmp_path: Pat
             found = [await events.__anext__() for _ in after.envelopes]
         assert numbers(found) == numbers(after.envelopes)
         assert_valid_stream([*lost.envelopes, *after.envelopes])
+
+
+async def test_a_slow_subscriber_outlives_a_hand_over(tmp_path: Path) -> None:
+    """A subscriber that reads nothing while its session goes to another process and back gets all that both told."""
+    model = says(*[["a ", "b "]] * 60)
+    async with open_runtime(model, store=tmp_path) as service, open_runtime(model, store=tmp_path) as other:
+        session_id = await new_session(service)
+        async with service.subscribe(session_id) as events:
+            for host in (service, other, service):
+                for _ in range(20):
+                    await host.start_turn(session_id, "hello")
+            found = list[Envelope]()
+            with trio.fail_after(60):
+                while names(found).count("run_completed") < 60:
+                    found.append(await anext(events))
+        assert_valid_stream(found)
+        assert [each.event for each in found] == [each.event for each in await replay(other, session_id)]
+
+
+async def test_a_slow_subscriber_of_a_deleted_session_is_told_what_is_missing(tmp_path: Path) -> None:
+    """What it had not read when the session was deleted is kept nowhere: a marker says how much that is."""
+    async with open_runtime(says(*[["a ", "b "]] * 5), store=tmp_path) as service:
+        session_id = await new_session(service)
+        async with service.subscribe(session_id) as events:
+            for _ in range(5):
+                await service.start_turn(session_id, "hello")
+            await service.delete(session_id)
+            with trio.fail_after(1):
+                found = [envelope async for envelope in events]
+        gap, *rest = found
+        assert isinstance(gap.event, StreamTruncated)
+        assert (gap.event.resume_after, gap.event.cause) == (0, None)
+        assert numbers(rest) == list(range(gap.event.dropped + 1, 31))
 
 
 async def test_many_come_and_go(store: Path | None) -> None:

@@ -1,7 +1,7 @@
 """What the tests of the gateway use in place of a runtime, and a model in a test's hand."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -198,7 +198,8 @@ class FakeService(SessionService):
                 send.send_nowait(old)
         watchers.append(send)
         try:
-            yield self._follow(receive)
+            async with aclosing(self._follow(receive)) as envelopes:
+                yield envelopes
         finally:
             watchers.remove(send)
 
@@ -219,7 +220,7 @@ class FakeService(SessionService):
             raise SessionNotFoundError("no such session", session_id=session_id)
         return self.view
 
-    async def _follow(self, receive: trio.MemoryReceiveChannel[Envelope | Exception]) -> AsyncIterator[Envelope]:
+    async def _follow(self, receive: trio.MemoryReceiveChannel[Envelope | Exception]) -> AsyncGenerator[Envelope, None]:
         if self.withhold:
             await trio.sleep_forever()
         async for item in receive:

@@ -60,9 +60,10 @@ class PendingPrompt:
     async def turn(self, prompt: str, tell: Tell, settle: Settle, approvals: Gates | None = None) -> TurnResult:
         """Run a turn; returns or raises after `tell` has been through with its last event.
 
-        However slow `tell` is, the turn does not wait for it, and no event is left out. `settle` is for each call that
-        waits for somebody's word, once `tell` has told of it; it is cancelled where the call waits no longer. Raises
-        what `start_turn` raises, AgentError(cause="cancelled") also for a turn that was cancelled before it began.
+        However slow `tell` is, the turn does not wait for it, and no event that the log has is left out. `settle` is
+        for each call that waits for somebody's word, once `tell` has told of it; it is cancelled where the call waits
+        no longer. Raises what `start_turn` raises, AgentError(cause="cancelled") also for a turn that was cancelled
+        before it began.
         """
         start = partial(self.service.start_turn, self.session_id, prompt, approvals=approvals, on_event=self._note)
         relayed = trio.Event()
@@ -119,10 +120,7 @@ class PendingPrompt:
 
     async def _relay(self, events: AsyncIterator[Envelope], tell: Tell, relayed: trio.Event) -> None:
         try:
-            gap = await _pass_on(events, tell)
-            while gap is not None:  # the client is slower than the turn: the log has what it missed
-                async with self.service.subscribe(self.session_id, after_seq=gap) as missed:
-                    gap = await _pass_on(missed, tell, gap)
+            await _pass_on(events, tell)
         except WarrenError as exc:
             logger.warning("session %s: the client misses the end of a turn: %s", self.session_id, exc)
         finally:
@@ -158,20 +156,13 @@ class _Asking:
         return None
 
 
-async def _pass_on(events: AsyncIterator[Envelope], tell: Tell, asked: int | None = None) -> int | None:
-    """Tell of events up to the turn's last; where some are missing, return after which one.
-
-    What is missing after `asked`, from where the log was read already, is no longer kept.
-    """
+async def _pass_on(events: AsyncIterator[Envelope], tell: Tell) -> None:
+    """Tell of events up to the turn's last; those that the log does not have are left out."""
     async for envelope in events:
-        if isinstance(envelope.event, StreamTruncated):
-            if envelope.event.resume_after == asked or envelope.event.cause == "damaged":
-                continue
-            return envelope.event.resume_after
-        await tell(envelope.event)
+        if not isinstance(envelope.event, StreamTruncated):
+            await tell(envelope.event)
         if isinstance(envelope.event, TERMINAL):
             break
-    return None
 
 
 def cancelled() -> AgentError:

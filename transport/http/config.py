@@ -52,7 +52,7 @@ class GatewayConfig:
         max_connections: clients at once; for another one the one goes that has taken longest to send its first head,
             and where all have sent theirs it gets 503.
         max_http: those of them that speak HTTP; each takes four file descriptors.
-        outbox_events: events that may wait for one client; past it there is a gap.
+        outbox_events: events that may wait for one client; the others stay in the log until it has read.
         stall_timeout: how long 64 KiB may take to leave before the client is dropped, and a request's body to come.
         handshake_timeout: how long a client may take to send the head of its first request.
         keep_alive_timeout: how long an HTTP client may take to ask again.

@@ -1,7 +1,7 @@
 """A turn in the hands of the one call that started it: it is watched by that call, and cancelled with it."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -11,7 +11,7 @@ from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.events import TERMINAL, Envelope, RunStarted
 from warren.ids import new_session_id
 from warren.service import OnEvent, SessionService
-from warren.transport.mcp.progress import Progress, Send
+from warren.transport.mcp.progress import Progress, Run, Send
 from warren.transport.rpc.methods import Caller, given_up
 from warren.transport.rpc.params import StartTurn
 from warren.views import TurnResult
@@ -46,7 +46,7 @@ class Call(Caller):
         if self._turn is not None:
             self._turn.give_up()
 
-    async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
+    async def stream(self, session_id: str | None, run: Run) -> TurnResult:
         """Run a turn whose events are the call's progress; cancelling this interrupts the turn.
 
         It returns, or is cancelled, when the turn has ended, and the client has its last event.
@@ -64,12 +64,14 @@ class Call(Caller):
             raise end
         return end
 
-    async def _watched(self, turn: "_Turn", run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult | Exception:
-        progress = Progress(self.send)
+    async def _watched(self, turn: "_Turn", run: Run) -> TurnResult | Exception:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(progress.deliver)
             nursery.start_soon(turn.watch)
-            end = await turn.run(run, progress.put)
+            if self.send is None:
+                return await turn.run(run)
+            progress = Progress(self.service, self.send, nursery)
+            nursery.start_soon(progress.deliver)
+            end = await turn.run(run, progress)
             progress.end()
         return end
 
@@ -102,25 +104,32 @@ class _Turn:
     _ended: bool = attrs.field(default=False, init=False)
     _scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True), init=False)
 
-    async def run(self, run: Callable[[OnEvent], Awaitable[TurnResult]], on_event: OnEvent) -> TurnResult | Exception:
-        """Return the result or what was raised, also where the call is cancelled; an error where it is given up."""
-
-        def hear(envelope: Envelope) -> None:
-            self.session_id = envelope.session_id
-            self._own |= isinstance(envelope.event, RunStarted)
-            self._ended = isinstance(envelope.event, TERMINAL)
-            self._begun.set()
-            on_event(envelope)
-
+    async def run(self, run: Run, progress: Progress | None = None) -> TurnResult | Exception:
+        """Return the result or what was raised, also if the call is cancelled; an error if it is given up."""
         try:
             with self._scope:
-                return await run(hear)
+                if progress is None:
+                    return await run(self._hear)
+                return await progress.stream(self.session_id, partial(self._both, run))
         except Exception as exc:  # noqa: BLE001 - raised again where no nursery makes a group of it
             return exc
         finally:
             self._begun.set()
             self._over.set()
         return given_up(self.session_id)
+
+    async def _both(self, run: Run, report: OnEvent) -> TurnResult:
+        def on_event(envelope: Envelope) -> None:
+            self._hear(envelope)
+            report(envelope)
+
+        return await run(on_event)
+
+    def _hear(self, envelope: Envelope) -> None:
+        self.session_id = envelope.session_id
+        self._own |= isinstance(envelope.event, RunStarted)
+        self._ended = isinstance(envelope.event, TERMINAL)
+        self._begun.set()
 
     def give_up(self) -> None:
         """Wait for the turn no longer: it is on its own."""

@@ -4,42 +4,40 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import attrs
 import trio
 
 from warren import codec
 from warren.events import Envelope, Event, ReasoningDelta, TextDelta
+from warren.service import OnEvent, SessionService
 from warren.transport.remarks import remark_of
+from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.outbox import Outbox
+from warren.views import TurnResult
 
 WAITING: Final = 256
-"""Events that may wait for a client that reads slowly; past it adjacent deltas become one, then there is a gap."""
+"""Events that may wait for a client that reads slowly; the others stay in the log until it has read."""
 
 Send = Callable[[Envelope], Awaitable[None]]
+Run = Callable[[OnEvent], Awaitable[TurnResult]]
 
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
 class Progress:
-    """Hands a turn's events over, in order, without ever holding the turn up.
+    """Hands a turn's events over, in order and all of them, without ever holding the turn up."""
 
-    Attributes:
-        send: brings one event to the client; None where the client does not want any.
-    """
-
-    send: Send | None
-    _outbox: Outbox = attrs.field(init=False)
-    _waiting: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _ended: bool = attrs.field(default=False, init=False)
-
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, service: SessionService, send: Send, tasks: trio.Nursery) -> None:
+        """Report a turn of a service; `send` brings one event to the client."""
+        self._send = send
         self._outbox = Outbox(WAITING, notify=self._notify)
+        self._moved = trio.lowlevel.ParkingLot()
+        self._feeds = Feeds(service, self._outbox, self._moved, tasks, max_subscriptions=0)
+        self._waiting = trio.Event()
+        self._ended = False
 
-    def put(self, envelope: Envelope) -> None:
-        """Take the turn's next event. Never waits."""
-        if self.send is not None:
-            self._outbox.event(envelope)
+    async def stream(self, session_id: str | None, run: Run) -> TurnResult:
+        """Run a turn; returns or raises after its last event was handed over."""
+        return await self._feeds.stream(session_id, run)
 
     def end(self) -> None:
         """Have `deliver` return once the client has everything."""
@@ -55,13 +53,16 @@ class Progress:
                 await self._send_all()
         except Exception:
             logger.exception("progress cannot be reported any more")
+        finally:
             self._outbox.close()
+            self._moved.unpark_all()
 
     async def _send_all(self) -> None:
-        assert self.send is not None or not self._outbox  # noqa: S101 - `put` takes nothing otherwise
-        for item in self._outbox.take():
-            if self.send is not None and isinstance(item, Envelope):
-                await self.send(item)
+        taken = self._outbox.take()
+        self._moved.unpark_all()
+        for item in taken:
+            if isinstance(item, Envelope):
+                await self._send(item)
 
     def _notify(self) -> None:
         self._waiting.set()

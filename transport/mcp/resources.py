@@ -16,7 +16,6 @@ from warren.events import TERMINAL, StreamTruncated
 from warren.service import SessionService
 from warren.transport.mcp.refusal import refusal
 from warren.transport.rpc.jsonrpc import shorten
-from warren.transport.rpc.outbox import weight
 from warren.views import HistoryEntry, SessionSummary, SessionView
 
 SCHEME: Final = "warren://sessions/"
@@ -180,7 +179,7 @@ def session_of(uri: str) -> str:
 
 def _fitting(messages: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
     """Return the newest messages that have room in a resource."""
-    sizes = itertools.accumulate(weight(entry) for entry in reversed(messages))
+    sizes = itertools.accumulate(codec.weight(entry) for entry in reversed(messages))
     count = sum(size <= MAX_TEXT for size in sizes)
     return messages[len(messages) - count :]
 

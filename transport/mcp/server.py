@@ -30,7 +30,6 @@ from warren.transport.mcp.schemas import input_schema, output_schema
 from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
-from warren.transport.rpc.outbox import weight
 from warren.transport.rpc.peer import BULKY, RESERVE
 
 MAX_CALLS: Final = 256
@@ -114,7 +113,7 @@ class Tools:
         async with self._bulky:
             await self._room()
             result = await tool.method.handler(self._host, caller, params)
-            if (size := weight(result)) > MAX_ANSWER:
+            if (size := codec.weight(result)) > MAX_ANSWER:
                 problem = (
                     f"the page has about {size} bytes, of at most {MAX_ANSWER} over MCP: ask for less with `limit`"
                 )

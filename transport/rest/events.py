@@ -71,9 +71,8 @@ class EventStream:
     Only where the session ends, archived or deleted, `end` is the last word: a stream that just breaks off is one to
     come back to.
 
-    Entering the subscription raises what the service raises: nothing has been answered then. A client that does not
-    read is told of the gap by `stream_truncated`, whose id is that of the last event before it: coming back with it as
-    `Last-Event-ID` brings what is missing.
+    Entering the subscription raises what the service raises: nothing has been answered then. No more is read from the
+    log than the client reads: a slow one misses nothing.
 
     Attributes:
         service: the runtime.

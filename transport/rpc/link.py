@@ -1,6 +1,7 @@
 """One client from its first message to its last: a reader that hands messages over, a writer that keeps their order."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, Protocol
@@ -55,9 +56,9 @@ class Bounds:
     Attributes:
         max_in_flight: requests that may be unanswered.
         max_subscriptions: sessions that it may follow.
-        outbox_events: events that may wait for it; past it there is a gap.
+        outbox_events: events that may wait for it; the others stay in the logs of their sessions until it has read.
         outbox_bytes: bytes of replies that may wait for it; past it no more is read from it, and no large result made.
-            Events that wait may have as many besides; past it there is a gap.
+            Events that wait may have as many besides.
         close_timeout: how long the last messages may take to leave.
         linger: how long requests may go on after the client's last message.
     """
@@ -100,9 +101,11 @@ class Link:
         self._waiting = trio.Event()
         self._moved = trio.lowlevel.ParkingLot()
         self._leaving = 0
+        self._sending = False
         self._reading = True
         self._peer: Peer | None = None
         self._farewell = trio.CancelScope()
+        self._settling = trio.CancelScope()
 
     async def run(self) -> None:
         """Serve the client until it has no more to say or `serving` is cancelled; then send what waits, within bounds.
@@ -123,13 +126,7 @@ class Link:
 
     async def _read(self) -> None:
         async with trio.open_nursery() as tasks:
-            feeds = Feeds(
-                self._host.service,
-                self._outbox.event,
-                tasks,
-                self._bounds.max_subscriptions,
-                lambda session_id: self._outbox.reply(Over(session_id)),
-            )
+            feeds = Feeds(self._host.service, self._outbox, self._moved, tasks, self._bounds.max_subscriptions)
             most = self._bounds.max_in_flight
             self._peer = peer = Peer(self._host, self._dialect, feeds, self._outbox, tasks, most, self._room)
             with self.serving:
@@ -140,7 +137,11 @@ class Link:
                     await self._end_turns()
             if self.serving.cancelled_caught or self._bounds.linger:
                 # A runtime that has ended answers every call at once, and ends every subscription.
-                with trio.move_on_after(min(LAST_ANSWERS, self._bounds.close_timeout)):
+                with self._settling:
+                    patience = min(LAST_ANSWERS, self._bounds.close_timeout)
+                    self._settling.deadline = trio.current_time() + patience
+                    if self._sending:  # the client is still to read events that its requests wait for
+                        self._wait_on()
                     await peer.settle()
                     await feeds.settle()
             tasks.cancel_scope.cancel()
@@ -189,13 +190,24 @@ class Link:
 
     async def _send(self, items: Sequence[Item]) -> None:
         self._leaving = sum(len(item) for item in items if isinstance(item, bytes))
+        self._sending = True
         self._moved.unpark_all()
         for piece in _pieces(chain.from_iterable(map(self._frames, items))):
             await self._channel.send(piece)
-            if not self._reading and not self.serving.cancel_called:
-                self._farewell.deadline = trio.current_time() + self._bounds.close_timeout
+            self._wait_on()
+        self._sending = False
         self._leaving = 0
         self._moved.unpark_all()
+
+    def _wait_on(self) -> None:
+        """Give a client that has just read something more time to read the rest, unless `serving` was cancelled."""
+        if self.serving.cancel_called:
+            return
+        deadline = trio.current_time() + self._bounds.close_timeout
+        if not self._reading:
+            self._farewell.deadline = deadline
+        elif self._settling.deadline < math.inf:
+            self._settling.deadline = max(deadline, self._settling.deadline)
 
     def _frames(self, item: Item) -> Sequence[bytes]:
         match item:

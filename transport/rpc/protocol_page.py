@@ -38,8 +38,9 @@ $ echo '{"jsonrpc":"2.0","id":1,"method":"session/create","params":{"prompt":"he
   passed over; the connection lives. So is what is no JSON.
 * A batch, a list of messages, gets one list of replies once the last of them is there. It may have as many messages as
   requests may be unanswered, 256.
-* A client that reads slowly never slows a turn. First adjacent deltas reach it as one, with `first_seq`; if that is not
-  enough it gets one `stream_truncated` where events are missing, and `session/subscribe` brings them from the log.
+* A client that reads slowly never slows a turn and misses nothing: events wait in the log until it has read the ones
+  before them. Adjacent deltas may reach it as one, with `first_seq`. One `stream_truncated` stands for events that are
+  kept nowhere: removed by retention, damaged, or, without a store, older than the newest ones that are kept.
 * `warren rpc` writes nothing but protocol to stdout. At the end of its input it answers what still runs, for ten
   seconds at most; SIGTERM ends it at once, in order.
 """

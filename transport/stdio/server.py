@@ -26,7 +26,7 @@ class StdioConfig:
         max_message_bytes: a longer line is passed over and answered with an error.
         max_in_flight: requests that may be unanswered.
         max_subscriptions: sessions that the client may follow.
-        outbox_events: events that may wait for the client; past it there is a gap.
+        outbox_events: events that may wait for the client; the others stay in the log until it has read.
         close_timeout: how long the last messages may take to leave once the client reads nothing.
         linger: how long requests may go on after the end of the input.
         runtime: the runtime's own settings, for `config/get`; secrets and prompts are not shown.

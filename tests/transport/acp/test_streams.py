@@ -35,7 +35,7 @@ LOGGED = 6
 
 
 async def talkative(_request: ModelRequest, emit: Any) -> ModelReply:
-    """Say much more than a subscriber may fall behind by."""
+    """Say much more than may wait for a client."""
     for number in range(PIECES):
         emit(TextPiece(f"{number} "))
         if number % 7 == 0:

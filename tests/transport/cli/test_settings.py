@@ -240,7 +240,7 @@ def test_a_file_sets_the_bounds_of_the_runtime(folder: Path) -> None:
     config = config_of(parse(), None)
     turn = Budget(max_tokens=8, max_seconds=9, max_tool_calls=10, max_steps=11)
     assert config.limits == Limits(
-        1, 2, turn=turn, tool_timeout=3.0, tool_threads=4, subscription=5, event_log=6, max_live=7,
+        1, 2, turn=turn, tool_timeout=3.0, tool_threads=4, event_log=6, max_live=7,
         max_memory=8000, idle_after=0, interrupt_grace=90.0, drain=0.25,
     )  # fmt: skip
     assert config.retry == RetryPolicy(12, 13.0, 1.5, 0, 14.0, 900.0)

@@ -13,13 +13,13 @@ from trio.testing import wait_all_tasks_blocked
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.mcp.clients import ERAS, at_rest, connected
 from tests.transport.mcp.turning import PLAIN, under_way
-from tests.transport.sessions import NOW, FakeService, FakeTurn, Flood, Puppet
+from tests.transport.sessions import FakeService, FakeTurn, Flood, Puppet
 from warren.errors import AgentError, SessionBusyError
 from warren.events import Envelope, RunCompleted, RunStarted, StreamTruncated, TextDelta
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.service import OnEvent, SessionService
 from warren.transport.mcp.calls import Call
-from warren.transport.mcp.progress import WAITING, Progress
+from warren.transport.mcp.progress import WAITING
 from warren.transport.mcp.server import Tools
 from warren.usage import Usage
 from warren.views import TurnResult
@@ -68,7 +68,7 @@ async def test_who_asks_for_no_progress_gets_none() -> None:
 
 
 async def test_a_slow_reader_holds_no_turn_up_and_misses_no_text() -> None:
-    """Events wait for it, adjacent deltas as one, and its result still comes last."""
+    """Events wait for it in the log, adjacent deltas as one, and its result still comes last."""
     sent: list[Envelope] = []
     reads = trio.Event()
 
@@ -109,15 +109,6 @@ async def test_a_client_that_cannot_be_told_does_not_spoil_the_turn(caplog: pyte
         result = await call.stream(None, lambda on_event: service.create_session("hi", on_event=on_event))
     assert result.text == "hi"
     assert "no way" in caplog.text
-
-
-async def test_progress_that_nobody_wants_is_not_kept() -> None:
-    """Without a way to the client nothing waits, and the end is at once."""
-    progress = Progress(None)
-    progress.put(Envelope("s1", 1, NOW, RunStarted("s1", "hi")))
-    progress.end()
-    with trio.fail_after(1):
-        await progress.deliver()
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -3,16 +3,14 @@
 from collections import defaultdict
 
 import attrs
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.transport.sessions import NOW, delta, envelope, texts
+from tests.transport.sessions import delta, envelope, texts
 from warren.events import (
     Envelope,
     ReasoningDelta,
     RunStarted,
-    StreamTruncated,
     TextDelta,
     ToolCallRequested,
     TurnStarted,
@@ -92,14 +90,6 @@ def test_what_lies_between_keeps_deltas_apart() -> None:
     assert filled(*apart).take() == apart
 
 
-def test_a_full_outbox_merges_before_it_drops() -> None:
-    """A burst of deltas far over the capacity arrives whole."""
-    items = [delta(seq, f"{seq} ") for seq in range(1, 1001)]
-    taken = [item for item in filled(*items, capacity=10).take() if isinstance(item, Envelope)]
-    assert texts(taken) == texts(items)
-    assert not any(isinstance(item.event, StreamTruncated) for item in taken)
-
-
 def test_merged_text_is_bounded() -> None:
     """Merging stops at a size, so that a long text is not copied over and over."""
     piece = "x" * 1000
@@ -111,17 +101,26 @@ def test_merged_text_is_bounded() -> None:
     assert max(sizes) <= MERGED_TEXT + len(piece)
 
 
-def test_the_bytes_of_events_are_bounded() -> None:
-    """Few events that say much leave a marker too; one that is larger than the bound passes where none waits."""
-    events = [envelope(seq, ToolCallRequested(f"call-{seq}", "t", {"a": ["x" * 1000]})) for seq in range(1, 10)]
-    outbox = Outbox(100, max_bytes=2500)
-    for each in events:
-        outbox.event(each)
-    marker = Envelope("s1", 3, NOW, StreamTruncated(6, 3))
-    assert outbox.take() == [*events[:3], marker]
-    large = envelope(10, ToolCallRequested("call-10", "t", {"a": "x" * 9000}))
-    outbox.event(large)
-    assert outbox.take() == [large]
+def test_there_is_room_for_so_many_events() -> None:
+    """The number of events that wait is bounded by whoever adds them; replies take no room of theirs."""
+    outbox = filled(*steps(3), b"reply", capacity=4)
+    rooms = [outbox.room]
+    outbox.event(delta(4))
+    rooms.append(outbox.room)
+    outbox.take()
+    assert [*rooms, outbox.room] == [True, False, True]
+
+
+def test_there_is_room_for_so_many_bytes() -> None:
+    """Few events that say much take all the room too; one that is larger than the bound passes if none waits."""
+    outbox, rooms = Outbox(100, max_bytes=2500), list[bool]()
+    for seq in range(1, 4):
+        outbox.event(envelope(seq, ToolCallRequested(f"call-{seq}", "t", {"a": ["x" * 1000]})))
+        rooms.append(outbox.room)
+    outbox.take()
+    rooms.append(outbox.room)
+    outbox.event(delta(4, "x" * 9000))
+    assert [*rooms, outbox.room] == [True, True, False, True, False]
 
 
 def test_the_bytes_of_replies_are_counted() -> None:
@@ -133,39 +132,11 @@ def test_the_bytes_of_replies_are_counted() -> None:
     assert outbox.reply_bytes == 0
 
 
-def test_overflow_leaves_one_marker_in_place() -> None:
-    """Events without room are counted in one marker; what comes after the gap goes on."""
-    items = steps(7)
-    outbox = filled(*items[:6], b"reply", capacity=4)
-    marker = Envelope("s1", 4, NOW, StreamTruncated(2, 4))
-    assert outbox.take() == [*items[:4], marker, b"reply"]
-    outbox.event(items[6])
-    assert outbox.take() == [items[6]]
-
-
-def test_each_session_has_its_own_marker() -> None:
-    """What one session floods, another one is told of too, each with its own numbers."""
-    kept = steps(4, "a")
-    outbox = filled(*kept, *steps(2, "b"), envelope(5, TurnStarted(5), "a"), capacity=4)
-    assert outbox.take() == [
-        *kept,
-        Envelope("b", 0, NOW, StreamTruncated(2, 0)),
-        Envelope("a", 4, NOW, StreamTruncated(1, 4)),
-    ]
-
-
-def test_a_dropped_marker_is_counted_with_its_own() -> None:
-    """A gap in the subscription that finds no room is added to the outbox's own gap."""
-    kept = steps(4)
-    lost = [envelope(4, StreamTruncated(3, 4)), delta(9, "abc", first_seq=8)]
-    assert filled(*kept, *lost, capacity=4).take() == [*kept, Envelope("s1", 4, NOW, StreamTruncated(5, 4))]
-
-
-def test_replies_are_never_dropped() -> None:
-    """A full outbox takes replies, and counts them."""
+def test_nothing_is_dropped() -> None:
+    """A full outbox takes events and replies, and counts the replies."""
     outbox = filled(*steps(9), b"one", b"two", capacity=2)
     assert outbox.replies == 2
-    assert outbox.take()[-2:] == [b"one", b"two"]
+    assert outbox.take() == [*steps(9), b"one", b"two"]
     assert outbox.replies == 0
 
 
@@ -196,7 +167,6 @@ class Reader:
     """A client that checks what it is told."""
 
     at: dict[str, int] = attrs.field(factory=lambda: defaultdict(int))
-    missing: int = 0
     text: str = ""
     replies: int = 0
     ends: list[tuple[str, int]] = attrs.field(factory=list)
@@ -207,10 +177,6 @@ class Reader:
                 self.ends.append((item.session_id, self.at[item.session_id]))
             elif isinstance(item, bytes):
                 self.replies += 1
-            elif isinstance(item.event, StreamTruncated):
-                assert item.event.resume_after == self.at[item.session_id]
-                self.at[item.session_id] += item.event.dropped
-                self.missing += item.event.dropped
             else:
                 assert (item.first_seq or item.seq) == self.at[item.session_id] + 1
                 self.at[item.session_id] = item.seq
@@ -221,8 +187,8 @@ SCRIPTS = st.lists(st.sampled_from(["a delta", "b delta", "a step", "b step", "r
 
 
 @given(SCRIPTS, st.integers(1, 8))
-def test_nothing_is_lost_untold(script: list[str], capacity: int) -> None:
-    """Whatever the mix: per session the numbers have no hole that no marker names, no reply is lost, an end is last."""
+def test_nothing_is_lost(script: list[str], capacity: int) -> None:
+    """Whatever the mix: per session the numbers have no hole, no reply is lost, an end is last."""
     outbox, reader = Outbox(capacity), Reader()
     ends: list[tuple[str, int]] = []
     sent: dict[str, int] = defaultdict(int)
@@ -246,11 +212,4 @@ def test_nothing_is_lost_untold(script: list[str], capacity: int) -> None:
     assert reader.replies == script.count("reply")
     assert [session_id for session_id, _ in reader.ends] == [session_id for session_id, _ in ends]
     assert all(heard >= said for (_, heard), (_, said) in zip(reader.ends, ends, strict=True))
-    if not reader.missing:
-        assert len(reader.text) == script.count("a delta") + script.count("b delta")
-
-
-@pytest.mark.parametrize("capacity", [1, 2, 3])
-def test_small_outboxes_hold_what_they_say(capacity: int) -> None:
-    """As many events as the capacity says find room."""
-    assert filled(*steps(capacity), capacity=capacity).take() == steps(capacity)
+    assert len(reader.text) == script.count("a delta") + script.count("b delta")

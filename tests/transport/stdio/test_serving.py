@@ -11,6 +11,7 @@ from tests.support.runtime import open_runtime
 from tests.transport.clients import seqs, text
 from tests.transport.sessions import FakeService, FakeTurn
 from tests.transport.stdio.client import events, line, near
+from warren.events import TurnStarted
 from warren.model import ModelReply, ModelRequest, TextPiece
 
 PIECES = 3000
@@ -124,7 +125,7 @@ def given_up(message: dict[str, Any]) -> bool:
 
 
 async def talkative(_request: ModelRequest, emit: Any) -> ModelReply:
-    """Say much more than a subscriber may fall behind by."""
+    """Say much more than may wait for a client."""
     for number in range(PIECES):
         emit(TextPiece(f"{number} "))
         if number % 7 == 0:
@@ -148,6 +149,23 @@ async def test_a_slow_reader_loses_nothing(*, watched: bool) -> None:
         assert text(received) == answer["result"]["text"] == "".join(f"{number} " for number in range(PIECES))
         assert seqs(received) == list(range(received[0]["seq"], received[-1]["seq"] + 1))
         assert received[-1]["event"]["type"] == "run_completed"
+
+
+@pytest.mark.virtual_time
+async def test_the_end_of_the_input_cuts_no_slow_reader_short() -> None:
+    """A client that has said all and reads on slowly gets every event, also those that found no room, and the reply."""
+
+    async def burst(turn: FakeTurn) -> None:
+        for number in range(50):
+            turn.publish(TurnStarted(number))
+
+    async with near(FakeService(burst), lockstep=True, linger=1, outbox_events=1, close_timeout=2) as client:
+        await client.send("session/create", prompt="x")
+        await client.hang_up()
+        while await client.next() is not None:  # noqa: ASYNC110 - the client is the one that is slow
+            await trio.sleep(1)
+        assert seqs(events(client.seen)) == list(range(1, 53))
+        assert client.seen[-1]["result"]["session_id"] == "s1"
 
 
 async def test_a_reader_that_is_gone_stops_nothing() -> None:
