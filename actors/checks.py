@@ -1,24 +1,19 @@
 """Checks of what callers pass, with errors that name the field."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, TypeVar, get_args
+from typing import Final, TypeVar
 
 from warren import codec
 from warren.actors.eventlog import EventLog
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.errors import InvalidParamsError, PersistenceDisabledError
-from warren.fields import LARGEST
-from warren.inputs import MAX_KEY, TurnMode
 from warren.memory import MAX_HITS
-from warren.records import MAX_TITLE
-from warren.structured.output import MAX_RETRIES
+from warren.options import MAX_KEY, MAX_TITLE
 from warren.tools import Tool
 
 V = TypeVar("V")
-C = TypeVar("C")
 L = TypeVar("L", dict[str, str], dict[str, str | None])
-MODES: Final[tuple[TurnMode, ...]] = get_args(TurnMode)
 SCOPES: Final = ("session", "project")
 MAX_PAGE: Final = 1_000
 MAX_OFFSET: Final = 2**53
@@ -49,11 +44,6 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def check_value(value: V | None, cls: type[V], name: str) -> V | None:
-    """Return a value object of that class, or None."""
-    return None if value is None else check_given(value, cls, name)
-
-
 def check_given(value: V, cls: type[V], name: str) -> V:
     """Return a value object of that class that can be stored: texts that UTF-8 can hold, and data that JSON can."""
     if not isinstance(value, cls):
@@ -71,11 +61,6 @@ def check_id(session_id: str) -> str:
     return codec.from_data(str, session_id, root="$.session_id")
 
 
-def check_prompt(prompt: str) -> str:
-    """Return a prompt with something in it."""
-    return check_words(prompt, "prompt")
-
-
 def check_words(words: str, name: str) -> str:
     """Return a text with something in it: providers refuse an empty message, and then every later one."""
     if not codec.from_data(str, words, root=f"$.{name}").strip():
@@ -83,35 +68,11 @@ def check_words(words: str, name: str) -> str:
     return words
 
 
-def check_mode(mode: str, key: str | None) -> None:
-    """Refuse a mode that is none, and a key that is none or where nothing waits."""
-    if mode not in MODES:
-        raise _bad("mode", f"must be one of {', '.join(MODES)}")
-    if check_key(key) is not None and mode == "busy":
-        raise _bad("idempotency_key", "is for the modes queue and steer")
-
-
 def check_key(key: str | None) -> str | None:
     """Return an idempotency key, or None."""
     if check_name(key, "idempotency_key") is not None and len(key or "") > MAX_KEY:
         raise _bad("idempotency_key", f"must have at most {MAX_KEY} characters")
     return key
-
-
-def check_retries(value: int) -> int:
-    """Return how often an answer that does not fit its schema is tried again."""
-    if not 0 <= codec.from_data(int, value, root="$.structured_output_retries") <= MAX_RETRIES:
-        raise _bad("structured_output_retries", f"must be from 0 to {MAX_RETRIES}")
-    return value
-
-
-def check_count(value: int | None, name: str) -> int | None:
-    """Return a number above 0 that SQLite has room for, or None."""
-    if value is not None and codec.from_data(int, value, root=f"$.{name}") <= 0:
-        raise _bad(name, "must be above 0")
-    if value is not None and value > LARGEST:
-        raise _bad(name, f"must be at most {LARGEST}")
-    return value
 
 
 def check_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -168,13 +129,6 @@ def check_flag(value: bool, name: str) -> bool:  # noqa: FBT001 - it is the valu
     return codec.from_data(bool, value, root=f"$.{name}")
 
 
-def check_callback(callback: C, name: str) -> C:
-    """Return what can be called, or None."""
-    if callback is not None and not callable(callback):
-        raise _bad(name, "must be callable")
-    return callback
-
-
 def check_compactor(compactor: Compactor | NewCompactor | None, config: CompactionConfig | None) -> None:
     """Refuse a compactor that cannot work with a session's settings."""
     try:
@@ -183,20 +137,13 @@ def check_compactor(compactor: Compactor | NewCompactor | None, config: Compacti
         raise _bad("compactor", storable(f"cannot be used: {exc}")) from exc
 
 
-def check_own_tools(tools: Sequence[str | Tool] | None, name: str, *, names: bool = False) -> dict[str, Tool]:
-    """Return the tools that a caller has brought, by their names; where `names` is true there may be names besides."""
-    if (tools is None and names) or tools == ():
-        return {}
-    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
-        raise _bad(name, "must be a list")
-    for index, each in enumerate(tools):
-        if not isinstance(each, (str, Tool) if names else Tool):
-            raise _bad(f"{name}[{index}]", "must be a tool" + (" or the name of one" if names else ""))
+def by_name(tools: Sequence[str | Tool]) -> dict[str, Tool]:
+    """Return the tools themselves of a list of tools and names."""
     return {tool.spec.name: tool for tool in tools if isinstance(tool, Tool)}
 
 
-def check_tools(tools: Sequence[str | Tool] | None, known: Collection[str]) -> tuple[str, ...] | None:
-    """Return the tools' names, which `check_own_tools` has seen; None stands for all that the runtime has."""
+def names_of(tools: Sequence[str | Tool] | None, known: Collection[str]) -> tuple[str, ...] | None:
+    """Return the names of tools, of which all have to be known; None stands for all that the runtime has."""
     if tools is None:
         return None
     names = tuple(tool.spec.name if isinstance(tool, Tool) else tool for tool in tools)

@@ -7,9 +7,10 @@ import attrs
 
 from warren.actors.lifecycle import Move, Signal
 from warren.categories import Decision
-from warren.inputs import Input, TurnOptions
+from warren.inputs import Input
 from warren.mailbox import Message
 from warren.memory import MemoryEntry, Tail
+from warren.options import NO_OPTIONS, TurnOptions
 from warren.records import CompactionEntry, SessionRecord
 from warren.service import OnEvent
 from warren.storage.operations import Labelled, Operation
@@ -25,7 +26,7 @@ class StartTurn(Move[TurnResult]):
 
     signal: ClassVar[Signal] = Signal.START
     prompt: str
-    options: TurnOptions = attrs.field(factory=TurnOptions)
+    options: TurnOptions = NO_OPTIONS
     on_event: OnEvent | None = None
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 

@@ -7,20 +7,22 @@ from typing import Any, Final, TypeVar
 import trio
 
 from warren.messages import AssistantMessage
-from warren.structured.output import Fit, NotQuickError, checked_schema, fit
+from warren.options import TurnOptions
+from warren.structured.output import Fit, NotQuickError, checked_options, fit
 
 T = TypeVar("T")
+Options = TypeVar("Options", bound=TurnOptions)
 THREADS: Final = 2
 """Checks in threads at once. They share the interpreter, so that more would not be faster, only in the loop's way."""
 _limiter: Final[trio.lowlevel.RunVar[trio.CapacityLimiter]] = trio.lowlevel.RunVar("schema_threads")
 
 
-async def check_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a copy of a JSON schema for answers, or None for None. Raises InvalidParamsError.
+async def check_options(options: Options) -> Options:
+    """Return options whose JSON schema for answers, if there is one, is checked and copied. Raises InvalidParamsError.
 
     A tiny schema is checked without a checkpoint.
     """
-    return None if schema is None else await _beside(partial(checked_schema, schema))
+    return await _beside(partial(checked_options, options))
 
 
 async def check_fit(schema: Mapping[str, Any], answer: AssistantMessage) -> Fit:

@@ -1,7 +1,7 @@
 """The service: what hosts and surfaces call. It checks the input, finds the actor, and asks."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 import attrs
 import trio
@@ -9,40 +9,31 @@ import trio
 from warren import codec
 from warren.actors import forking
 from warren.actors.checks import (
-    check_callback,
+    by_name,
     check_changes,
     check_compactor,
-    check_count,
     check_flag,
     check_given,
     check_id,
     check_key,
     check_labels,
-    check_mode,
     check_name,
-    check_own_tools,
-    check_prompt,
-    check_retries,
     check_text,
     check_title,
-    check_tools,
-    check_value,
     check_words,
+    names_of,
 )
 from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Relabel, Retire, StartTurn
 from warren.actors.reading import Reads, no_store
-from warren.actors.schemas import check_schema
+from warren.actors.schemas import check_options
 from warren.actors.session.comms import ended
 from warren.actors.session.planning import instructions_of
 from warren.actors.session.session import SessionActor
 from warren.actors.shared import Own
 from warren.actors.supervisor.creating import create_once
-from warren.budget import UNLIMITED, Budget
-from warren.categories import CATEGORIES, Decision, Gates, Switches
-from warren.compaction.config import CompactionConfig
-from warren.compaction.policy import Compactor, NewCompactor
+from warren.categories import CATEGORIES, INHERIT, Decision
 from warren.creation import FIRST_PROMPT, Creation, creation_of
 from warren.errors import (
     AgentError,
@@ -55,13 +46,13 @@ from warren.errors import (
 )
 from warren.forking import ForkRequest
 from warren.ids import new_session_id
-from warren.inputs import Input, TurnMode, TurnOptions
+from warren.inputs import Input
+from warren.keywords import keywords_of
 from warren.mailbox import Message
-from warren.peers import Peer, PeerMessage
+from warren.options import NO_OPTIONS, ModelOptions, SessionOptions, SessionRequest, TurnOptions, given, part
+from warren.peers import PeerMessage
 from warren.records import CompactionEntry, SessionRecord
-from warren.service import OnEvent
-from warren.structured.output import RETRIES
-from warren.tools import Tool
+from warren.service import SessionCall, TurnCall
 from warren.views import (
     SessionView,
     TurnResult,
@@ -76,89 +67,52 @@ class Service(Reads):
 
     # -- turns
 
-    async def create_session(
-        self,
-        prompt: str | None,
-        *,
-        model: str | None = None,
-        provider: str | None = None,
-        system_prompt: str | None = None,
-        max_tokens: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        title: str | None = None,
-        budget: Budget | None = None,
-        compaction: CompactionConfig | None = None,
-        compactor: Compactor | NewCompactor | None = None,
-        tools: Sequence[str | Tool] | None = None,
-        overrides: Switches | None = None,
-        approvals: Gates | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        structured_output_retries: int = RETRIES,
-        peer: Peer | None = None,
-        idempotency_key: str | None = None,
-        extra_tools: Sequence[Tool] = (),
-        on_event: OnEvent | None = None,
-    ) -> TurnResult:
+    @keywords_of(SessionCall)
+    async def create_session(self, call: SessionCall) -> TurnResult:
         """See SessionService."""
         self._supervisor.check_open()
         shared, config = self._supervisor.shared, self._supervisor.shared.config
-        own_tools = check_own_tools(tools, "tools", names=True)
-        brought = check_own_tools(extra_tools, "extra_tools")
-        check_callback(on_event, "on_event")
+        own_tools, brought = by_name(call.tools or ()), by_name(call.extra_tools)
+        tools = names_of(call.tools, {*shared.tool_names, *own_tools, *brought})
+        asked = await check_options(part(SessionOptions, call, tools=tools))
+        self._check_overrides(asked)
+        if (asked.compaction is not None or call.compactor is not None) and config.compaction is None:
+            raise _no_compaction()
+        check_compactor(call.compactor, asked.compaction or config.compaction)
         now = utc_now()
         record = SessionRecord(
             session_id=new_session_id(),
             created_at=now,
             updated_at=now,
-            model=check_name(model, "model") or config.model,
-            provider=check_name(provider, "provider") or config.provider,
-            max_tokens=check_count(max_tokens, "max_tokens") or config.max_tokens,
-            tools=check_tools(tools, {*shared.tool_names, *own_tools, *brought}),
-            overrides=self._check_overrides(overrides),
-            approvals=check_value(approvals, Gates, "approvals"),
-            output_schema=await check_schema(output_schema),
-            structured_output_retries=check_retries(structured_output_retries),
-            peer=check_value(peer, Peer, "peer"),
-            labels=check_labels(labels),
-            title=check_title(title),
-            budget=check_value(budget, Budget, "budget") or UNLIMITED,
-            compaction=check_value(compaction, CompactionConfig, "compaction"),
+            model=asked.model or config.model,
+            options=attrs.evolve(
+                asked,
+                model=None,
+                provider=asked.provider or config.provider,
+                **given(ModelOptions, asked.over(config)),
+            ),
+            labels=dict(call.labels or {}),
+            title=call.title,
         )
-        if (compaction is not None or compactor is not None) and config.compaction is None:
-            raise _no_compaction()
-        check_compactor(compactor, record.compaction or config.compaction)
-        turn = None if prompt is None else StartTurn(check_prompt(prompt), on_event=on_event, tools=brought)
-        instructions = check_text(system_prompt, "system_prompt") or config.system_prompt
+        turn = None if call.prompt is None else StartTurn(call.prompt, on_event=call.on_event, tools=brought)
+        instructions = call.system_prompt or config.system_prompt
 
         async def create(creation: Creation | None = None) -> SessionActor:
-            shared.providers.resolve(record.model, record.provider)
-            await self._comms.check_free(record.peer)
+            shared.providers.resolve(record.model, record.options.provider)
+            await self._comms.check_free(record.options.peer)
             self._supervisor.room.check_memory(self._supervisor.live)
             if turn is not None:
                 self._supervisor.room.check()
             said = instructions_of(instructions, record, shared, self._comms, own_tools)
-            return self._supervisor.spawn(record, said, Own(own_tools, compactor), creation)
+            return self._supervisor.spawn(record, said, Own(own_tools, call.compactor), creation)
 
-        key = check_key(idempotency_key)
-        if key is not None:
-            given = {
-                "prompt": prompt,
-                "model": model,
-                "provider": provider,
-                "system_prompt": system_prompt,
-                "max_tokens": max_tokens,
-                "labels": labels or None,
-                "title": title,
-                "budget": budget,
-                "compaction": compaction,
-                "tools": record.tools,
-                "overrides": overrides,
-                "approvals": approvals,
-                "output_schema": output_schema,
-                "structured_output_retries": structured_output_retries,
-                "peer": peer,
+        if call.idempotency_key is not None:
+            compared = given(SessionRequest, call) | {
+                "tools": tools,
+                "labels": call.labels or None,
+                "idempotency_key": None,
             }
-            return await self._create_once(creation_of(key, given), create, turn)
+            return await self._create_once(creation_of(call.idempotency_key, compared), create, turn)
         actor = await create()
         if turn is None:
             await actor.mailbox.ask(Loaded())
@@ -189,48 +143,23 @@ class Service(Reads):
         said = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT)
         return await self._comms.say(session_id, said, on_event=turn.on_event, tools=turn.tools)
 
-    async def start_turn(
-        self,
-        session_id: str,
-        prompt: str,
-        *,
-        model: str | None = None,
-        provider: str | None = None,
-        max_tokens: int | None = None,
-        budget: Budget | None = None,
-        overrides: Switches | None = None,
-        approvals: Gates | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        structured_output_retries: int | None = None,
-        mode: TurnMode = "busy",
-        idempotency_key: str | None = None,
-        extra_tools: Sequence[Tool] = (),
-        on_event: OnEvent | None = None,
-    ) -> TurnResult:
+    @keywords_of(TurnCall)
+    async def start_turn(self, call: TurnCall) -> TurnResult:
         """See SessionService."""
-        options = TurnOptions(
-            check_name(model, "model"),
-            check_name(provider, "provider"),
-            check_count(max_tokens, "max_tokens"),
-            check_value(budget, Budget, "budget"),
-            self._check_overrides(overrides),
-            check_value(approvals, Gates, "approvals"),
-            await check_schema(output_schema),
-            None if structured_output_retries is None else check_retries(structured_output_retries),
-        )
-        listener, brought = check_callback(on_event, "on_event"), check_own_tools(extra_tools, "extra_tools")
-        check_mode(mode, idempotency_key)
-        if mode != "busy":
-            said = Input(new_session_id(), mode, check_prompt(prompt), utc_now(), idempotency_key, options=options)
-            return await self._comms.say(check_id(session_id), said, on_event=listener, tools=brought)
-        turn = StartTurn(check_prompt(prompt), options, listener, brought)
-        return await self._turn(self._supervisor.revive(check_id(session_id)), turn)
+        options, brought = part(TurnOptions, call), by_name(call.extra_tools)
+        options = NO_OPTIONS if options == NO_OPTIONS else await check_options(options)
+        self._check_overrides(options)
+        if call.mode != "busy":
+            said = Input(new_session_id(), call.mode, call.prompt, utc_now(), call.idempotency_key, options=options)
+            return await self._comms.say(call.session_id, said, on_event=call.on_event, tools=brought)
+        turn = StartTurn(call.prompt, options, call.on_event, brought)
+        return await self._turn(self._supervisor.revive(call.session_id), turn)
 
     async def inject_context(
         self, session_id: str, text: str, *, source: str | None = None, idempotency_key: str | None = None
     ) -> bool:
         """See SessionService."""
-        check_mode("queue", idempotency_key)
+        check_key(idempotency_key)
         words, by = check_words(text, "text"), check_name(source, "source")
         said = Input(new_session_id(), "context", words, utc_now(), idempotency_key, by, starts=False)
         return await self._comms.put(check_id(session_id), said, waits=False, tools={}) is True
@@ -273,16 +202,13 @@ class Service(Reads):
         await self.read(session_id)
         return SessionNotRunningError("the session runs no turn", session_id=session_id)
 
-    def _check_overrides(self, overrides: Switches | None) -> Switches | None:
+    def _check_overrides(self, options: TurnOptions) -> None:
         """Refuse to enable tools that the runtime does not have."""
-        if check_value(overrides, Switches, "overrides") is None or overrides is None:
-            return None
-        there = self._supervisor.shared.categories
+        there, switches = self._supervisor.shared.categories, options.overrides or INHERIT
         for category in CATEGORIES:
-            if overrides.of(category) == "enable" and category not in there:
+            if switches.of(category) == "enable" and category not in there:
                 problem = f"this runtime has no {category} tools"
                 raise InvalidParamsError(f"$.overrides.{category}: {problem}", path=f"$.overrides.{category}")
-        return overrides
 
     async def _turn(self, actor: SessionActor, turn: Message[R]) -> R:
         try:

@@ -137,7 +137,9 @@ class Comms:
         storage = self._sessions.shared.storage
         if storage is None:
             records = (actor.record for actor in self._sessions.loaded())
-            return next((each for each in records if each and each.peer and each.peer.name == name), None)
+            return next(
+                (each for each in records if each and each.options.peer and each.options.peer.name == name), None
+            )
         store = await storage.reader()
         session_id = await store.named(name)
         return None if session_id is None else await store.record(session_id)
@@ -159,7 +161,7 @@ class Comms:
 
     async def peers(self, record: SessionRecord) -> Sequence[PeerInfo]:
         """Return those whom a session trusts, and whether they can be spoken to."""
-        me = record.peer
+        me = record.options.peer
         found = [(name, await self.find(name)) for name in me.trusts] if me is not None else []
         return tuple(PeerInfo(name, reachable=me is not None and _trusts(other, me.name)) for name, other in found)
 
@@ -168,21 +170,21 @@ class Comms:
 
         Raises InvalidParamsError where one of both does not trust the other, and as `put` does.
         """
-        me = record.peer
+        me = record.options.peer
         if me is None:
             raise InvalidParamsError("$.session_id: the session has no name among peers", path="$.session_id")
         if to not in me.trusts:
             known = ", ".join(me.trusts) or "nobody"
             raise InvalidParamsError(f"$.to: {to!r} is not trusted; trusted are: {known}", path="$.to")
         other = await self.find(to)
-        if other is None or other.peer is None or not _trusts(other, me.name):
+        if other is None or other.options.peer is None or not _trusts(other, me.name):
             raise InvalidParamsError(f"$.to: there is no {to!r} that trusts {me.name!r}", path="$.to")
         if message.kind == "response" and not await self._has_request(record.session_id, to, message.request_id or ""):
             problem = f"there is no request {message.request_id!r} of {to!r} to this session"
             raise InvalidParamsError(f"$.request_id: {problem}", path="$.request_id")
         message_id = new_session_id()
         text = words(me.name, message_id, message)
-        said = Input(message_id, "peer", text, utc_now(), source=me.name, starts=other.peer.keep_alive)
+        said = Input(message_id, "peer", text, utc_now(), source=me.name, starts=other.options.peer.keep_alive)
         await self.put(other.session_id, said, waits=False, tools={})
         return message_id
 
@@ -196,7 +198,7 @@ class Comms:
 
     def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:
         """Return the tools by which a session's model speaks to its peers; none where it has no name."""
-        if record.peer is None:
+        if record.options.peer is None:
             return {}
         own = {"comms": self, "record": record}
         return {each.spec.name: attrs.evolve(each, call=partial(each.call, **own)) for each in _TOOLS}
@@ -222,7 +224,7 @@ def _request_heading(request_id: str, sender: str) -> str:
 
 
 def _trusts(other: SessionRecord | None, name: str) -> bool:
-    return other is not None and other.peer is not None and name in other.peer.trusts
+    return other is not None and other.options.peer is not None and name in other.options.peer.trusts
 
 
 async def _enqueued(session_id: str, input_id: str, store: "Store") -> Enqueued | None:

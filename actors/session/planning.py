@@ -12,14 +12,13 @@ from warren.actors.session.comms import Comms
 from warren.actors.shared import Own, Shared
 from warren.actors.turn.compaction import CompactionPlan, window_for
 from warren.actors.turn.turn import TurnPlan
-from warren.budget import Meter
+from warren.budget import UNLIMITED, Meter
 from warren.categories import INHERIT
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import compactor_of
 from warren.errors import AgentError, SessionNotFoundError
-from warren.inputs import DEFAULTS, TurnOptions
+from warren.options import NO_OPTIONS, TurnOptions
 from warren.records import SessionRecord
-from warren.structured.output import wish_of
 from warren.tools import Tool
 from warren.windows import Window
 
@@ -30,37 +29,35 @@ def plan_of(message: StartTurn | Compact, record: SessionRecord, shared: Shared,
     """Return the plan of a session's next turn. Raises SessionNotFoundError, InvalidParamsError."""
     if record.archived:
         raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-    asked, brought = DEFAULTS, own.tools
+    asked, brought = NO_OPTIONS, own.tools
     if isinstance(message, StartTurn):
         asked, brought = message.options, {**own.tools, **message.tools}
-    provider = asked.provider or (shared.config.provider if asked.model else record.provider)
+    session = record.options
+    provider = asked.provider or (shared.config.provider if asked.model else session.provider)
     limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
-    max_tokens = asked.max_tokens or record.max_tokens
+    options = asked.over(session)
     tools = tools_of(record, asked, shared, comms, brought)
-    window = partial(window_for, model=choice.model, max_tokens=max_tokens, tools=tools)
+    window = partial(window_for, model=choice.model, max_tokens=options.max_tokens, tools=tools)
     return TurnPlan(
         prompt=message.prompt if isinstance(message, StartTurn) else None,
         instructions=message.instructions if isinstance(message, Compact) else None,
         choice=choice,
-        max_tokens=max_tokens,
+        options=options,
         tools=tools,
-        gates=shared.config.approvals.and_(record.approvals).and_(asked.approvals),
-        meter=Meter.of(limits.turn.overridden(asked.budget), record.budget, record.spent),
+        gates=shared.config.approvals.and_(session.approvals).and_(asked.approvals),
+        meter=Meter.of(limits.turn.overridden(asked.budget), session.budget or UNLIMITED, record.spent),
         retry=shared.config.retry,
         limits=limits,
         tool_threads=shared.tool_threads,
         compaction=_compaction_of(record, shared, own, window),
-        output=wish_of(
-            (asked.output_schema, record.output_schema),
-            (asked.structured_output_retries, record.structured_output_retries),
-        ),
+        output=asked.output(session),
     )
 
 
 def _compaction_of(
     record: SessionRecord, shared: Shared, own: Own, window_of: Callable[[CompactionConfig], Window | None]
 ) -> CompactionPlan | None:
-    config = record.compaction or shared.config.compaction
+    config = record.options.compaction or shared.config.compaction
     if config is None or shared.config.compaction is None:
         return None
     window = window_of(config)
@@ -80,7 +77,7 @@ def instructions_of(
     """Return the instructions of a new session: what was given, and what is to be known of tools that it is offered."""
     if not shared.notes:
         return given
-    offered = tools_of(record, DEFAULTS, shared, comms, own_tools)
+    offered = tools_of(record, NO_OPTIONS, shared, comms, own_tools)
     notes = [note for name, note in shared.notes.items() if offered.get(name) is shared.tools[name]]
     return "\n\n".join([*([given] if given else []), *notes]) or None
 
@@ -96,6 +93,7 @@ def tools_of(
         known |= shared.passing_tools(record.session_id, known)
     if not known:
         return known
-    switches = (asked.overrides or INHERIT).over(record.overrides).over(shared.config.switches)
-    names = known if record.tools is None else [name for name in record.tools if name in known]
+    switches = (asked.overrides or INHERIT).over(record.options.overrides).over(shared.config.switches)
+    allowed = record.options.tools
+    names = known if allowed is None else [name for name in allowed if name in known]
     return {name: known[name] for name in names if switches.on(known[name].category)}

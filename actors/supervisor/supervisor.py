@@ -142,7 +142,7 @@ class Supervisor:
         self.check_open()
         if creation is not None and self.shared.storage is None:
             self.creations.note(record.session_id, creation)
-        name = None if record.peer is None else record.peer.name
+        name = None if record.options.peer is None else record.options.peer.name
         entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), own, name)
         return self._start(entry, lambda actor: actor.held.create(record, system_prompt, creation))
 

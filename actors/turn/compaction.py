@@ -20,6 +20,7 @@ from warren.errors import WarrenError
 from warren.events import CompactionFailed, CompactionStarted, Event
 from warren.messages import Message, SystemMessage
 from warren.model import ModelChoice, ModelReply, ModelRequest
+from warren.options import ModelOptions
 from warren.records import CompactionEntry
 from warren.tools import Tool
 from warren.transcript import Transcript
@@ -170,7 +171,9 @@ class Compaction:
         prompt = prompt_with(consulted(compactor.compaction_prompt), self.instructions)
         cap = consulted(compactor.max_summary_tokens)
         room = None if window is None else attrs.evolve(window, answer=cap).request  # no tools in this one
-        request = ModelRequest(self.by.choice.model, summary_request(messages, prompt, room), max_tokens=cap)
+        request = ModelRequest(
+            self.by.choice.model, summary_request(messages, prompt, room), options=ModelOptions(max_tokens=cap)
+        )
         return await ask_aside(self.by.choice, request, self.by.retry, self.by.emit, self.by.book)
 
 

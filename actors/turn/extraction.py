@@ -10,7 +10,8 @@ from warren.errors import AgentError, ProviderError, WarrenError
 from warren.events import Event, ExtractionCompleted, ExtractionFailed
 from warren.messages import Message
 from warren.model import ModelReply
-from warren.structured.output import Fit, OutputWish, correction, request
+from warren.options import OutputWish
+from warren.structured.output import Fit, correction, request
 
 NO_SUCH_FORM: Final = ("bad_request", "server_error")
 """How servers answer that do not take a schema: some with a 400, llama.cpp's with a 500 that no retry helps."""

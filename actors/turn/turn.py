@@ -41,8 +41,8 @@ from warren.messages import (
     with_unique_calls,
 )
 from warren.model import ModelChoice, ModelReply, ModelRequest
+from warren.options import ModelOptions, OutputWish
 from warren.records import CompactionEntry, SessionRecord
-from warren.structured.output import OutputWish
 from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import NO_USAGE, Usage
@@ -60,7 +60,7 @@ class TurnPlan:
         prompt: what the user says; None compacts the context and does nothing else.
         instructions: what such a compaction's summary shall mind.
         choice: the model to call.
-        max_tokens: cap of one answer.
+        options: the options of each model call.
         tools: what the model may call, by name.
         gates: which of the calls wait for somebody's word.
         meter: the budgets it draws from.
@@ -74,7 +74,7 @@ class TurnPlan:
     prompt: str | None
     instructions: str | None
     choice: ModelChoice
-    max_tokens: int | None
+    options: ModelOptions
     tools: Mapping[str, Tool]
     gates: Gates
     meter: Meter
@@ -250,8 +250,8 @@ class Turn:
         request = ModelRequest(
             plan.choice.model,
             (*context, *asked),
-            max_tokens=plan.max_tokens,
-            output_schema=schema,
+            options=plan.options,
+            answer_schema=schema,
             tokens_left=self._tokens_left(),
         )
         plan.meter.charge(steps=1)
@@ -274,7 +274,7 @@ class Turn:
             plan.choice.model,
             context,
             tuple(tool.spec for tool in plan.tools.values()),
-            plan.max_tokens,
+            plan.options,
             tokens_left=self._tokens_left(),
         )
         plan.meter.charge(steps=1)

@@ -11,6 +11,7 @@ from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.fields import FieldValueError, no_url, not_negative, positive
 from warren.memory import MemoryConfig
+from warren.options import ModelOptions
 from warren.tool_config import ToolsConfig
 
 
@@ -119,8 +120,8 @@ class StoreConfig:
 
 
 @attrs.frozen
-class Config:
-    """All settings of a runtime.
+class Config(ModelOptions):
+    """All settings of a runtime; the options of model calls are those of sessions that set none.
 
     Raises FieldValueError, which names the field, if a compactor cannot work with the settings.
 
@@ -134,7 +135,6 @@ class Config:
         compactor: a compactor of your own, or a function that makes one from a session's settings and its model's
             window; None is `warren.compaction.DefaultCompactor`. It needs `compaction`.
         memory: the memory of messages that left the context; None turns the `memory-store` capability off.
-        max_tokens: cap of one answer in tokens, for sessions that name none.
         tools: the tools besides those of the host; None for no such tools and no MCP servers.
         switches: the kinds of tools that are offered, unless a session or a turn switches them.
         approvals: the kinds of tools whose calls wait for approval; a session or a turn may only be stricter.
@@ -150,7 +150,6 @@ class Config:
     compaction: CompactionConfig | None = None
     compactor: Compactor | NewCompactor | None = None
     memory: MemoryConfig | None = None
-    max_tokens: int | None = None
     tools: ToolsConfig | None = None
     switches: Switches = attrs.field(factory=Switches)
     approvals: Gates = attrs.field(factory=Gates)

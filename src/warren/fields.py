@@ -1,9 +1,12 @@
 """Validators for the fields of attrs classes. Their errors name the field."""
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+
+from warren.errors import InvalidParamsError
 
 LARGEST: Final = 2**63 - 1
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
@@ -16,6 +19,11 @@ class FieldValueError(ValueError):
         super().__init__(f"{field} {problem}")
         self.field = field
         self.problem = problem
+
+    def refusal(self) -> InvalidParamsError:
+        """Return the error that callers of the runtime get; its path names the field."""
+        path = f"$.{self.field}"
+        return InvalidParamsError(f"{path}: {self.problem}", path=path)
 
 
 def positive(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
@@ -64,19 +72,105 @@ class OneOf:
 
 @attrs.frozen
 class Between:
-    """Refuse whole numbers outside of `low` to `high`, both included; None passes."""
+    """Refuse numbers outside of `low` to `high`, and values that are not numbers; None passes.
+
+    Attributes:
+        low: the smallest number.
+        high: the largest number.
+        without_low: whether `low` itself is refused.
+    """
 
     low: int
     high: int
+    without_low: bool = False
 
     def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
         """Raise FieldValueError that names the field and the range."""
-        if value is not None and not (_is_number(value) and self.low <= value <= self.high):
-            raise FieldValueError(attribute.name, f"must be from {self.low} to {self.high}")
+        if value is None or (_is_number(value) and self.low <= value <= self.high and self._is_above(value)):
+            return
+        bounds = f"above {self.low}, and at most {self.high}" if self.without_low else f"from {self.low} to {self.high}"
+        raise FieldValueError(attribute.name, f"must be {bounds}")
+
+    def _is_above(self, value: float) -> bool:
+        return value > self.low or not self.without_low
 
 
-is_text: Final = OfType(str, "a string")
-is_text_or_none: Final = OfType(str, "a string", required=False)
+@attrs.frozen
+class AtMost:
+    """Refuse texts of more than `characters`; None passes."""
+
+    characters: int
+
+    def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
+        """Raise FieldValueError that names the field and the bound."""
+        if value is not None and len(value) > self.characters:
+            raise FieldValueError(attribute.name, f"must have at most {self.characters} characters")
+
+
+@attrs.frozen
+class InstanceOf:
+    """Refuse values that are not instances of a class; None passes."""
+
+    type: type
+
+    def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        """Raise FieldValueError that names the field and the class."""
+        if value is not None and not isinstance(value, self.type):
+            raise FieldValueError(attribute.name, f"must be a {self.type.__name__}")
+
+
+def is_text(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values other than texts that UTF-8 can hold."""
+    problem = text_problem(value)
+    if problem is not None:
+        raise FieldValueError(attribute.name, problem)
+
+
+def is_text_or_none(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values other than texts that UTF-8 can hold; None passes."""
+    if value is not None:
+        is_text(None, attribute, value)
+
+
+def text_problem(value: object) -> str | None:
+    """Return why a value cannot be taken as a text, None if it can."""
+    if type(value) is not str:
+        return "must be a string"
+    if value.isascii():
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "has a lone surrogate, which UTF-8 cannot hold"
+    return None
+
+
+def is_object(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values other than mappings; None passes."""
+    if value is not None and not isinstance(value, Mapping):
+        raise FieldValueError(attribute.name, "must be an object")
+
+
+@attrs.frozen
+class Labels:
+    """Refuse values other than texts under texts; None passes.
+
+    Attributes:
+        removable: whether None may stand under a text, which takes that label away.
+    """
+
+    removable: bool = False
+
+    def __call__(self, instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        """Raise FieldValueError that names the field, or the label whose value is bad."""
+        is_object(instance, attribute, value)
+        for key, text in (value or {}).items():
+            if (problem := text_problem(key)) is not None:
+                raise FieldValueError(attribute.name, problem)
+            if not (text is None and self.removable) and (problem := text_problem(text)) is not None:
+                raise FieldValueError(f"{attribute.name}.{key}", problem)
+
+
 is_whole: Final = OfType(int, "an integer")
 is_whole_or_none: Final = OfType(int, "an integer", required=False)
 is_flag: Final = OfType(bool, "true or false")
@@ -106,6 +200,12 @@ def fits(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> No
     """Refuse numbers above `LARGEST`, which neither SQLite nor float arithmetic can hold; None passes."""
     if value is not None and value > LARGEST:
         raise FieldValueError(attribute.name, f"must be at most {LARGEST}")
+
+
+def checks_of(field: "attrs.Attribute[Any]") -> Sequence[Callable[..., Any]]:
+    """Return a field's validators; attrs puts several into one object."""
+    together = getattr(field.validator, "_validators", None)
+    return together if together is not None else [field.validator] if field.validator is not None else []
 
 
 def _is_number(value: object) -> bool:

@@ -102,7 +102,7 @@ def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
         last_input_tokens=source.last_input_tokens if whole else 0,
         turn_open=False,
         archived=False,
-        peer=None,  # names of peers are unique, and the original keeps its name
+        options=attrs.evolve(source.options, peer=None),  # names of peers are unique, and the original keeps its name
         parent=Parent(source.session_id, at),
         left_out=tuple(Span(span.first, min(span.end, at)) for span in source.left_out if span.first < at),
     )

@@ -1,36 +1,11 @@
 """Inputs: prompts, context and messages of peers that wait in a session's inbox until a turn takes them."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
 
 import attrs
 
-from warren.budget import Budget
-from warren.categories import Gates, Switches
 from warren.events import InputKind
-from warren.values import value
-
-TurnMode = Literal["busy", "queue", "steer"]
-MAX_KEY: Final = 200
-"""Characters of an idempotency key."""
-
-
-@value
-class TurnOptions:
-    """The options of one turn. None takes the session's option."""
-
-    model: str | None = None
-    provider: str | None = None
-    max_tokens: int | None = None
-    budget: Budget | None = None
-    overrides: Switches | None = None
-    approvals: Gates | None = None
-    output_schema: Mapping[str, Any] | None = None
-    structured_output_retries: int | None = None
-
-
-DEFAULTS: Final = TurnOptions()
+from warren.options import NO_OPTIONS, TurnOptions
 
 
 @attrs.frozen
@@ -56,7 +31,7 @@ class Input:
     key: str | None = None
     source: str | None = None
     starts: bool = True
-    options: TurnOptions = attrs.field(factory=TurnOptions)
+    options: TurnOptions = NO_OPTIONS
 
 
 @attrs.frozen

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import attrs
 
 from warren.messages import AssistantMessage, Message
+from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.usage import Usage
 from warren.values import value
@@ -20,9 +21,8 @@ class ModelRequest:
         messages: the context, oldest first, the system message (if any) at its head. It is read-only and may be lazy:
             each access by index may decode a message.
         tools: the tools that the model may call.
-        max_tokens: cap of the answer in tokens; None leaves it to the provider.
-        temperature: sampling temperature; None leaves it to the provider.
-        output_schema: the JSON schema that the answer's text has to fit. The messages ask for it too, so a provider
+        options: the options of the call, such as its temperature; an option that is None is left to the provider.
+        answer_schema: the JSON schema that the answer's text has to fit. The messages ask for it too, so a provider
             without support for schemas may ignore it. A request with a schema has no tools.
         tokens_left: tokens that a budget leaves for the answer, after an estimate of the input; None for no limit. See
             `answer_cap`.
@@ -31,19 +31,18 @@ class ModelRequest:
     model: str
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
-    max_tokens: int | None = None
-    temperature: float | None = None
-    output_schema: Mapping[str, Any] | None = None
+    options: ModelOptions = attrs.field(factory=ModelOptions)
+    answer_schema: Mapping[str, Any] | None = None
     tokens_left: int | None = None
 
     def answer_cap(self, most: int) -> int | None:
-        """Return the cap of the answer to send: the smaller of `max_tokens` and `tokens_left`; None for no cap.
+        """Return the cap of the answer to send: the smaller of the option and of `tokens_left`; None for no cap.
 
         Args:
             most: tokens of an answer that the model can give for certain. Models refuse a cap above their own limit,
                 so without `max_tokens` a budget that leaves more than `most` gives no cap.
         """
-        left, own = self.tokens_left, self.max_tokens
+        left, own = self.tokens_left, self.options.max_tokens
         return left if left is not None and left < (own or most) else own
 
 

@@ -7,16 +7,12 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from warren.budget import UNLIMITED, Budget, Spent
-from warren.categories import Gates, Switches
-from warren.compaction.config import CompactionConfig
-from warren.peers import Peer
+from warren.budget import Spent
+from warren.options import SessionOptions
 from warren.usage import Usage
 from warren.values import value
 
 Lifecycle = Literal["live", "stored", "archived"]
-MAX_TITLE: Final = 200
-"""Characters of a title that a host gives."""
 
 
 @attrs.frozen
@@ -49,17 +45,9 @@ class SessionRecord:
         created_at: time of the creation (UTC).
         updated_at: end of the last turn (UTC).
         model: the model that the next turn calls.
-        provider: the provider named on creation, or the runtime's at that time; None lets the model's name decide.
-        max_tokens: cap of one answer; None leaves it to the provider.
-        tools: names of the tools the model is offered; None offers all that the runtime has.
-        overrides: which kinds of tools the model is offered, where that differs from the runtime's rule.
-        approvals: which kinds wait for somebody's word, besides those that do in the whole runtime.
-        output_schema: the JSON schema that its answers are brought into; None leaves them as they are.
-        structured_output_retries: how often an answer that does not fit one is tried again.
-        peer: by which name other sessions speak to it, and whom it trusts; None for one that has no peers.
+        options: options of all turns, without the model; an option that was not given is the runtime's.
         labels: the host's labels, by which `list` filters.
-        budget: limits over all its turns.
-        spent: the used part of the budget.
+        spent: the used part of the budget among the options.
         usage: tokens of all model calls.
         turns: number of turns that have ended.
         steps: number of model calls; it is never reset.
@@ -68,7 +56,6 @@ class SessionRecord:
         last_assistant_text: text of the newest answer.
         title: the host's title, or else the beginning of the first prompt; None before the first turn.
         head: position of the first message in the context; a summary stands for the messages before it.
-        compaction: how its context is compacted; None takes the runtime's way.
         compactions: number of times that the head was moved.
         last_compaction_step: step of the newest attempt to compact, failed ones included.
         last_input_tokens: input tokens of the newest model call, 0 after a compaction.
@@ -83,16 +70,8 @@ class SessionRecord:
     created_at: datetime
     updated_at: datetime
     model: str
-    provider: str | None = None
-    max_tokens: int | None = None
-    tools: tuple[str, ...] | None = None
-    overrides: Switches | None = None
-    approvals: Gates | None = None
-    output_schema: Mapping[str, Any] | None = None
-    structured_output_retries: int = 2
-    peer: Peer | None = None
+    options: SessionOptions = attrs.field(factory=SessionOptions)
     labels: Mapping[str, str] = attrs.field(factory=dict)
-    budget: Budget = UNLIMITED
     spent: Spent = attrs.field(factory=Spent)
     usage: Usage = attrs.field(factory=Usage)
     turns: int = 0
@@ -102,7 +81,6 @@ class SessionRecord:
     last_assistant_text: str | None = None
     title: str | None = None
     head: int = 0
-    compaction: CompactionConfig | None = None
     compactions: int = 0
     last_compaction_step: int | None = None
     last_input_tokens: int = 0

@@ -6,21 +6,75 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
-from warren.budget import Budget
-from warren.categories import Gates, Switches
-from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.events import Envelope
+from warren.fields import FieldValueError
 from warren.health import LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
-from warren.inputs import Input, TurnMode
+from warren.inputs import Input
+from warren.keywords import keywords_of
 from warren.memory import MemoryHit
-from warren.peers import Peer, PeerInfo, PeerMessage
+from warren.options import SessionRequest, TurnRequest
+from warren.peers import PeerInfo, PeerMessage
 from warren.records import CompactionEntry
 from warren.tools import Tool
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
 OnEvent = Callable[[Envelope], None]
 """Called with each event of a turn, in order, on the event loop: it must not block. If it raises, that is logged."""
+
+
+def _are_tools(_instance: object, attribute: "attrs.Attribute[Any]", value: Any, *, names: bool = False) -> None:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise FieldValueError(attribute.name, "must be a list")
+    for index, each in enumerate(value):
+        if not isinstance(each, (str, Tool) if names else Tool):
+            problem = "must be a tool" + (" or the name of one" if names else "")
+            raise FieldValueError(f"{attribute.name}[{index}]", problem)
+
+
+def _are_tools_or_names(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if value is not None:
+        _are_tools(instance, attribute, value, names=True)
+
+
+def _is_callable(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if value is not None and not callable(value):
+        raise FieldValueError(attribute.name, "must be callable")
+
+
+@attrs.frozen
+class SessionCall(SessionRequest):
+    """The arguments of `SessionService.create_session`: a request, and objects that only code in the same process has.
+
+    Attributes:
+        tools: names of the runtime's tools, or tools of this session's own, which do not outlive the process; None
+            offers all that the runtime has.
+        compactor: a compaction strategy for this session alone, as `Config.compactor` is for all; it does not outlive
+            the process either, and forks of the session have it too.
+        extra_tools: tools for the first turn, see `TurnCall`.
+        on_event: gets the events of the first turn.
+    """
+
+    tools: Sequence[str | Tool] | None = attrs.field(  # type: ignore[assignment] # a host may bring tools, not only names
+        default=None, validator=_are_tools_or_names, kw_only=True
+    )
+    compactor: Compactor | NewCompactor | None = attrs.field(default=None, kw_only=True)
+    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
+    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+
+
+@attrs.frozen
+class TurnCall(TurnRequest):
+    """The arguments of `SessionService.start_turn`: a request, and objects that only code in the same process has.
+
+    Attributes:
+        extra_tools: offered besides the session's own, unless the session was created with a list of names and theirs
+            are not in it; one of a known name takes its place.
+        on_event: gets the events of the turn.
+    """
+
+    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
+    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
 
 
 @attrs.frozen
@@ -83,61 +137,20 @@ class SessionService(Protocol):
     do not repeat these two.
     """
 
-    async def create_session(
-        self,
-        prompt: str | None,
-        *,
-        model: str | None = None,
-        provider: str | None = None,
-        system_prompt: str | None = None,
-        max_tokens: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        title: str | None = None,
-        budget: Budget | None = None,
-        compaction: CompactionConfig | None = None,
-        compactor: Compactor | NewCompactor | None = None,
-        tools: Sequence[str | Tool] | None = None,
-        overrides: Switches | None = None,
-        approvals: Gates | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        structured_output_retries: int = 2,
-        peer: Peer | None = None,
-        idempotency_key: str | None = None,
-        extra_tools: Sequence[Tool] = (),
-        on_event: OnEvent | None = None,
-    ) -> TurnResult:
-        """Create a session and run its first turn. Return after the turn's commit and its last event.
+    @keywords_of(SessionCall)
+    async def create_session(self, call: SessionCall) -> TurnResult:
+        """Create a session and run its first turn; with the prompt None only create it.
 
-        An option that is None takes the runtime's default. The options hold for all turns of the session, unless a turn
-        has its own.
+        The arguments are the fields of `SessionCall`: the prompt, and keywords, as in
+        `create_session("hi", model="gpt-5", temperature=0.2)`. An option that is None takes the runtime's default.
 
-        Args:
-            prompt: the first prompt; None only creates the session.
-            model: the model.
-            provider: the provider; None lets the model's name decide, or takes the runtime's provider.
-            system_prompt: the system prompt.
-            max_tokens: cap of one answer in tokens.
-            labels: labels, by which `list` filters.
-            title: the title; None takes the first words of the first prompt.
-            budget: the limits of the session over all its turns.
-            compaction: the settings of compaction.
-            compactor: a compactor for this session alone, as `Config.compactor` is for all. It does not outlive the
-                process; forks of the session have it too.
-            tools: names of the runtime's tools, or tools of this session's own, which do not outlive the process; None
-                offers all tools of the runtime.
-            overrides: the kinds of tools that are switched on and off.
-            approvals: the kinds of tools whose calls wait for `approve_tool`.
-            output_schema: a JSON schema. Each turn asks the model for its answer once more, as data that fits the
-                schema: the data is `TurnResult.structured_output`.
-            structured_output_retries: retries of data that does not fit, 0 to 10.
-            peer: the name by which other sessions send to it, the names that it trusts, and whether messages begin
-                turns.
-            idempotency_key: 1 to 200 characters; one key creates one session. A call with the key of an earlier one
-                gets that one's result, waits for it, or runs the first turn if the process died before the turn was
-                stored. With a store this holds across restarts and processes. `compactor`, `extra_tools` and
-                `on_event` may differ between the calls.
-            extra_tools: tools for the first turn alone, see `start_turn`.
-            on_event: called with each event of the first turn.
+        With an `output_schema`, a JSON schema, every turn's answer is asked for once more as data that fits it: that is
+        `TurnResult.structured_output`. Data that does not fit is tried again `structured_output_retries` times.
+
+        An `idempotency_key` creates one session: a call with the key of an earlier one gets that one's result, waits
+        for it, or runs the first turn if the process died before the turn was stored. With a store this holds across
+        restarts and processes. Other arguments under the same key are an InvalidParamsError; `compactor`,
+        `extra_tools` and `on_event` are not compared.
 
         Raises:
             InvalidParamsError: if an argument is bad, or differs from that of an earlier call with the key; no session
@@ -151,48 +164,17 @@ class SessionService(Protocol):
         """
         ...
 
-    async def start_turn(
-        self,
-        session_id: str,
-        prompt: str,
-        *,
-        model: str | None = None,
-        provider: str | None = None,
-        max_tokens: int | None = None,
-        budget: Budget | None = None,
-        overrides: Switches | None = None,
-        approvals: Gates | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        structured_output_retries: int | None = None,
-        mode: TurnMode = "busy",
-        idempotency_key: str | None = None,
-        extra_tools: Sequence[Tool] = (),
-        on_event: OnEvent | None = None,
-    ) -> TurnResult:
-        """Run one turn, and return after its commit and its last event. A stored session is loaded first.
+    @keywords_of(TurnCall)
+    async def start_turn(self, call: TurnCall) -> TurnResult:
+        """Run one turn; a stored session is revived. Returns after the commit and after the last event.
 
-        The options hold for this turn alone, and None takes the session's option.
+        The arguments are the fields of `TurnCall`: the session's id and the prompt, and keywords, as in
+        `start_turn(session_id, "go on", max_tokens=100)`. An option that is None is as the session has it.
 
-        Args:
-            session_id: the session.
-            prompt: the prompt.
-            model: the model.
-            provider: the provider.
-            max_tokens: cap of one answer in tokens.
-            budget: the limits of this turn.
-            overrides: the kinds of tools that are switched on and off.
-            approvals: the kinds of tools whose calls wait for `approve_tool`, besides those of the session.
-            output_schema: a JSON schema for the answer as data, see `create_session`.
-            structured_output_retries: retries of data that does not fit, 0 to 10.
-            mode: `busy` refuses the prompt while a turn runs. `queue` begins the turn when those before it have ended.
-                `steer` lets the prompt enter the running turn at its next step, and the result is that turn's. If no
-                turn runs, each of them begins one. In the modes `queue` and `steer` the prompt waits in the session's
-                inbox, which is stored. Trap: cancelling the call leaves the prompt there, see `withdraw`.
-            idempotency_key: 1 to 200 characters; a prompt with the key of an earlier one is not taken twice, and gets
-                that one's result.
-            extra_tools: tools besides the session's own. One with the name of another tool replaces it. If the session
-                was created with a list of names, only tools with those names are offered.
-            on_event: called with each event of the turn.
+        In `mode` "queue" the turn begins when those before it have ended; in "steer" the prompt enters the running turn
+        at its next step, and the result is that turn's; if no turn runs, both begin one. Until a turn takes it the
+        prompt waits in the session's inbox, which is stored: whoever gives up waiting does not take it back, see
+        `withdraw`. A prompt with the `idempotency_key` of an earlier one is not taken twice: it gets that one's result.
 
         Raises:
             SessionBusyError: at once if another turn runs and the mode is `busy`.

@@ -186,11 +186,11 @@ def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
         model=record.model,
         compactions=record.compactions,
         title=record.title,
-        overrides=record.overrides,
-        approvals=record.approvals,
+        overrides=record.options.overrides,
+        approvals=record.options.approvals,
         parent=record.parent,
-        peer=record.peer,
-        provider=record.provider,
+        peer=record.options.peer,
+        provider=record.options.provider,
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 

@@ -114,8 +114,11 @@ class EphemeralStore:
         record, creation = operation.record, operation.creation
         if creation is not None and creation.key in self._created:
             raise key_used()
-        if record.peer is not None and self._names.get(record.peer.name, record.session_id) != record.session_id:
-            raise name_taken(record.peer.name)
+        if (
+            record.options.peer is not None
+            and self._names.get(record.options.peer.name, record.session_id) != record.session_id
+        ):
+            raise name_taken(record.options.peer.name)
         if session is None:
             if record.session_id in self._ended:
                 raise not_found(record.session_id)
@@ -132,8 +135,8 @@ class EphemeralStore:
         record, creation = operation.record, operation.creation
         session = Session(record, epoch=operation.lease.epoch, held=True)
         self._sessions[record.session_id] = session
-        if record.peer is not None:
-            self._names[record.peer.name] = record.session_id
+        if record.options.peer is not None:
+            self._names[record.options.peer.name] = record.session_id
         if creation is not None:
             session.creation = creation.key
             self._created[creation.key] = Created(record.session_id, creation.params)
@@ -169,7 +172,7 @@ class EphemeralStore:
             return
         session = self._session(session_id)
         del self._sessions[session_id]
-        peer = session.record.peer
+        peer = session.record.options.peer
         if peer is not None:
             self._names.pop(peer.name, None)
         self._ended[session_id] = session.creation

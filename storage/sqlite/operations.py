@@ -99,7 +99,7 @@ _BURY: Final = f"""
 def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
     """Write the rows of a turn."""
     record, creation = operation.record, operation.creation
-    peer = record.peer
+    peer = record.options.peer
     if creation is not None and db.execute("SELECT 1 FROM creations WHERE key = ?", (creation.key,)).get:
         raise key_used()
     if peer is not None and db.execute(_NAMESAKE, (peer.name, record.session_id)).get:

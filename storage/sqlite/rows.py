@@ -1,6 +1,5 @@
 """Rows and what they say: every value that is read from the store is checked here."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final
@@ -8,11 +7,9 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
-from warren.budget import UNLIMITED, Budget, Spent
-from warren.categories import Gates, Switches
-from warren.compaction.config import CompactionConfig
+from warren.budget import Spent
 from warren.errors import StoreError
-from warren.peers import Peer
+from warren.options import SessionOptions, part
 from warren.records import CompactionEntry, Parent, SessionRecord, Span
 from warren.usage import Usage
 
@@ -93,23 +90,13 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-@attrs.frozen
-class _Details:
-    """The part of a record that no query looks at; each field is the record's own."""
+@attrs.frozen(kw_only=True)
+class _Details(SessionOptions):
+    """The part of a row that no query looks at: the session's options, and fields of its record."""
 
-    provider: str | None = None
-    max_tokens: int | None = None
-    tools: tuple[str, ...] | None = None
-    overrides: Switches | None = None
-    approvals: Gates | None = None
-    output_schema: Mapping[str, Any] | None = None
-    structured_output_retries: int = 2
-    peer: Peer | None = None
-    budget: Budget = UNLIMITED
     spent: Spent = attrs.field(factory=Spent)
     usage: Usage = attrs.field(factory=Usage)
     last_assistant_text: str | None = None
-    compaction: CompactionConfig | None = None
     compactions: int = 0
     last_compaction_step: int | None = None
     last_input_tokens: int = 0
@@ -118,8 +105,10 @@ class _Details:
     left_out: tuple[Span, ...] = ()
 
 
-_DETAILS: Final = tuple(field.name for field in attrs.fields(_Details))
+_OPTIONS: Final = tuple(attrs.fields_dict(SessionOptions))
+_DETAILS: Final = tuple(name for name in attrs.fields_dict(_Details) if name not in _OPTIONS)
 _DEFAULTS: Final = attrs.astuple(_Details(), recurse=False)
+_options_of: Final = attrgetter(*_OPTIONS)
 _details_of: Final = attrgetter(*_DETAILS)
 
 
@@ -136,7 +125,7 @@ def moment(stored: int) -> datetime:
 def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     """Return the record's values in the order of `COLUMNS`."""
     # What `_Details` reads, without making one: this runs beside the event loop, for every turn.
-    each = zip(_DETAILS, _details_of(record), _DEFAULTS, strict=True)
+    each = zip((*_OPTIONS, *_DETAILS), (*_options_of(record.options), *_details_of(record)), _DEFAULTS, strict=True)
     details = {name: value for name, value, default in each if value is not default and value != default}
     return (
         record.session_id,
@@ -182,6 +171,7 @@ def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
             head=number_in(head, "head"),
             labels=codec.decode_stored(dict[str, str], bytes_in(labels, "labels")),
             title=None if title is None else text_in(title, "title"),
+            options=part(SessionOptions, rest),
             **{name: getattr(rest, name) for name in _DETAILS},
         )
     except ValueError as exc:

@@ -104,7 +104,7 @@ async def test_an_answer_as_data(store: Path | None) -> None:
         assert recorder.events[-1] == RunCompleted(session_id, "She is called Ann.", Usage(6, 4))
         assert names(await replay(service, session_id)) == names(recorder.envelopes)
     (request,) = model.asked
-    assert (request.output_schema, request.tools) == (PERSON, ())
+    assert (request.answer_schema, request.tools) == (PERSON, ())
     assert request.messages[:2] == (UserMessage("Who is she?"), AssistantMessage((TextBlock(model.text),)))
     assert '"required":["name"]' in str(request.messages[2])
 
@@ -130,7 +130,7 @@ async def test_after_tools() -> None:
         result = await service.create_session("Who is she?", output_schema=PERSON)
         assert (result.structured_output, result.turns, result.tool_calls) == (ANN, 3, 1)
     assert [bool(request.tools) for request in requests] == [True, True, False]
-    assert [request.output_schema for request in requests] == [None, None, PERSON]
+    assert [request.answer_schema for request in requests] == [None, None, PERSON]
 
 
 async def test_what_does_not_fit_is_tried_again() -> None:
@@ -317,7 +317,7 @@ async def test_a_server_that_does_not_know_the_form() -> None:
     async with open_runtime(model) as service:
         session_id = await new_session(service, output_schema=PERSON)
         assert (await service.start_turn(session_id, "a")).structured_output == ANN
-        assert [request.output_schema for request in model.asked] == [PERSON, None, None]
+        assert [request.answer_schema for request in model.asked] == [PERSON, None, None]
         with pytest.raises(ProviderError):
             await service.start_turn(session_id, "b")
 
@@ -330,7 +330,7 @@ async def test_a_server_that_fails_on_the_form() -> None:
     async with open_runtime(model, config=config) as service:
         session_id = await new_session(service, output_schema=PERSON)
         assert (await service.start_turn(session_id, "a")).structured_output == ANN
-        assert [request.output_schema for request in model.asked] == [PERSON, PERSON, None]
+        assert [request.answer_schema for request in model.asked] == [PERSON, PERSON, None]
         with pytest.raises(ProviderError, match="grammar"):
             await service.start_turn(session_id, "b")
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from warren import budget, codec, events, messages, records, usage, views
 from warren.compaction import CompactionConfig
 from warren.fields import LARGEST
+from warren.options import MAX_RETRIES, ModelOptions, SessionOptions, TurnOptions
 from warren.peers import NAME, Peer
 
 MODULES: Final = (messages, events, records, views, budget, usage)
@@ -91,10 +92,32 @@ _budget: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "max_steps": _limits,
 }
 _compaction: Final = tuple(field.name for field in attrs.fields(CompactionConfig))
-SPECIAL: Final[Mapping[Any, st.SearchStrategy[Any]]] = {
+_model_options: Final[Mapping[str, st.SearchStrategy[Any]]] = {
+    "max_tokens": _limits,
+    "temperature": st.none() | st.floats(0, 2),
+    "top_p": st.none() | st.floats(0, 1, exclude_min=True),
+}
+_said: Final = st.none() | text.filter(str.strip)
+_turn_options: Final[Mapping[str, st.SearchStrategy[Any]]] = {
+    **_model_options,
+    "model": _said,
+    "provider": _said,
+    "structured_output_retries": st.none() | st.integers(0, MAX_RETRIES),
+}
+
+
+def _checked(cls: type, own: Mapping[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """Return values of a class whose fields have bounds; those that `own` does not name are of their types."""
+    hints = get_type_hints(cls)
+    rest = {name: of(hints[name]) for name in attrs.fields_dict(cls) if name not in own}
+    return st.builds(cls, **rest, **{name: own[name] for name in own if name in attrs.fields_dict(cls)})
+
+
+SPECIAL: Final[dict[Any, st.SearchStrategy[Any]]] = {
     messages.UnknownBlock: _unknown(messages.UnknownBlock, codec.BLOCK_TYPES),
     events.UnknownEvent: _unknown(events.UnknownEvent, codec.EVENT_TYPES),
     budget.Budget: st.builds(budget.Budget, **_budget),
     Peer: st.builds(Peer, _names, st.lists(_names, max_size=3).map(tuple), keep_alive=st.booleans()),
     CompactionConfig: st.builds(CompactionConfig, **dict.fromkeys(_compaction, st.integers(1, 10**9))),
 }
+SPECIAL.update({cls: _checked(cls, _turn_options) for cls in (ModelOptions, TurnOptions, SessionOptions)})

@@ -24,6 +24,7 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
+from warren.options import SessionOptions
 from warren.records import SessionRecord
 from warren.usage import Usage
 from warren.views import Billing, SessionState, SessionView, TurnResult
@@ -164,9 +165,9 @@ def test_a_step_shows_its_usage() -> None:
 
 def test_a_record_leaves_out_its_defaults() -> None:
     """A fresh session's row is as small as what is known of it."""
-    record = SessionRecord("s", NOW, NOW, "echo", budget=Budget(max_steps=3))
+    record = SessionRecord("s", NOW, NOW, "echo", SessionOptions(budget=Budget(max_steps=3)))
     data = codec.to_data(record)
-    assert data.pop("budget") == {"max_steps": 3}
+    assert data.pop("options") == {"budget": {"max_steps": 3}}
     assert set(data) == {"session_id", "created_at", "updated_at", "model"}
 
 

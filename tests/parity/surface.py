@@ -21,6 +21,8 @@ TURN: Final = "turn/start"
 REGISTER: Final = "tools/register"
 OPTIONS: Final = "options"
 """That a session or a turn can be given a budget, labels and the like."""
+SAMPLING: Final = "sampling"
+"""That a session or a turn can be given a temperature and top_p."""
 COMPACTION_OPTIONS: Final = "compaction options"
 """That a session can be told how it is compacted."""
 SWITCHES: Final = "switches"
@@ -30,7 +32,7 @@ MODES: Final = "modes"
 PEERS: Final = "peers"
 """That a session can be given a name among others."""
 NO_CALLS: Final = {"initialize", "initialized", "session/unsubscribe"}
-EVERYTHING: Final = frozenset(METHODS) - NO_CALLS | {OPTIONS, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS}
+EVERYTHING: Final = frozenset(METHODS) - NO_CALLS | {OPTIONS, SAMPLING, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS}
 
 
 class UnsayableError(Exception):

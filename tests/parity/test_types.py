@@ -45,6 +45,8 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "system_prompt": "text/none",
         "instructions": "text/none",
         "max_tokens": "number/none",
+        "temperature": "number/never/none",
+        "top_p": "number/never/none",
         "labels": "none",
         "title": "text/none",
         "budget": "budget/none",
@@ -61,7 +63,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "overrides": "none",
         "approvals": "none",
         "output_schema": "object/odd keys/none",
-        "structured_output_retries": "number",
+        "structured_output_retries": "number/none",
         "peer": "none",
         "mode": "",
         "idempotency_key": "text/none",
@@ -79,7 +81,6 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
 NULLABLE: Final = {
     ("create_session", "prompt"),
     ("search_memory", "session_id"),
-    ("start_turn", "structured_output_retries"),
 }
 ARGUMENTS: Final = [
     (method, name)

@@ -19,6 +19,7 @@ from warren.compaction import CompactionConfig
 from warren.config import Config, Limits, RetryPolicy
 from warren.events import Envelope, Event
 from warren.model import ModelReply, ModelRequest, Piece
+from warren.options import ModelOptions
 from warren.tools import tool
 from warren.transport.providers.scripted import Script, ScriptedProvider
 
@@ -107,13 +108,16 @@ class Scripted:
 
     Attributes:
         said: set while a call runs that has said something.
+        asked: the options of each call so far.
     """
 
     provider: ScriptedProvider
     said: trio.Event = attrs.field(factory=trio.Event)
+    asked: list[ModelOptions] = attrs.field(factory=list)
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Play the next step."""
+        self.asked.append(request.options)
 
         def heard(piece: Piece) -> None:
             emit(piece)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.storage.samples import NOW, causes, entry, moved, opened, turn, written
 from warren.compaction import CompactionConfig
+from warren.options import SessionOptions
 from warren.records import SessionRecord
 from warren.storage import Delete
 from warren.storage.sqlite import SqliteStore, queries
@@ -136,7 +137,7 @@ records = st.builds(
     updated_at=st.just(NOW),
     model=st.just("echo"),
     head=counts,
-    compaction=st.none() | ways,
+    options=st.builds(SessionOptions, compaction=st.none() | ways),
     compactions=counts,
     last_compaction_step=st.none() | counts,
     last_input_tokens=counts,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.storage.samples import NOW, causes, opened, turn, updated, written
 from warren.budget import Budget, Spent
 from warren.errors import SessionNotFoundError
+from warren.options import SessionOptions
 from warren.records import SessionRecord
 from warren.storage import Archive, Commit, Delete, Label
 from warren.storage.sqlite.rows import record_to_row, row_to_record
@@ -127,7 +128,9 @@ async def test_changed_labels_are_found(tmp_path: Path) -> None:
 
 async def test_a_commit_without_rows_stores_the_record(tmp_path: Path) -> None:
     """A session can be created before its first turn."""
-    commit = Commit(SessionRecord(SID, NOW, NOW, "echo", provider="scripted", tools=("clock",), max_tokens=7))
+    commit = Commit(
+        SessionRecord(SID, NOW, NOW, "echo", SessionOptions(provider="scripted", tools=("clock",), max_tokens=7))
+    )
     async with opened(tmp_path) as store:
         await written(store, commit)
         stored = await store.load(SID)
@@ -143,13 +146,19 @@ records = st.builds(
     created_at=st.datetimes(timezones=st.just(NOW.tzinfo)),
     updated_at=st.datetimes(timezones=st.just(NOW.tzinfo)),
     model=texts,
-    provider=st.none() | texts,
-    max_tokens=st.none() | counts,
-    tools=st.none() | st.lists(texts, max_size=3).map(tuple),
-    labels=st.dictionaries(texts, texts, max_size=3),
-    budget=st.builds(
-        Budget, max_tokens=st.none() | st.integers(1, 2**62), max_seconds=st.none() | st.floats(0.001, 1e9)
+    options=st.builds(
+        SessionOptions,
+        provider=st.none() | texts.filter(str.strip),
+        max_tokens=st.none() | st.integers(1, 2**62),
+        temperature=st.none() | st.floats(0, 2),
+        top_p=st.none() | st.floats(0, 1, exclude_min=True),
+        tools=st.none() | st.lists(texts, max_size=3).map(tuple),
+        budget=st.none()
+        | st.builds(
+            Budget, max_tokens=st.none() | st.integers(1, 2**62), max_seconds=st.none() | st.floats(0.001, 1e9)
+        ),
     ),
+    labels=st.dictionaries(texts, texts, max_size=3),
     spent=st.builds(Spent, tokens=counts, seconds=st.floats(0, 1e9)),
     usage=st.builds(Usage, input_tokens=counts, output_tokens=counts, estimated=st.booleans()),
     turns=counts,
@@ -186,5 +195,5 @@ def test_a_hosts_own_kind_of_budget_is_stored() -> None:
     class Own(Budget):
         """A budget."""
 
-    record = turn(SID).record.changed(budget=Own(max_tokens=5))
-    assert row_to_record(record_to_row(record)).budget == Budget(max_tokens=5)
+    record = turn(SID).record.changed(options=SessionOptions(budget=Own(max_tokens=5)))
+    assert row_to_record(record_to_row(record)).options.budget == Budget(max_tokens=5)

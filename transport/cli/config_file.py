@@ -12,6 +12,7 @@ from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits, no_url, positive
+from warren.options import ModelOptions
 from warren.transport.cli.config_tables import duration, limits_of, read_tables, read_variables, settings_of
 from warren.transport.cli.config_tools import ServerTable, ToolsTable
 from warren.transport.cli.setting_names import OPTIONS, variable_of
@@ -63,7 +64,7 @@ class ServeTable:
 
 
 @attrs.frozen(kw_only=True)
-class FileSettings:
+class FileSettings(ModelOptions):
     """The settings that options have as well, and are named as; `store` is relative to where the command runs."""
 
     store: str | None = attrs.field(default=None, validator=[_path, no_url])
@@ -72,7 +73,6 @@ class FileSettings:
     provider: str | None = None
     system: str | None = None
     stream: bool | None = None
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
     max_total_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
     max_duration: str | None = attrs.field(default=None, validator=duration)
     max_tool_calls: int | None = attrs.field(default=None, validator=[positive, fits])

@@ -3,9 +3,7 @@
 Each setting of theirs has a variable, too. The tables are made from the classes: a new field is a new setting.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
-from inspect import getdoc
 from typing import Any, Final, get_args
 
 import attrs
@@ -13,6 +11,7 @@ import attrs
 from warren import codec
 from warren.budget import Budget
 from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
+from warren.described import attributes_of
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits
 from warren.tool_config import ToolsConfig
@@ -129,10 +128,7 @@ def default_of(name: str) -> Any:
 def about(name: str) -> str:
     """Return what the class of a setting says of it."""
     table, _, field = name.rpartition(".")
-    found = re.search(
-        rf"^    {TURN.get(field, field)}: (.*(?:\n     +.*)*)", getdoc(CLASSES[table]) or "", re.MULTILINE
-    )
-    return "" if found is None else " ".join(found[1].split())
+    return attributes_of(CLASSES[table]).get(TURN.get(field, field), "")
 
 
 def read_tables(data: dict[str, Any]) -> dict[str, Any]:

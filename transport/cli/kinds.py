@@ -43,9 +43,9 @@ def kinds_given(given: Mapping[str, Any], nearer: Mapping[str, bool], switches: 
     whole = _switches(given, nearer).over(switches)
     return {
         "switches": whole,
-        "approvals": _gates(given),
+        "gates": _gates(given),
         "overrides": None if (found := _switches(said, nearer)) == INHERIT else found,
-        "gates": None if (gates := _gates(said)) == Gates() else gates,
+        "approvals": None if (gates := _gates(said)) == Gates() else gates,
     }
 
 

@@ -14,9 +14,10 @@ from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy
+from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
-from warren.fields import FieldValueError
-from warren.structured.output import MAX_RETRIES, RETRIES
+from warren.fields import Between, FieldValueError, checks_of, positive
+from warren.options import MODEL_OPTIONS, TurnOptions
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.option import group, option
@@ -53,7 +54,7 @@ STORAGE_OPTIONS: Final = ("synchronous", "projections")
 LIMIT_OPTIONS: Final = ("model_silence",)
 NOT_SETTINGS: Final = frozenset(
     {"store", "ephemeral", "output", "verbose", "config", "no_compaction"}.union(
-        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS
+        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, LIMITS.values()
     )
 )
 WEAKEST_FIRST: Final = (
@@ -87,8 +88,10 @@ class Mode:
 
 
 @attrs.frozen(kw_only=True)
-class Options:
+class Options(TurnOptions):
     """The options of one command; those it does not have are at their default.
+
+    Those of a turn hold for the turn or the session that the command begins.
 
     Attributes:
         store: the store's folder; None keeps nothing.
@@ -100,13 +103,9 @@ class Options:
         memory: whether what is compacted away can be found again.
         embedder: what makes the memory's vectors.
         drain: seconds that running turns have to finish when the process is told to end; None is as `limits` say.
-        output_schema: JSON schema of the answer.
-        structured_output_retries: how often data that does not fit is asked for again; None leaves that as it is.
         tools: which tools there are; None for none, as for commands that run no model.
         switches: which kinds of them the runtime offers.
-        approvals: which calls the runtime refuses, or lets wait for somebody's word.
-        overrides: what was said of kinds on the command line; None for nothing.
-        gates: what was said there of calls; None for nothing.
+        gates: which calls the runtime refuses, or lets wait for somebody's word.
         approve_all: whether every call that waits is allowed.
         limits: bounds of the runtime.
         retry: how failed model calls are tried again.
@@ -120,19 +119,10 @@ class Options:
     store_named: bool = False
     mode: Mode = attrs.field(factory=Mode)
     stream: bool | None = None
-    model: str | None = None
-    provider: str | None = None
     system: str | None = None
-    max_tokens: int | None = None
-    max_total_tokens: int | None = None
-    max_duration: float | None = None
-    max_tool_calls: int | None = None
-    max_steps: int | None = None
     label: tuple[tuple[str, str], ...] = ()
     title: str | None = None
     key: str | None = None
-    output_schema: Mapping[str, Any] | None = None
-    structured_output_retries: int | None = None
     compaction: CompactionConfig | None = None
     compactor: str | None = None
     memory: bool = False
@@ -140,9 +130,7 @@ class Options:
     drain: float | None = None
     tools: ToolsConfig | None = None
     switches: Switches = attrs.field(factory=Switches)
-    approvals: Gates = attrs.field(factory=Gates)
-    overrides: Switches | None = None
-    gates: Gates | None = None
+    gates: Gates = attrs.field(factory=Gates)
     approve_all: bool = False
     limits: Limits = attrs.field(factory=Limits)
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
@@ -150,12 +138,6 @@ class Options:
     storage: Mapping[str, Any] = attrs.field(factory=dict)
     gateway: Mapping[str, Any] = attrs.field(factory=dict)
     command: str = "warren"
-
-    @property
-    def budget(self) -> Budget | None:
-        """The limits that were given, if any. Raises InvalidParamsError for one that is too large."""
-        limits = {field: getattr(self, name) for field, name in LIMITS.items()}
-        return None if set(limits.values()) == {None} else _made(Budget, limits, LIMITS)
 
 
 def gather(given: Mapping[str, Any]) -> Options:
@@ -167,16 +149,24 @@ def gather(given: Mapping[str, Any]) -> Options:
     context = click.get_current_context()
     file = context.meta.get(CONFIG_FILE)
     store = None if _ephemeral(context, given) else given.get("store")
-    return Options(
-        store=None if _ephemeral(context, given) else store or DEFAULT_STORE,
-        store_named=store is not None,
-        mode=context.ensure_object(Mode),
-        compaction=_compaction(context, given),
+    settings: dict[str, Any] = {
+        "store": None if _ephemeral(context, given) else store or DEFAULT_STORE,
+        "store_named": store is not None,
+        "mode": context.ensure_object(Mode),
+        "budget": _budget(given),
+        "compaction": _compaction(context, given),
         **_tools(context, given, file),
-        command=context.command_path,
+        "command": context.command_path,
         **_runtime(given, file),
         **{name: value for name, value in given.items() if name not in NOT_SETTINGS},
-    )
+    }
+    return _made(Options, settings)
+
+
+def _budget(given: Mapping[str, Any]) -> Budget | None:
+    """Return the limits that were given, if any. Raises InvalidParamsError for one that is too large."""
+    limits = {field: given.get(name) for field, name in LIMITS.items()}
+    return None if set(limits.values()) == {None} else _made(Budget, limits, LIMITS)
 
 
 def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
@@ -279,6 +269,26 @@ def _count(*names: str, help: str, least: int = 1) -> Callable[[F], F]:  # noqa:
     return option(*names, type=click.IntRange(min=least), metavar="N", help=help)
 
 
+def _turn_option(name: str, **settings: Any) -> Callable[[F], F]:
+    """Return the flag of an option of turns: its field says of which type it is, within which bounds, and for what."""
+    about = attributes_of(TurnOptions)[name]
+    made = {"help": about[:1].upper() + about[1:], "type": _number(name), "metavar": "N"}
+    return option(f"--{name.replace('_', '-')}", **made | settings)
+
+
+def _number(name: str) -> click.IntRange | click.FloatRange | None:
+    """Return the type of an option of turns that is a number, within its bounds; None for no number."""
+    field = attrs.fields_dict(TurnOptions)[name]
+    checks = checks_of(field)
+    between = next((check for check in checks if isinstance(check, Between)), None)
+    if field.type == (int | None):
+        least = 1 if positive in checks else None
+        return click.IntRange(min=least) if between is None else click.IntRange(between.low, between.high)
+    if field.type == (float | None) and between is not None:
+        return click.FloatRange(between.low, between.high, min_open=between.without_low)
+    return None
+
+
 output_options: Final = group(
     option(
         "--output",
@@ -314,7 +324,7 @@ model_options: Final = group(
     option(
         "-p", "--provider", type=text_of, metavar="NAME", help="Its provider, instead of the one its name suggests."
     ),
-    _count("--max-tokens", help="Cap of one answer, in tokens."),
+    *(_turn_option(name) for name in MODEL_OPTIONS),
     option(
         "--model-silence",
         type=duration_of,
@@ -384,18 +394,8 @@ title_option: Final = click.option(
     help="The session's title, in place of the first words of its first prompt.",
 )
 output_schema_option: Final = group(
-    click.option(
-        "--output-schema",
-        type=schema_of,
-        metavar="FILE|JSON",
-        help="JSON schema; the answer is written as JSON that fits it.",
-    ),
-    click.option(
-        "--structured-output-retries",
-        type=click.IntRange(0, MAX_RETRIES),
-        metavar="N",
-        help=f"How often the model is asked again for data that fits; {RETRIES}, at most {MAX_RETRIES}.",
-    ),
+    _turn_option("output_schema", type=schema_of, metavar="FILE|JSON", envvar=None, show_envvar=False),
+    _turn_option("structured_output_retries", envvar=None, show_envvar=False),
 )
 stream_option: Final = option(
     "--stream/--no-stream",

@@ -14,6 +14,7 @@ import trio
 from warren.config import Config, StoreConfig
 from warren.errors import MemoryDisabledError, PersistenceDisabledError, SessionNotFoundError
 from warren.memory import MemoryConfig
+from warren.options import ModelOptions, given
 from warren.service import SessionService
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Mode, Options
@@ -77,10 +78,10 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
         compaction=options.compaction,
         compactor=compactor_of(options),
         memory=memory_of(options, store) if options.memory else None,
-        max_tokens=options.max_tokens,
+        **given(ModelOptions, options),
         tools=options.tools,
         switches=options.switches,
-        approvals=options.approvals,
+        approvals=options.gates,
         retry=options.retry,
         intensity=options.intensity,
         limits=options.limits if options.drain is None else attrs.evolve(options.limits, drain=options.drain),

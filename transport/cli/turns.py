@@ -4,7 +4,7 @@ import math
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -12,6 +12,7 @@ import trio
 from warren.errors import CompactionDisabledError, SessionNotRunningError, WarrenError
 from warren.events import Envelope
 from warren.messages import UserMessage
+from warren.options import TurnOptions, given
 from warren.records import CompactionEntry
 from warren.service import OnEvent, SessionService
 from warren.transport.cli.asking import Asker, Waiting
@@ -125,42 +126,18 @@ def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
     """Return the start of a new session's first turn."""
     return lambda on_event: service.create_session(
         prompt,
-        model=options.model,
-        provider=options.provider,
+        **given(TurnOptions, options),
         system_prompt=options.system,
-        max_tokens=options.max_tokens,
         labels=dict(options.label),
         title=options.title,
         idempotency_key=options.key,
-        budget=options.budget,
-        **_data(options),
-        overrides=options.overrides,
-        approvals=options.gates,
         on_event=on_event,
     )
-
-
-def _data(options: Options) -> dict[str, Any]:
-    """Return what is said of the answer as data."""
-    often = options.structured_output_retries
-    schema: dict[str, Any] = {"output_schema": options.output_schema}
-    return schema if often is None else schema | {"structured_output_retries": often}
 
 
 def next_turn(service: SessionService, options: Options, session_id: str, prompt: str) -> Begin:
     """Return the start of a turn of a session that exists; the options hold for this turn alone."""
-    return lambda on_event: service.start_turn(
-        session_id,
-        prompt,
-        model=options.model,
-        provider=options.provider,
-        max_tokens=options.max_tokens,
-        budget=options.budget,
-        **_data(options),
-        overrides=options.overrides,
-        approvals=options.gates,
-        on_event=on_event,
-    )
+    return lambda on_event: service.start_turn(session_id, prompt, **given(TurnOptions, options), on_event=on_event)
 
 
 @attrs.define(eq=False)

@@ -18,7 +18,7 @@ def input_schema(tool: McpTool) -> Schema:
     return schema
 
 
-def output_schema(cls: type) -> Schema:
+def result_schema(cls: type) -> Schema:
     """Return the schema of a result, which may be an error as well.
 
     The official client of TypeScript holds the structured content of errors against it too, and where it does not fit

@@ -26,7 +26,7 @@ from warren.transport.mcp.calls import Call, key_of, keyed
 from warren.transport.mcp.progress import Send, message_of
 from warren.transport.mcp.refusal import refusal
 from warren.transport.mcp.resources import Resources, Watched, template
-from warren.transport.mcp.schemas import input_schema, output_schema
+from warren.transport.mcp.schemas import input_schema, result_schema
 from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
@@ -295,7 +295,7 @@ def _shown(tool: McpTool) -> types.Tool:
         title=tool.title,
         description=tool.doc,
         input_schema=input_schema(tool),
-        output_schema=output_schema(tool.method.result),
+        output_schema=result_schema(tool.method.result),
         annotations=types.ToolAnnotations(
             title=tool.title,
             read_only_hint=tool.read_only,

@@ -17,7 +17,7 @@ class McpTool:
         method: what it does; its parameters are the tool's arguments.
         title: for people.
         doc: for the model that is to decide whether to call it.
-        arguments: what its arguments mean, for the same reader.
+        arguments: what its arguments mean, for the same reader, if their fields do not say it well.
         read_only: whether it changes nothing.
         destructive: whether it takes something away.
         idempotent: whether doing it twice is as good as once.
@@ -36,15 +36,6 @@ class McpTool:
 
 
 _SESSION: Final = {"session_id": "The session's id."}
-_OPTIONS: Final = {
-    "model": "The model that answers; the runtime's own where it is left out.",
-    "provider": "The model's provider, where its name alone does not say.",
-    "max_tokens": "Cap of one answer, in tokens.",
-    "output_schema": "JSON schema that the answer is to fit; it is then in structured_output too.",
-    "structured_output_retries": "How often an answer that does not fit it is tried again.",
-    "overrides": "Kinds of tools to offer or not; a kind that is left out is as it is otherwise.",
-    "approvals": "Kinds of tools whose calls wait for warren_approve, or are never run.",
-}
 _KEY: Final = "A text of your own; what is sent again under the same one is not taken twice."
 _TABLE: Final = (
     McpTool(
@@ -55,14 +46,6 @@ _TABLE: Final = (
         "goes on with it. The session outlives this call and, where there is a store, the server.",
         {
             "prompt": "What to say to the session's model; null creates the session without a turn.",
-            **_OPTIONS,
-            "system_prompt": "Instructions for the session's model.",
-            "labels": "Keys and values to find the session by, in warren_sessions.",
-            "title": "What people call the session; the first words of the prompt where it is left out.",
-            "budget": "What the session may use over all its turns.",
-            "compaction": "How the session's context is summarised where it gets long.",
-            "tools": "Names of the runtime's tools that the session's model may call; all where it is left out.",
-            "peer": "The session's name among other sessions, and whose messages it takes.",
             "idempotency_key": "A text of your own; what is sent again under the same one creates no second session.",
         },
         open_world=True,
@@ -76,8 +59,6 @@ _TABLE: Final = (
         {
             **_SESSION,
             "prompt": "What to say to the session's model.",
-            **_OPTIONS,
-            "budget": "What this turn may use.",
             "mode": "While another turn runs: fail, wait for its end, or enter it at its next step.",
             "idempotency_key": f"For a mode that waits. {_KEY}",
         },

@@ -69,8 +69,6 @@ class MessagesDialect:
             body["system"] = instructions
         if request.tools:
             body["tools"] = [_tool(spec) for spec in request.tools]
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
         if (schema := forced_schema(request)) is not None:
             body["tools"] = [_tool(ToolSpec(OUTPUT, "Takes the final answer.", schema))]
             body["tool_choice"] = {"type": "tool", "name": OUTPUT}

@@ -64,7 +64,7 @@ class Dialect(Protocol):
 
 def forced_schema(request: ModelRequest) -> Mapping[str, Any] | None:
     """Return the schema that the answer is to be forced into; the protocols take none but that of an object."""
-    schema = request.output_schema
+    schema = request.answer_schema
     return schema if schema is not None and schema.get("type") == "object" else None
 
 

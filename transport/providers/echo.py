@@ -37,7 +37,7 @@ class EchoProvider:
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Return the echo; there is one checkpoint, before the first piece."""
         await trio.lowlevel.checkpoint()
-        heard = last_words(request.messages) if request.output_schema is None else _last_answer(request.messages)
+        heard = last_words(request.messages) if request.answer_schema is None else _last_answer(request.messages)
         text, stop_reason = _cut(heard, request.answer_cap(sys.maxsize))
         for piece in words(text):
             emit(TextPiece(piece))

@@ -131,7 +131,7 @@ class ScriptedProvider:
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Play the session's next step. Raises ProviderError where the script says so or has ended."""
         number = _answers(request.messages)
-        if request.output_schema is not None and (asked := asked_at(request.messages)) is not None:
+        if request.answer_schema is not None and (asked := asked_at(request.messages)) is not None:
             return await self._data(request, asked, emit)
         step = self._step(number)
         await trio.sleep(step.delay)

@@ -8,6 +8,7 @@ import attrs
 
 from warren import codec
 from warren.errors import AgentError, InvalidParamsError
+from warren.options import SessionRequest, TurnRequest, given
 from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent, SessionService
 from warren.tools import Tool, ToolSpec
@@ -156,9 +157,10 @@ async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothi
 
 
 async def _create(host: Host, caller: Caller, params: CreateSession) -> TurnResult:
-    options, tools = attrs.asdict(params, recurse=False), caller.tools()
+    said, tools = given(SessionRequest, params), caller.tools()
     return await caller.stream(
-        None, lambda on_event: host.service.create_session(**options, extra_tools=tools, on_event=on_event)
+        None,
+        lambda on_event: host.service.create_session(**{"prompt": None} | said, extra_tools=tools, on_event=on_event),
     )
 
 
@@ -210,9 +212,9 @@ async def _unsubscribe(_host: Host, caller: Caller, params: SessionParams) -> Un
 
 
 async def _start_turn(host: Host, caller: Caller, params: StartTurn) -> TurnResult:
-    options, tools = attrs.asdict(params, recurse=False), caller.tools()
+    said, tools = given(TurnRequest, params), caller.tools()
     return await caller.stream(
-        params.session_id, lambda on_event: host.service.start_turn(**options, extra_tools=tools, on_event=on_event)
+        params.session_id, lambda on_event: host.service.start_turn(**said, extra_tools=tools, on_event=on_event)
     )
 
 

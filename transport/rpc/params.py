@@ -6,15 +6,10 @@ from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
-from warren.budget import Budget
-from warren.categories import Gates, Switches
-from warren.compaction.config import CompactionConfig
-from warren.fields import Between, FieldValueError, fits, not_blank, not_negative, positive
-from warren.inputs import MAX_KEY, TurnMode
+from warren.fields import AtMost, Between, FieldValueError, fits, not_blank, not_negative
 from warren.memory import MAX_HITS
-from warren.peers import Peer, PeerKind, PeerMessage
-from warren.records import MAX_TITLE
-from warren.structured.output import MAX_RETRIES, RETRIES
+from warren.options import MAX_KEY, MAX_TITLE, SessionRequest, TurnRequest
+from warren.peers import PeerKind, PeerMessage
 from warren.tools import ToolSpec
 
 MAX_PAGE: Final = 1_000
@@ -27,18 +22,6 @@ SWITCHED: Final[Mapping[str, str]] = {
 }
 """Fields of Meerkat's, by which tools are switched there, and their names here."""
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-@attrs.frozen
-class AtMost:
-    """Refuse texts of more than `characters`; None passes."""
-
-    characters: int
-
-    def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
-        """Raise FieldValueError that names the field and the bound."""
-        if value is not None and len(value) > self.characters:
-            raise FieldValueError(attribute.name, f"must have at most {self.characters} characters")
 
 
 def _tools(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[ToolSpec, ...]) -> None:
@@ -76,28 +59,8 @@ class SessionParams:
 
 
 @attrs.frozen
-class CreateSession:
-    """Of `session/create`.
-
-    Attributes:
-        prompt: what the user says; null creates the session without a turn.
-        model: the model to call; null takes the runtime's.
-        provider: its provider; null takes the runtime's (`--provider`), and without one the model's name decides.
-        system_prompt: instructions for the model; null takes the runtime's.
-        max_tokens: cap of one answer.
-        labels: marks of your own, for `session/list`.
-        title: what people call it; null takes the first words of its first prompt.
-        budget: limits of the session over all its turns.
-        compaction: how its context is compacted; null takes the runtime's way.
-        tools: names of the tools that it may use; null offers all that there are.
-        overrides: which kinds of tools it is offered; null leaves that to the runtime.
-        approvals: which kinds of tools wait for `tool/approve`, besides those that do in the whole runtime.
-        output_schema: JSON schema that the answer of every turn is to fit, as `structured_output`.
-        structured_output_retries: how often an answer that does not fit it is tried again.
-        peer: its name among other sessions, whose messages it takes, and whether these begin turns; null has none.
-        idempotency_key: of your own: a request that is sent again under the same key creates no second session, and has
-            the result of the first; other parameters under a key that was used are refused.
-    """
+class CreateSession(SessionRequest):
+    """Of `session/create`."""
 
     ELSEWHERE: ClassVar[Mapping[str, str]] = {
         **SWITCHED,
@@ -105,23 +68,6 @@ class CreateSession:
         "keep_alive": "peer.keep_alive",
         "comms_name": "peer.name",
     }
-
-    prompt: str | None = attrs.field(validator=not_blank)
-    model: str | None = attrs.field(default=None, validator=not_blank)
-    provider: str | None = attrs.field(default=None, validator=not_blank)
-    system_prompt: str | None = None
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
-    labels: Mapping[str, str] | None = None
-    title: str | None = attrs.field(default=None, validator=[not_blank, AtMost(MAX_TITLE)])
-    budget: Budget | None = None
-    compaction: CompactionConfig | None = None
-    tools: tuple[str, ...] | None = None
-    overrides: Switches | None = None
-    approvals: Gates | None = None
-    output_schema: Mapping[str, Any] | None = None
-    structured_output_retries: int = attrs.field(default=RETRIES, validator=Between(0, MAX_RETRIES))
-    peer: Peer | None = None
-    idempotency_key: str | None = attrs.field(default=None, validator=[not_blank, AtMost(MAX_KEY)])
 
 
 @attrs.frozen
@@ -215,49 +161,14 @@ class Subscribe:
 
 
 @attrs.frozen
-class StartTurn:
-    """Of `turn/start`: the options hold for this turn alone, null takes the session's.
-
-    Attributes:
-        session_id: the session.
-        prompt: what the user says.
-        model: the model to call.
-        provider: its provider; null takes the session's, or the runtime's (`--provider`) if the turn names a model.
-        max_tokens: cap of one answer.
-        budget: limits of this turn.
-        overrides: which kinds of tools it is offered; null leaves that to the session.
-        approvals: which kinds of tools wait for `tool/approve`, besides those that do anyway.
-        output_schema: JSON schema that the answer is to fit, as `structured_output`.
-        structured_output_retries: how often an answer that does not fit it is tried again.
-        mode: while another turn runs, `busy` fails at once, `queue` waits for its end and then begins a turn, and
-            `steer` enters it at its next step; the result is that of the turn which takes the prompt.
-        idempotency_key: of your own, for the modes that wait: what is sent again under the same key is not taken twice,
-            and has the result of the first.
-    """
+class StartTurn(TurnRequest):
+    """Of `turn/start`: the options hold for this turn alone, null takes the session's."""
 
     ELSEWHERE: ClassVar[Mapping[str, str]] = {
         **SWITCHED,
         "host_mode": "peer.keep_alive of session/create",
         "keep_alive": "peer.keep_alive of session/create",
     }
-
-    session_id: str
-    prompt: str = attrs.field(validator=not_blank)
-    model: str | None = attrs.field(default=None, validator=not_blank)
-    provider: str | None = attrs.field(default=None, validator=not_blank)
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
-    budget: Budget | None = None
-    overrides: Switches | None = None
-    approvals: Gates | None = None
-    output_schema: Mapping[str, Any] | None = None
-    structured_output_retries: int | None = attrs.field(default=None, validator=Between(0, MAX_RETRIES))
-    mode: TurnMode = "busy"
-    idempotency_key: str | None = attrs.field(default=None, validator=[not_blank, AtMost(MAX_KEY)])
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse a key where nothing waits. Raises FieldValueError."""
-        if self.mode == "busy" and self.idempotency_key is not None:
-            raise FieldValueError("idempotency_key", "is for the modes queue and steer")
 
 
 @attrs.frozen

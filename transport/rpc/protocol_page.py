@@ -159,7 +159,7 @@ def _plain(schema: Schema) -> str:
 def _bounds(schema: Schema) -> str:
     low, high = schema.get("minimum"), schema.get("maximum", LARGEST)
     if "exclusiveMinimum" in schema:
-        return " above 0"
+        return f" above {schema['exclusiveMinimum']}" + (f", at most {high}" if high != LARGEST else "")
     if low is None:
         return ""
     return f" from {low}" + (f" to {high}" if high != LARGEST else "")

@@ -1,7 +1,5 @@
 """JSON schemas of what methods take and return, made from the same classes that check and show it."""
 
-import inspect
-import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -10,9 +8,10 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import attrs
 
 from warren import codec, events, messages
-from warren.fields import LARGEST, Between, fits, not_blank, not_negative, positive
+from warren.described import attributes_of, summary_of
+from warren.fields import LARGEST, AtMost, Between, checks_of, fits, not_blank, not_negative, positive
 from warren.peers import MAX_TRUSTED, NAME, peer_name, peer_names
-from warren.transport.rpc.params import AtMost, SearchMemory, SendToPeer, StartTurn
+from warren.transport.rpc.params import SearchMemory, SendToPeer, StartTurn
 
 Schema = dict[str, Any]
 
@@ -65,7 +64,6 @@ _UNIONS: Final[Sequence[tuple[Any, str, Mapping[str, type], bool]]] = (
 )
 """Unions whose classes are told apart by a tag; and whether there may be others, of newer versions."""
 _TAGS: Final = {cls: (tag, name) for _, tag, classes, _ in _UNIONS for name, cls in classes.items()}
-_ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+?)(?=^    \w+: |\Z)", re.MULTILINE | re.DOTALL)
 
 
 class Schemas:
@@ -104,7 +102,7 @@ class Schemas:
         described = attributes_of(cls)
         tag, name = _TAGS.get(cls, (None, None))
         properties = {} if tag is None else {tag: {"const": name}}
-        for field in attrs.fields(cls):
+        for field in _in_order(cls):
             text = described.get(field.name)
             properties[field.name] = self._field(field, hints[field.name]) | ({"description": text} if text else {})
         required = [*([tag] if tag else ()), *(field.name for field in attrs.fields(cls) if self._is_there(cls, field))]
@@ -140,7 +138,7 @@ class Schemas:
 
     def _field(self, field: "attrs.Attribute[Any]", hint: Any) -> Schema:
         bounds: Schema = {}
-        for check in _checks_of(field):
+        for check in checks_of(field):
             bounds |= _bounds(check)
         schema = _bounded(self.of(hint), bounds)
         shown = self._strict and isinstance(field.default, str | int | float)
@@ -153,30 +151,18 @@ class Schemas:
         return field.default is attrs.NOTHING
 
 
-def summary_of(cls: type) -> str:
-    """Return the first sentence of what a class says of itself."""
-    return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
-
-
-def attributes_of(cls: type) -> dict[str, str]:
-    """Return what a class says of its attributes, under `Attributes:` in its docstring."""
-    _, _, listed = (inspect.getdoc(cls) or "").partition("Attributes:\n")
-    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(listed)}
+def _in_order(cls: type) -> "list[attrs.Attribute[Any]]":
+    """Return the fields of a class as its `__init__` has them: those that are no keywords first."""
+    return sorted(attrs.fields(cls), key=lambda field: field.kw_only)
 
 
 def _bounds(check: Callable[..., Any]) -> Schema:
     match check:
-        case Between(low=low, high=high):
-            return {"minimum": low, "maximum": high}
+        case Between(low=low, high=high, without_low=without_low):
+            return {"exclusiveMinimum" if without_low else "minimum": low, "maximum": high}
         case AtMost(characters=characters):
             return {"maxLength": characters}
     return _CHECKS.get(check, {})
-
-
-def _checks_of(field: "attrs.Attribute[Any]") -> Sequence[Callable[..., Any]]:
-    """Return a field's validators; attrs puts several into one object."""
-    together = getattr(field.validator, "_validators", None)
-    return together if together is not None else [field.validator] if field.validator is not None else []
 
 
 def _bounded(schema: Schema, bounds: Schema) -> Schema:

@@ -6,16 +6,16 @@ from typing import Any
 import attrs
 
 from warren.config import Config
+from warren.options import ModelOptions, given
 
 
 @attrs.frozen
-class Settings:
+class Settings(ModelOptions):
     """Of `config/get`: what clients may know; plain data without secrets. What does not apply is left out.
 
     Attributes:
         model: the model of sessions that name none.
         provider: its provider, where one is set.
-        max_tokens: cap of one answer, where one is set.
         stored: whether sessions outlive the process.
         compaction: how contexts are compacted, where that is on.
         limits: bounds of the runtime; times in seconds.
@@ -26,7 +26,6 @@ class Settings:
 
     model: str | None = None
     provider: str | None = None
-    max_tokens: int | None = None
     stored: bool | None = None
     compaction: Mapping[str, Any] | None = None
     limits: Mapping[str, Any] | None = None
@@ -46,7 +45,7 @@ def public_settings(
         surface,
         model=runtime.model,
         provider=runtime.provider,
-        max_tokens=runtime.max_tokens,
+        **given(ModelOptions, runtime),
         stored=runtime.store is not None,
         compaction=None if runtime.compaction is None else attrs.asdict(runtime.compaction),
         limits=attrs.asdict(runtime.limits),

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -12,8 +12,9 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.messages import AssistantMessage, Message, TextBlock, UserMessage
+from warren.options import TurnOptions
 
-T = TypeVar("T")
+Options = TypeVar("Options", bound=TurnOptions)
 MAX_SCHEMA: Final = 32 * 1024
 """Bytes of a schema, which is sent with every request for data."""
 MAX_ANSWER: Final = 1024 * 1024
@@ -22,9 +23,8 @@ QUICK_SCHEMA: Final = 256
 """Bytes of a schema that may be checked on the event loop."""
 QUICK_ANSWER: Final = 4 * 1024
 """Characters of an answer that may be checked on the event loop."""
-MAX_RETRIES: Final = 10
-RETRIES: Final = 2
-"""Default number of retries of an answer that does not fit."""
+SCHEMA_PATH: Final = "$.output_schema"
+"""How errors name the option that has a schema."""
 MAX_PROBLEMS: Final = 5
 MAX_PROBLEM: Final = 200
 MAX_QUOTE: Final = 16 * 1024
@@ -40,19 +40,6 @@ class NotQuickError(Exception):
 
 
 @attrs.frozen
-class OutputWish:
-    """The request for a turn's answer as data.
-
-    Attributes:
-        schema: the JSON schema, as `checked_schema` has returned it.
-        retries: number of retries of an answer that does not fit.
-    """
-
-    schema: Mapping[str, Any]
-    retries: int = RETRIES
-
-
-@attrs.frozen
 class Fit:
     """The result of a check: the problems of the answer, or its data if there are none."""
 
@@ -60,25 +47,14 @@ class Fit:
     data: Any = None
 
 
-def wish_of(
-    schemas: Sequence[Mapping[str, Any] | None], retries: Sequence[int | None] = (RETRIES,)
-) -> OutputWish | None:
-    """Return the first schema that is not None and the first number of retries; None if there is no schema."""
-    schema = _first(schemas)
-    if schema is None:
-        return None
-    often = _first(retries)
-    return OutputWish(schema, RETRIES if often is None else often)
+def checked_options(options: Options, *, quick: bool = False) -> Options:
+    """Return options with a checked copy of their schema, if they have one. Raises as `checked_schema` does."""
+    if options.output_schema is None:
+        return options
+    return attrs.evolve(options, output_schema=checked_schema(options.output_schema, quick=quick))
 
 
-def _first(values: Iterable[T | None]) -> T | None:
-    for each in values:
-        if each is not None:
-            return each
-    return None
-
-
-def checked_schema(schema: object, root: str = "$.output_schema", *, quick: bool = False) -> Mapping[str, Any]:
+def checked_schema(schema: object, root: str = SCHEMA_PATH, *, quick: bool = False) -> Mapping[str, Any]:
     """Return a checked copy of a JSON schema.
 
     The draft is 2020-12 unless `$schema` names another one. A `$ref` must point inside the schema: nothing is fetched.

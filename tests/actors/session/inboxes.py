@@ -38,7 +38,7 @@ class Slow:
         messages = list(request.messages)
         self.read.append(messages)
         await trio.sleep(10)
-        if request.output_schema is not None:
+        if request.answer_schema is not None:
             return reply('"data"')
         last = messages[-1]
         if isinstance(last, UserMessage) and last.content.startswith("call"):

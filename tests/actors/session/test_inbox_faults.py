@@ -19,8 +19,8 @@ from warren.actors.protocol import Withdraw
 from warren.actors.service import Service
 from warren.errors import AgentError, InvalidParamsError, LeasedError, StoreError
 from warren.events import Envelope, RunCompleted, RunStarted
-from warren.inputs import TurnMode
 from warren.mailbox import Reply
+from warren.options import TurnMode
 from warren.peers import Peer
 from warren.storage import Archive, Settle
 from warren.storage.sqlite import Holder

@@ -48,7 +48,7 @@ async def shell() -> str:
 async def play(request: ModelRequest, _emit: Emit) -> ModelReply:
     """Call both tools where the prompt says so; give data where that is asked for."""
     await trio.sleep(1)
-    if request.output_schema is not None:
+    if request.answer_schema is not None:
         return reply('{"n": 1}')
     last = request.messages[-1]
     return reply("", *CALLS) if isinstance(last, UserMessage) and last.content == "work" else reply("ok")

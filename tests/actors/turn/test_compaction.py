@@ -145,7 +145,7 @@ async def test_what_the_model_is_asked_for_a_summary(store: Path | None) -> None
         session_id = await new_session(service, system_prompt="be brief")
         await talk(service, session_id, 5)
     (request,) = model.compactions
-    assert (request.tools, request.max_tokens) == ((), 77)
+    assert (request.tools, request.options.max_tokens) == ((), 77)
     assert request.messages[-1] == UserMessage(PROMPT)
     assert request.messages[:-1] == (*model.contexts[3], *request.messages[-3:-1])
 

@@ -321,7 +321,7 @@ async def test_a_turns_options_hold_for_it_alone() -> None:
 
     async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
         await trio.lowlevel.checkpoint()
-        seen.append((request.model, request.max_tokens))
+        seen.append((request.model, request.options.max_tokens))
         return reply("ok")
 
     model = FunctionModel(answer)

@@ -12,19 +12,18 @@ from tests.domain.strategies import json_values
 from warren import codec
 from warren.errors import InvalidParamsError
 from warren.messages import AssistantMessage, Message, SystemMessage, TextBlock, UserMessage
+from warren.options import NO_OPTIONS, OutputWish, SessionOptions, TurnOptions
 from warren.structured.output import (
     MAX_ANSWER,
     MAX_PROBLEM,
     MAX_PROBLEMS,
     MAX_QUOTE,
     MAX_SCHEMA,
-    OutputWish,
     asked_at,
     checked_schema,
     correction,
     fit,
     request,
-    wish_of,
 )
 
 PERSON = {
@@ -294,7 +293,8 @@ def test_the_question_is_found_again() -> None:
 
 def test_whose_wish_counts() -> None:
     """The first who has a schema, and the first who says how often; nobody's schema is no wish."""
-    assert wish_of((None, None), (5,)) is None
-    assert wish_of((None, PERSON), (None, 5)) == OutputWish(PERSON, 5)
-    assert wish_of(({}, PERSON), (0, 5)) == OutputWish({}, 0)
-    assert wish_of((PERSON,)) == OutputWish(PERSON)
+    session = SessionOptions(output_schema=PERSON, structured_output_retries=5)
+    assert NO_OPTIONS.output(SessionOptions(structured_output_retries=5)) is None
+    assert NO_OPTIONS.output(session) == OutputWish(PERSON, 5)
+    assert TurnOptions(output_schema={}, structured_output_retries=0).output(session) == OutputWish({}, 0)
+    assert NO_OPTIONS.output(SessionOptions(output_schema=PERSON)) == OutputWish(PERSON)

@@ -33,6 +33,8 @@ FLAGS: Final[Mapping[str, str]] = {
     "provider": "--provider",
     "system_prompt": "--system",
     "max_tokens": "--max-tokens",
+    "temperature": "--temperature",
+    "top_p": "--top-p",
     "max_steps": "--max-steps",
     "max_tool_calls": "--max-tool-calls",
     "max_seconds": "--max-duration",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from tests.parity.outcome import Outcome, envelope_of, failed, meaning, said, told, went_well
-from tests.parity.surface import COMPACTION_OPTIONS, OPTIONS, Client, Surface, UnsayableError
+from tests.parity.surface import COMPACTION_OPTIONS, OPTIONS, SAMPLING, Client, Surface, UnsayableError
 from tests.parity.surfaces.argv import COMMANDS, arguments, option_of
 from tests.parity.surfaces.shell import Command, Forking, Shell
 from tests.parity.world import World
@@ -26,7 +26,7 @@ class Cli(Surface):
 
     name: ClassVar[str] = "cli"
     column: ClassVar[str | None] = "exit"
-    can: ClassVar[frozenset[str]] = frozenset({*COMMANDS, INTERRUPT, OPTIONS, COMPACTION_OPTIONS})
+    can: ClassVar[frozenset[str]] = frozenset({*COMMANDS, INTERRUPT, OPTIONS, SAMPLING, COMPACTION_OPTIONS})
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {
         "session/history": frozenset({"session_id", "offset", "total", "compactions", "kept_from", "damaged"})
     }

@@ -14,6 +14,7 @@ from tests.parity.surface import (
     MODES,
     OPTIONS,
     PEERS,
+    SAMPLING,
     SWITCHES,
     TURN,
     Client,
@@ -51,7 +52,7 @@ class Mcp(Surface):
 
     name: ClassVar[str] = "mcp"
     column: ClassVar[str | None] = None
-    can: ClassVar[frozenset[str]] = frozenset({*NAMES, OPTIONS, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS})
+    can: ClassVar[frozenset[str]] = frozenset({*NAMES, OPTIONS, SAMPLING, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS})
 
     @asynccontextmanager
     async def connect(self, world: World, *, slow: bool = False) -> AsyncIterator[Client]:

@@ -15,6 +15,7 @@ from tests.parity.surface import (
     OPTIONS,
     PEERS,
     REPLAY,
+    SAMPLING,
     SWITCHES,
     TURN,
     Client,
@@ -96,7 +97,9 @@ class Sdk(Surface):
 
     name: ClassVar[str] = "sdk"
     column: ClassVar[str | None] = None
-    can: ClassVar[frozenset[str]] = frozenset({*METHODS, REPLAY, OPTIONS, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS})
+    can: ClassVar[frozenset[str]] = frozenset(
+        {*METHODS, REPLAY, OPTIONS, SAMPLING, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS}
+    )
 
     @asynccontextmanager
     async def connect(self, world: World, *, slow: bool = False) -> AsyncIterator[Client]:

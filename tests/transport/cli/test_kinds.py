@@ -19,12 +19,12 @@ def test_what_is_said_of_kinds(folder: Path) -> None:
     """What the command line says is for the session or turn too, what a file says for the runtime alone."""
     options = parse("--disable", "memory", "--ask", "mcp", "--ask", "shell", "--deny", "shell")
     assert options.overrides == Switches(memory="disable")
-    assert options.gates == Gates(mcp="ask", shell="deny")
+    assert options.approvals == Gates(mcp="ask", shell="deny")
     config = config_of(options, None)
-    assert (config.switches, config.approvals) == (options.overrides, options.gates)
+    assert (config.switches, config.approvals) == (options.overrides, options.approvals)
     by_default(folder, "[tools]\nenable = ['comms']\ndisable = ['memory']\nask = ['mcp']\ndeny = ['callback']\n")
     options = parse("--disable", "comms")
-    assert (options.overrides, options.gates) == (Switches(comms="disable"), None)
+    assert (options.overrides, options.approvals) == (Switches(comms="disable"), None)
     config = config_of(options, None)
     assert config.switches == Switches(comms="disable")
     assert config.approvals == Gates(mcp="ask", callback="deny")
@@ -33,7 +33,7 @@ def test_what_is_said_of_kinds(folder: Path) -> None:
 def test_nothing_said_is_nothing_asked_for() -> None:
     """Without these options requests have none of it, and other options of tools stay in force."""
     options = parse("--builtins")
-    assert (options.overrides, options.gates, options.approvals) == (None, None, Gates())
+    assert (options.overrides, options.approvals, options.gates) == (None, None, Gates())
     assert options.switches == Switches(builtins="enable")
     assert parse("--builtins", "--disable", "builtins").switches == Switches(builtins="disable")
 

@@ -162,7 +162,8 @@ def test_the_nearest_wins(folder: Path) -> None:
     by_default(folder, EVERYTHING)
     environ = {"WARREN_MODEL": "by variable", "WARREN_MAX_STEPS": "8", "WARREN_CONTEXT_WINDOW": "8"}
     found = parse("-m", "typed", "--context-window", "9", "--stream", **environ)
-    assert (found.model, found.provider, found.max_steps, found.stream) == ("typed", "openai", 8, True)
+    assert (found.model, found.provider, found.stream) == ("typed", "openai", True)
+    assert found.budget == Budget(2, 90.0, 3, 8)
     assert found.compaction == CompactionConfig(5, 0, 6, 0, 9)
 
 

@@ -147,17 +147,18 @@ async def test_the_options_reach_the_service() -> None:
         provider="p",
         system="s",
         max_tokens=5,
-        max_steps=2,
+        temperature=0.5,
+        budget=Budget(max_steps=2),
         label=(("a", "b"),),
         overrides=Switches(memory="disable"),
-        gates=Gates(mcp="ask"),
+        approvals=Gates(mcp="ask"),
         title="t",
         key="k",
     )
     service = FakeService()
     screen, _, _ = a_screen()
-    shared = {"model": "m", "provider": "p", "max_tokens": 5, "budget": Budget(max_steps=2), "output_schema": None}
-    shared |= {"overrides": options.overrides, "approvals": options.gates}
+    shared = {"model": "m", "provider": "p", "max_tokens": 5, "budget": Budget(max_steps=2), "temperature": 0.5}
+    shared |= {"overrides": options.overrides, "approvals": options.approvals}
     await take_turn(service, first_turn(service, options, "hi"), screen)
     await take_turn(service, next_turn(service, options, ID, "ho"), screen)
     assert service.called("create_session") == ["hi"]

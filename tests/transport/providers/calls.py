@@ -9,6 +9,7 @@ import trio
 from tests.transport.providers.server import Handler, events, serve
 from warren.messages import Message, UserMessage
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import open_providers
 
@@ -40,7 +41,10 @@ def environ(url: str = "") -> dict[str, str]:
 def request(model: str, *messages: Message | str, **options: object) -> ModelRequest:
     """Return a request; a text is a user message, and without any message there is one."""
     context = [UserMessage(item) if isinstance(item, str) else item for item in messages or ("hello",)]
-    return attrs.evolve(ModelRequest(model, context), **options)  # type: ignore[arg-type]
+    names = attrs.fields_dict(ModelOptions)
+    asked = ModelOptions(**{name: value for name, value in options.items() if name in names})  # type: ignore[arg-type]
+    rest = {name: value for name, value in options.items() if name not in names}
+    return attrs.evolve(ModelRequest(model, context, options=asked), **rest)  # type: ignore[arg-type]
 
 
 async def over(

@@ -73,10 +73,11 @@ async def test_request(base: str, url: str) -> None:
 async def test_options() -> None:
     """The system message, tools, the cap and the temperature are sent in the protocol's form."""
     messages = SystemMessage("be brief"), SystemMessage(" "), UserMessage("hi")
-    body = await sent(CLAUDE, *messages, tools=(WEATHER,), max_tokens=9, temperature=0.5)
+    body = await sent(CLAUDE, *messages, tools=(WEATHER,), max_tokens=9, temperature=0.5, top_p=0.25)
     tool = {"name": "weather", "description": WEATHER.description, "input_schema": WEATHER.input_schema}
     assert body["tools"] == [tool]
-    assert (body["system"], body["max_tokens"], body["temperature"]) == ("be brief", 9, 0.5)
+    assert (body["system"], body["max_tokens"]) == ("be brief", 9)
+    assert (body["temperature"], body["top_p"]) == (0.5, 0.25)
 
 
 async def test_cap_of_old_models() -> None:

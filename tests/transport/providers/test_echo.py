@@ -19,6 +19,7 @@ from warren.messages import (
     UserMessage,
 )
 from warren.model import ModelReply, ModelRequest, Piece
+from warren.options import ModelOptions
 from warren.transport.providers import EchoProvider
 from warren.transport.providers.echo import words
 from warren.usage import Usage
@@ -29,7 +30,9 @@ RESULTS = ToolResultsMessage((ToolResult("a", "sun"), ToolResult("b", "rain")))
 async def echo(*messages: Message, max_tokens: int | None = None) -> tuple[list[str], ModelReply]:
     """Return the pieces and the reply."""
     pieces: list[Piece] = []
-    reply = await EchoProvider().complete(ModelRequest("echo", messages, max_tokens=max_tokens), pieces.append)
+    reply = await EchoProvider().complete(
+        ModelRequest("echo", messages, options=ModelOptions(max_tokens=max_tokens)), pieces.append
+    )
     return [piece.text for piece in pieces], reply
 
 

@@ -73,10 +73,10 @@ async def test_no_key_for_a_server_of_ones_own() -> None:
 
 async def test_options() -> None:
     """Tools, the cap and the temperature are sent in the protocol's form."""
-    body = await sent(GPT, tools=(WEATHER,), max_tokens=9, temperature=0.5)
+    body = await sent(GPT, tools=(WEATHER,), max_tokens=9, temperature=0.5, top_p=0.25)
     function = {"name": "weather", "description": WEATHER.description, "parameters": WEATHER.input_schema}
     assert body["tools"] == [{"type": "function", "function": function}]
-    assert (body["max_completion_tokens"], body["temperature"]) == (9, 0.5)
+    assert (body["max_completion_tokens"], body["temperature"], body["top_p"]) == (9, 0.5, 0.25)
 
 
 @pytest.mark.parametrize(

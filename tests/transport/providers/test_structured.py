@@ -47,13 +47,13 @@ async def sent(asked: ModelRequest) -> dict[str, Any]:
 
 async def test_the_chat_protocol_has_a_form_for_it() -> None:
     """The schema goes as the format of the response, not as a strict one; a request without one has no format."""
-    assert (await sent(request(GPT, output_schema=SCHEMA)))["response_format"] == FORM
+    assert (await sent(request(GPT, answer_schema=SCHEMA)))["response_format"] == FORM
     assert "response_format" not in await sent(request(GPT))
 
 
 async def test_the_messages_protocol_has_a_tool_for_it() -> None:
     """The schema goes as the only tool, which the model has to call, also after tools of the conversation."""
-    body = await sent(request(CLAUDE, *AFTER_TOOLS, output_schema=SCHEMA))
+    body = await sent(request(CLAUDE, *AFTER_TOOLS, answer_schema=SCHEMA))
     (offered,) = body["tools"]
     assert (offered["name"], offered["input_schema"]) == ("structured_output", SCHEMA)
     assert body["tool_choice"] == {"type": "tool", "name": "structured_output"}
@@ -64,7 +64,7 @@ async def test_the_messages_protocol_has_a_tool_for_it() -> None:
 @pytest.mark.parametrize("model", [GPT, CLAUDE])
 async def test_what_is_no_object_is_asked_for_in_words_alone(model: str) -> None:
     """The protocols force nothing but objects; the request itself asks for the rest."""
-    body = await sent(request(model, question(LIST), output_schema=LIST))
+    body = await sent(request(model, question(LIST), answer_schema=LIST))
     assert not {"response_format", "tools", "tool_choice"} & body.keys()
     assert '{\\"type\\":\\"array\\"}' in codec.encode(body).decode()
 
@@ -79,7 +79,7 @@ async def test_the_forced_call_is_the_answer(parts: tuple[str, ...], text: str) 
     block = opened(0, "tool_use", id="toolu_0", name="structured_output", input={})
     pieces: list[Piece] = []
     outcome = await streamed(
-        request(CLAUDE, output_schema=SCHEMA),
+        request(CLAUDE, answer_schema=SCHEMA),
         start(input_tokens=9),
         block,
         *(more(0, partial_json=part) for part in parts),
@@ -99,7 +99,7 @@ async def test_an_answer_that_was_not_streamed() -> None:
         {"type": "tool_use", "id": "t", "name": "structured_output", "input": {"name": "Ann"}},
     ]
     body = {"content": content, "stop_reason": "max_tokens", "usage": {"input_tokens": 1, "output_tokens": 1}}
-    message = (await answered(request(CLAUDE, output_schema=SCHEMA), body)).reply.message
+    message = (await answered(request(CLAUDE, answer_schema=SCHEMA), body)).reply.message
     assert (message.text, message.stop_reason) == ('Here: {"name":"Ann"}', "max_tokens")
 
 
@@ -115,7 +115,7 @@ async def test_over_sockets() -> None:
         await stream.send_all(END)
 
     for model in (GPT, CLAUDE):
-        outcome = await on_socket(server, request(model, question(SCHEMA), output_schema=SCHEMA))
+        outcome = await on_socket(server, request(model, question(SCHEMA), answer_schema=SCHEMA))
         assert codec.parse(outcome.reply.message.text) == {"name": "Ann"}
         assert outcome.reply.message.tool_calls == ()
     assert [asked.body.get("response_format") for asked in got] == [FORM, None]
@@ -167,7 +167,7 @@ async def test_the_echo_repeats_itself() -> None:
     async with open_providers({}) as providers:
         echo = providers.resolve("echo", None).provider
         for messages in (context, context[:1]):
-            reply = await echo.complete(ModelRequest("echo", messages, output_schema=SCHEMA), lambda _: None)
+            reply = await echo.complete(ModelRequest("echo", messages, answer_schema=SCHEMA), lambda _: None)
             assert reply.message.text == ('{"a": 1}' if messages is context else "")
 
 
@@ -178,7 +178,7 @@ async def test_a_script_has_answers_of_its_own() -> None:
     context: list[Message] = [User("hi"), AssistantMessage((TextBlock("one"),)), question(SCHEMA)]
     heard = []
     for _attempt in range(3):
-        reply = await script.complete(ModelRequest("scripted", context, output_schema=SCHEMA), lambda _: None)
+        reply = await script.complete(ModelRequest("scripted", context, answer_schema=SCHEMA), lambda _: None)
         heard.append(reply.message.text)
         context += correction(reply.message, ["$: no"])
     assert heard == ["a", "b", "one"]

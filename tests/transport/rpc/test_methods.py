@@ -208,9 +208,8 @@ async def test_create_passes_every_option_on() -> None:
         "tools": ["t"],
         "output_schema": {"type": "object"},
         "structured_output_retries": 0,
-        "overrides": None,
-        "approvals": None,
-        "peer": None,
+        "temperature": 0.5,
+        "top_p": 1,
         "title": "t",
         "idempotency_key": "k",
     }
@@ -226,10 +225,10 @@ async def test_create_passes_every_option_on() -> None:
 async def test_start_passes_every_option_on() -> None:
     """A turn's options reach the service, and its events the caller."""
     service, caller = FakeService(), FakeCaller()
-    given = {"session_id": "s1", "prompt": "hi", "model": "m", "provider": "p", "max_tokens": 5, "budget": None}
+    given = {"session_id": "s1", "prompt": "hi", "model": "m", "provider": "p", "max_tokens": 5, "temperature": 2}
     given |= {"output_schema": {"type": "object"}, "structured_output_retries": 1}
-    given |= {"overrides": None, "approvals": None, "mode": "queue", "idempotency_key": "k"}
-    answer = await call("turn/start", service, caller, **given)
+    given |= {"mode": "queue", "idempotency_key": "k"}
+    answer = await call("turn/start", service, caller, **given, budget=None)
     assert service.calls == [("start_turn", {**given, "extra_tools": ()})]
     assert caller.calls == [("stream", "s1")]
     assert isinstance(answer, dict)
@@ -248,7 +247,7 @@ async def test_tools_of_the_caller_go_with_its_turns() -> None:
     await call("session/create", service, caller, prompt="x")
     await call("turn/start", service, caller, session_id="s1", prompt="x")
     assert [options["extra_tools"] for _, options in service.calls] == [(lookup,), (lookup,)]
-    assert service.calls[0][1]["tools"] is None
+    assert "tools" not in service.calls[0][1]
 
 
 async def test_a_caller_that_runs_no_tools_says_so() -> None:

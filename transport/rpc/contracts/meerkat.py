@@ -225,7 +225,7 @@ def _worded(handler: Callable[[Host, Caller, P], Awaitable[R]]) -> Callable[[Hos
                 raise  # it is there, or was: the words say so
             raise SessionNotFoundError(f"Session not found: {exc.session_id}", session_id=exc.session_id) from exc
         except FieldValueError as exc:  # said in our words, a field has bounds that it has not in theirs
-            raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from exc
+            raise exc.refusal() from exc
 
     return worded
 

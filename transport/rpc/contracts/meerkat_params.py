@@ -9,7 +9,6 @@ from warren.budget import Budget
 from warren.categories import INHERIT, Switch, Switches
 from warren.errors import InvalidParamsError
 from warren.fields import LARGEST, Between, FieldValueError, fits, not_negative, positive
-from warren.structured.output import MAX_RETRIES, RETRIES
 from warren.tools import ToolSpec
 from warren.transport.rpc.params import MAX_PAGE, CreateSession, StartTurn
 
@@ -53,7 +52,7 @@ class Create:
     model: str | None = None
     provider: str | None = None
     system_prompt: str | None = None
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
+    max_tokens: int | None = None
     labels: Mapping[str, str] | None = None
     budget_limits: BudgetLimits | None = None
     additional_instructions: tuple[str, ...] | None = None
@@ -64,7 +63,7 @@ class Create:
     host_mode: bool | None = None
     enable_memory: bool | None = None
     app_context: Any = None
-    structured_output_retries: int | None = attrs.field(default=None, validator=Between(0, MAX_RETRIES))
+    structured_output_retries: int | None = None
     output_schema: Mapping[str, Any] | None = None
     enable_builtins: bool | None = None
     enable_shell: bool | None = None
@@ -86,9 +85,9 @@ class Create:
     shell_env: Any = attrs.field(default=None, validator=_absent)
 
     def translated(self) -> CreateSession:
-        """Return it in our words. Raises InvalidParamsError."""
+        """Return it in our words, whose bounds hold. Raises InvalidParamsError and FieldValueError."""
         prompt = text_of(self.prompt)
-        parts, often = [self.system_prompt, *(self.additional_instructions or ())], self.structured_output_retries
+        parts = [self.system_prompt, *(self.additional_instructions or ())]
         return CreateSession(
             prompt=None if self.initial_turn == "deferred" else prompt,
             model=self.model,
@@ -98,7 +97,7 @@ class Create:
             labels=self.labels,
             budget=None if self.budget_limits is None else self.budget_limits.budget(),
             output_schema=bare_schema(self.output_schema),
-            structured_output_retries=RETRIES if often is None else often,
+            structured_output_retries=self.structured_output_retries,
             overrides=self.switches(),
         )
 
@@ -120,12 +119,12 @@ class Start:
     prompt: Any
     model: str | None = None
     provider: str | None = None
-    max_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
+    max_tokens: int | None = None
     additional_instructions: tuple[str, ...] | None = None
     session_events: bool | None = None
     keep_alive: bool | None = None
     host_mode: bool | None = None
-    structured_output_retries: int | None = attrs.field(default=None, validator=Between(0, MAX_RETRIES))
+    structured_output_retries: int | None = None
     output_schema: Mapping[str, Any] | None = None
     system_prompt: Any = attrs.field(default=None, validator=_absent)
     provider_params: Any = attrs.field(default=None, validator=_absent)
@@ -144,9 +143,9 @@ class Start:
         return StartTurn(
             self.session_id,
             prompt,
-            self.model,
-            self.provider,
-            self.max_tokens,
+            model=self.model,
+            provider=self.provider,
+            max_tokens=self.max_tokens,
             output_schema=bare_schema(self.output_schema),
             structured_output_retries=self.structured_output_retries,
         )

@@ -3,8 +3,8 @@
 import pytest
 
 from warren import codec
-from warren.errors import InvalidParamsError
 from warren.events import ExtractionCompleted, ExtractionFailed, RunFailed
+from warren.fields import FieldValueError
 from warren.transport.rpc.contracts.meerkat_events import flat
 from warren.transport.rpc.contracts.meerkat_params import Create, Start
 
@@ -16,7 +16,7 @@ WRAPPED = {"schema": SCHEMA, "name": "person", "strict": True, "compat": "lossy"
 def test_a_schema_bare_or_wrapped(given: dict[str, object]) -> None:
     """Both forms that its clients send are the same schema; retries that are left out are ours."""
     made = codec.from_data(Create, {"prompt": "x", "output_schema": given}).translated()
-    assert (made.output_schema, made.structured_output_retries) == (SCHEMA, 2)
+    assert (made.output_schema, made.structured_output_retries) == (SCHEMA, None)
     asked = {"session_id": "s", "prompt": "x", "output_schema": given, "structured_output_retries": 0}
     turn = codec.from_data(Start, asked).translated()
     assert (turn.output_schema, turn.structured_output_retries) == (SCHEMA, 0)
@@ -26,9 +26,10 @@ def test_a_schema_bare_or_wrapped(given: dict[str, object]) -> None:
 
 def test_bad_retries() -> None:
     """A number that is out of range is refused by its name."""
-    with pytest.raises(InvalidParamsError) as caught:
-        codec.from_data(Create, {"prompt": "x", "structured_output_retries": 11})
-    assert caught.value.path == "$.structured_output_retries"
+    asked = codec.from_data(Create, {"prompt": "x", "structured_output_retries": 11})
+    with pytest.raises(FieldValueError) as caught:
+        asked.translated()
+    assert caught.value.refusal().path == "$.structured_output_retries"
 
 
 def test_events() -> None:

@@ -1,0 +1,21 @@
+"""The sentences of docstrings about classes and their fields; pages, schemas and help are made from them."""
+
+import inspect
+import re
+from typing import Final
+
+_ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+?)(?=^    \w+: |\Z)", re.MULTILINE | re.DOTALL)
+
+
+def summary_of(cls: type) -> str:
+    """Return the first sentence of a class's docstring."""
+    return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
+
+
+def attributes_of(cls: type) -> dict[str, str]:
+    """Return the sentences about the attributes of a class and its bases, by name."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        _, _, listed = inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")
+        found |= {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(listed)}
+    return found

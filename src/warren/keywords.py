@@ -1,0 +1,48 @@
+"""Methods whose keywords are the fields of a value: the value has their names, types, defaults and checks."""
+
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+
+from warren.fields import FieldValueError
+
+P = ParamSpec("P")
+S = TypeVar("S")
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+def keywords_of(
+    cls: Callable[P, V],
+) -> Callable[[Callable[[S, V], Coroutine[Any, Any, R]]], Callable[Concatenate[S, P], Coroutine[Any, Any, R]]]:
+    """Return a decorator for a method that takes a value: its callers give the arguments that the value is made of.
+
+    Awaiting the call raises InvalidParamsError that names the bad field if the value refuses its arguments with
+    FieldValueError. The call itself raises TypeError for arguments that the value does not have.
+    """
+
+    def decorate(
+        method: Callable[[S, V], Coroutine[Any, Any, R]],
+    ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+        @wraps(method)
+        def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+            try:
+                value = cls(*args, **kwargs)
+            except FieldValueError as exc:
+                return _refuse(exc)
+            return method(self, value)
+
+        itself = next(iter(inspect.signature(method).parameters.values()))
+        made = inspect.signature(cls)
+        call.__signature__ = made.replace(  # type: ignore[attr-defined] # what `help` shows
+            parameters=[itself, *made.parameters.values()],
+            return_annotation=inspect.signature(method).return_annotation,
+        )
+        return call
+
+    return decorate
+
+
+async def _refuse(error: FieldValueError) -> NoReturn:
+    raise error.refusal() from None

@@ -1,0 +1,199 @@
+"""The options of sessions and turns: name, type, bounds, default and sentence of each stand here, and only here.
+
+Every surface is made from these classes: the keywords of `SessionService`, the parameters of JSON-RPC, REST and MCP,
+flags of the command line, settings of the configuration file, what a store keeps of a session, and the pages. Each
+value checks itself. A new option is a field here and, if it changes a request to a model, a line in each provider's
+protocol.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeVar, get_args
+
+import attrs
+
+from warren.budget import Budget
+from warren.categories import Gates, Switches
+from warren.compaction.config import CompactionConfig
+from warren.fields import (
+    AtMost,
+    Between,
+    FieldValueError,
+    InstanceOf,
+    Labels,
+    OneOf,
+    fits,
+    is_object,
+    is_text,
+    is_text_or_none,
+    is_whole_or_none,
+    not_blank,
+    positive,
+)
+from warren.peers import Peer
+
+T = TypeVar("T")
+TurnMode = Literal["busy", "queue", "steer"]
+MODES: Final[tuple[TurnMode, ...]] = get_args(TurnMode)
+RETRIES: Final = 2
+"""How often an answer that does not fit its schema is tried again, unless somebody says otherwise."""
+MAX_RETRIES: Final = 10
+MAX_KEY: Final = 200
+"""Characters of an idempotency key."""
+MAX_TITLE: Final = 200
+"""Characters of a title that a host gives."""
+
+
+def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if value is None:
+        return
+    if type(value) is not tuple:
+        raise FieldValueError(attribute.name, "must be a list")
+    for index, name in enumerate(value):
+        if type(name) is not str:
+            raise FieldValueError(f"{attribute.name}[{index}]", "must be a string")
+
+
+@attrs.frozen(kw_only=True)
+class ModelOptions:
+    """Options of every call of the model; None leaves an option to the next level: turn, session, runtime, provider.
+
+    Attributes:
+        max_tokens: cap of one answer, in tokens.
+    """
+
+    max_tokens: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
+
+    def over(self, *above: "ModelOptions") -> "ModelOptions":
+        """Return these options; those that are None are as the first of the levels above has them."""
+        return ModelOptions(**{name: _first(name, self, *above) for name in MODEL_OPTIONS})
+
+
+MODEL_OPTIONS: Final = tuple(attrs.fields_dict(ModelOptions))
+
+
+@attrs.frozen
+class OutputWish:
+    """The data that a turn's answer is brought into.
+
+    Attributes:
+        schema: the JSON schema, one that `checked_schema` has let through.
+        retries: how often an answer that does not fit is tried again.
+    """
+
+    schema: Mapping[str, Any]
+    retries: int = RETRIES
+
+
+@attrs.frozen(kw_only=True)
+class TurnOptions(ModelOptions):
+    """Options of one turn; None takes the session's.
+
+    Attributes:
+        model: the model to call; null takes the session's, or the runtime's.
+        provider: its provider. Null takes the session's, and the runtime's (`--provider`) for a new session or a turn
+            that names a model; without one the model's name decides.
+        budget: limits: of the session over all its turns if it is created with them, else of the turn.
+        overrides: which kinds of tools the model is offered; null leaves that to the session, and then to the runtime.
+        approvals: which kinds of tools wait for `tool/approve`, besides those that do anyway.
+        output_schema: JSON schema that the answer is to fit, as `structured_output`.
+        structured_output_retries: how often an answer that does not fit it is tried again; 2 unless it is said.
+    """
+
+    model: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank])
+    provider: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank])
+    budget: Budget | None = attrs.field(default=None, validator=InstanceOf(Budget))
+    overrides: Switches | None = attrs.field(default=None, validator=InstanceOf(Switches))
+    approvals: Gates | None = attrs.field(default=None, validator=InstanceOf(Gates))
+    output_schema: Mapping[str, Any] | None = attrs.field(default=None, validator=is_object)
+    structured_output_retries: int | None = attrs.field(
+        default=None, validator=[is_whole_or_none, Between(0, MAX_RETRIES)]
+    )
+
+    def output(self, session: "TurnOptions") -> OutputWish | None:
+        """Return the data that a turn with these options is to answer with; None for none."""
+        schema = _first("output_schema", self, session)
+        retries = _first("structured_output_retries", self, session)
+        return None if schema is None else OutputWish(schema, RETRIES if retries is None else retries)
+
+
+NO_OPTIONS: Final = TurnOptions()
+
+
+@attrs.frozen(kw_only=True)
+class SessionOptions(TurnOptions):
+    """Options that hold for all turns of a session, unless a turn says otherwise; they are stored with it.
+
+    Attributes:
+        tools: names of the tools that it may use; null offers all that there are.
+        peer: its name among other sessions, whose messages it takes, and whether these begin turns; null has none.
+        compaction: how its context is compacted; null takes the runtime's way.
+    """
+
+    tools: tuple[str, ...] | None = attrs.field(default=None, validator=_names)
+    peer: Peer | None = attrs.field(default=None, validator=InstanceOf(Peer))
+    compaction: CompactionConfig | None = attrs.field(default=None, validator=InstanceOf(CompactionConfig))
+
+
+@attrs.frozen
+class SessionRequest(SessionOptions):
+    """A session to create.
+
+    Attributes:
+        prompt: the user's words; null creates the session without a turn.
+        system_prompt: instructions for the model; null takes the runtime's.
+        labels: marks of your own, for `session/list`.
+        title: its name for people; null takes the first words of its first prompt.
+        idempotency_key: of your own: a request that is sent again under the same key creates no second session, and has
+            the result of the first; other parameters under a key that was used are refused.
+    """
+
+    prompt: str | None = attrs.field(validator=[is_text_or_none, not_blank])
+    system_prompt: str | None = attrs.field(default=None, validator=is_text_or_none, kw_only=True)
+    labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels(), kw_only=True)
+    title: str | None = attrs.field(
+        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_TITLE)], kw_only=True
+    )
+    idempotency_key: str | None = attrs.field(
+        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_KEY)], kw_only=True
+    )
+
+
+@attrs.frozen
+class TurnRequest(TurnOptions):
+    """A turn to run; its options hold for this turn alone.
+
+    Attributes:
+        session_id: the session.
+        prompt: the user's words.
+        mode: while another turn runs, `busy` fails at once, `queue` waits for its end and then begins a turn, and
+            `steer` enters it at its next step; the result is that of the turn which takes the prompt.
+        idempotency_key: of your own, for the modes that wait: a prompt that is sent again under the same key is not
+            taken twice, and has the result of the first.
+    """
+
+    session_id: str = attrs.field(validator=is_text)
+    prompt: str = attrs.field(validator=[is_text, not_blank])
+    mode: TurnMode = attrs.field(default="busy", validator=OneOf(MODES), kw_only=True)
+    idempotency_key: str | None = attrs.field(
+        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_KEY)], kw_only=True
+    )
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a key for a prompt that does not wait. Raises FieldValueError."""
+        if self.idempotency_key is not None and self.mode == "busy":
+            raise FieldValueError("idempotency_key", "is for the modes queue and steer")
+
+
+def part(cls: type[T], options: object, **changes: Any) -> T:
+    """Return the fields of one class of options that another value has as well, with some changes."""
+    return cls(**{name: getattr(options, name) for name in attrs.fields_dict(cls)} | changes)  # type: ignore[arg-type]
+
+
+def given(cls: type, options: object) -> dict[str, Any]:
+    """Return the fields of a class of options to which a value says something, by name."""
+    values = {field.name: getattr(options, field.name) for field in attrs.fields(cls)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _first(name: str, *levels: object) -> Any:
+    return next((value for level in levels if (value := getattr(level, name)) is not None), None)
