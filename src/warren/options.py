@@ -59,9 +59,14 @@ class ModelOptions:
 
     Attributes:
         max_tokens: cap of one answer, in tokens.
+        temperature: sampling temperature: 0 for the likeliest words, more for more variety. Some models allow less than
+            2, or no temperature at all.
+        top_p: share of the probability among whose likeliest words the model chooses. Use this or the temperature.
     """
 
     max_tokens: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
+    temperature: float | None = attrs.field(default=None, validator=Between(0, 2))
+    top_p: float | None = attrs.field(default=None, validator=Between(0, 1, without_low=True))
 
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""

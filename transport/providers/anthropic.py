@@ -69,6 +69,10 @@ class MessagesDialect:
             body["system"] = instructions
         if request.tools:
             body["tools"] = [_tool(spec) for spec in request.tools]
+        if request.options.temperature is not None:
+            body["temperature"] = request.options.temperature
+        if request.options.top_p is not None:
+            body["top_p"] = request.options.top_p
         if (schema := forced_schema(request)) is not None:
             body["tools"] = [_tool(ToolSpec(OUTPUT, "Takes the final answer.", schema))]
             body["tool_choice"] = {"type": "tool", "name": OUTPUT}

@@ -70,6 +70,10 @@ class ChatDialect:
         if (cap := request.answer_cap(SURE_TOKENS)) is not None:
             own = endpoint.official or _COMPLETION_TOKENS.match(request.model)
             body["max_completion_tokens" if own else "max_tokens"] = cap
+        if request.options.temperature is not None:
+            body["temperature"] = request.options.temperature
+        if request.options.top_p is not None:
+            body["top_p"] = request.options.top_p
         if (schema := forced_schema(request)) is not None:
             # Not strict: that takes few of the schemas there are.
             form = {"name": OUTPUT, "schema": schema, "strict": False}

@@ -2,9 +2,10 @@
 
 from tests.parity.scenarios.turns import PLAIN
 from tests.parity.stage import Stage, scenario
-from tests.parity.surface import OPTIONS, TURN
+from tests.parity.surface import OPTIONS, SAMPLING, TURN
 from tests.parity.world import Setting
 from warren.errors import ErrorCode
+from warren.options import ModelOptions
 
 STEPS = ({"text": "one"}, {"text": "two"}, {"text": "three"}, {"text": "four"})
 
@@ -45,3 +46,21 @@ async def a_model_that_nobody_has(stage: Stage) -> None:
         stage.refused(refused, ErrorCode.INVALID_PARAMS, path=path)
         assert refused.events == []
     stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on"), text="two")
+
+
+@scenario(OPTIONS, SAMPLING, TURN, setting=Setting(STEPS))
+async def sampling(stage: Stage) -> None:
+    """Temperature and top_p of a session go to the model with each call, those of a turn with that turn's alone."""
+    turn = await stage.one.first_turn("hi", temperature=0.5, top_p=0.25, max_tokens=100)
+    session_id = stage.well(turn, text="one").data["session_id"]
+    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on", temperature=2), text="two")
+    if stage.on("store"):
+        await stage.restart()
+    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on", top_p=1))
+    if not stage.world.inside:
+        return  # the commands run models of their own
+    assert stage.world.model.asked == [
+        ModelOptions(temperature=0.5, top_p=0.25, max_tokens=100),
+        ModelOptions(temperature=2, top_p=0.25, max_tokens=100),
+        ModelOptions(temperature=0.5, top_p=1, max_tokens=100),
+    ]
