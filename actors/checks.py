@@ -7,7 +7,7 @@ from warren import codec
 from warren.actors.eventlog import EventLog
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
-from warren.errors import InvalidParamsError, PersistenceDisabledError
+from warren.errors import InvalidParamsError
 from warren.memory import MAX_HITS
 from warren.options import MAX_KEY, MAX_TITLE
 from warren.tools import Tool
@@ -162,10 +162,6 @@ def check_cursor(log: EventLog, after_seq: int) -> int:
     """Return a place in the log to read on from."""
     if not 0 <= after_seq <= max(log.last_seq, log.bound):
         raise _bad("after_seq", f"must be from 0 to {log.last_seq}, the log's end")
-    if log.read_stored is None and after_seq < log.journal.floor:
-        raise PersistenceDisabledError(
-            f"events up to {log.journal.floor} are gone and no store has them", session_id=log.session_id
-        )
     return after_seq
 
 

@@ -4,20 +4,20 @@ import logging
 from typing import Final
 
 from warren.actors.memory import MemoryActor
-from warren.actors.storage import StorageActor
+from warren.actors.storage import Storage
 from warren.errors import WarrenError
 from warren.storage import Delete, Erased
 
 logger: Final = logging.getLogger("warren.erasing")
 
 
-async def erase(session_id: str, storage: StorageActor, memory: MemoryActor | None) -> None:
+async def erase(session_id: str, storage: Storage, memory: MemoryActor | None) -> None:
     """Delete a session from the store, and have it forgotten. Raises as `forget_deleted`, SessionNotFoundError."""
     await storage.write(Delete(session_id))
     await forget_deleted(session_id, storage, memory)
 
 
-async def forget_deleted(session_id: str, storage: StorageActor, memory: MemoryActor | None) -> None:
+async def forget_deleted(session_id: str, storage: Storage, memory: MemoryActor | None) -> None:
     """Have a deleted session forgotten. Raises StoreError: then it is due, to another delete or to the next start.
 
     Without a memory, what one may hold is left for the next runtime that has it.
@@ -27,7 +27,7 @@ async def forget_deleted(session_id: str, storage: StorageActor, memory: MemoryA
         await storage.write(Erased(session_id))
 
 
-async def finish_erasing(storage: StorageActor, memory: MemoryActor) -> None:
+async def finish_erasing(storage: Storage, memory: MemoryActor) -> None:
     """Have forgotten what was deleted while there was no memory, or when a crash came between."""
     try:
         for session_id in await (await storage.reader()).erasures():

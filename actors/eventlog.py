@@ -9,8 +9,7 @@ import attrs
 import trio
 
 from warren.events import Envelope, Event, StreamTruncated
-from warren.journal import Entry, Journal
-from warren.records import EventRow
+from warren.journal import Entry, Journal, Run
 
 TAIL: Final = 64 * 1024
 """Bytes of stored events that stay in memory for subscribers that are about to read them; the rest has the store."""
@@ -44,15 +43,15 @@ class EventLog:
 
     Attributes:
         session_id: the session.
-        read_stored: reads what the journal no longer holds; None without a store.
-        keep: how many of the newest events stay where no store takes them.
+        read_stored: reads events that the journal no longer holds.
+        keep: how many of the newest events stay while the store does not take them.
         closed: whether the session is gone: subscriptions end.
         bound: events up to it may have been shown by another process.
         journal: what the store does not have yet.
     """
 
     session_id: str
-    read_stored: ReadLog | None
+    read_stored: ReadLog
     keep: int
     closed: bool = False
     bound: int = 0
@@ -96,9 +95,9 @@ class EventLog:
         self.journal.start_above(record_seq)
         self._wake()
 
-    def unstored(self, terminal: Entry | None) -> tuple[EventRow, ...]:
-        """Return the rows that the store does not have yet, and that of a terminal event to come."""
-        return self.journal.rows(terminal)
+    def unstored(self, terminal: Entry | None) -> tuple[Run, ...]:
+        """Return the events that the store does not have yet, and that of a terminal event to come."""
+        return self.journal.runs(terminal)
 
     def stamp(self, event: Event) -> Entry:
         """Return the event with the next number and the time, without publishing it."""
@@ -193,8 +192,6 @@ class Subscription(AsyncIterator[Envelope]):
             self.cursor = page[-1].seq if page else log.last_seq
             if len(page) > 1:  # one that keeps up has just waited; another one may have much to read
                 await trio.lowlevel.checkpoint()
-        elif log.read_stored is None:
-            self._skip(floor - self.cursor, to=floor)
         else:
             self._queue(await log.read_stored(log.session_id, self.cursor), floor)
 

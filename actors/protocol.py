@@ -46,14 +46,15 @@ class Arrived(Message[TurnResult | bool]):
     Attributes:
         input: what is said.
         waits: whether the answer is the turn's.
-        number: its place in the store's inbox, where it is already; 0 where nothing is stored.
+        number: its place in the store's inbox.
         on_event: gets the events of the turn that takes it.
         tools: what its sender brings.
     """
 
+    urgent: ClassVar[bool] = True  # the store has it, and nobody would tell the session again
     input: Input
     waits: bool
-    number: int = 0
+    number: int
     on_event: OnEvent | None = None
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 

@@ -1,7 +1,6 @@
 """What can be asked of the sessions of a runtime without changing them."""
 
-import heapq
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +22,6 @@ from warren.actors.eventlog import Subscription
 from warren.actors.projector import ProjectorActor
 from warren.actors.protocol import Loaded
 from warren.actors.session.comms import Comms
-from warren.actors.session.session import SessionActor
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.vitals import LoopLag
 from warren.categories import CATEGORIES
@@ -39,6 +37,7 @@ from warren.memory import MemoryHit
 from warren.peers import PeerInfo
 from warren.records import SessionRecord, within
 from warren.service import Capabilities, Health
+from warren.storage import not_found
 from warren.views import (
     DamagedRow,
     HistoryEntry,
@@ -74,11 +73,10 @@ class Reads:
         if actor is not None and actor.current:
             await trio.lowlevel.checkpoint()
             return actor.view()
-        store = await self._reader()
-        record = await store.record(session_id) if store is not None else None
+        record = await (await self._reader()).record(session_id)
         if record is None:
-            raise self._supervisor.not_found(session_id)
-        return view_of(record, live=actor is not None, active=actor is not None and actor.turn_runs)
+            raise not_found(session_id)
+        return view_of(record, live=self._supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
 
     async def list(
         self,
@@ -94,25 +92,17 @@ class Reads:
         check_flag(include_archived, "include_archived")
         self._supervisor.check_open()
         store = await self._reader()
-        if store is not None:
-            records = await store.list(offset=offset, limit=limit, labels=wanted, include_archived=include_archived)
-            return SessionPage(tuple(map(self._summary, records)), _damaged(records))
-        await trio.lowlevel.checkpoint()
-        return SessionPage(tuple(_newest(self._supervisor.loaded(), wanted, offset, limit)))
+        records = await store.list(offset=offset, limit=limit, labels=wanted, include_archived=include_archived)
+        return SessionPage(tuple(map(self._summary, records)), _damaged(records))
 
     async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
         """See SessionService."""
         check_page(offset, limit)
         view = await self.read(session_id)
         store = await self._reader()
-        if store is None:
-            actor = self._supervisor.find(session_id)
-            if actor is None:
-                raise self._supervisor.not_found(session_id)
-            return actor.history(offset, limit)
         page = await store.history(session_id, offset=offset, limit=limit)
         if not page.total and view.state.message_count:
-            raise self._supervisor.not_found(session_id)  # deleted between the two reads
+            raise not_found(session_id)  # deleted between the two reads
         gone = within(page.left_out, offset, page.total)
         entries = (
             HistoryEntry(row.position, row.created_at, codec.decode_message(row.body), row.position in gone)
@@ -126,8 +116,8 @@ class Reads:
     async def resume(self, session_id: str) -> SessionView:
         """See SessionService."""
         self._supervisor.check_open()
-        if self._supervisor.find(check_id(session_id)) is None and self._supervisor.shared.storage is None:
-            raise no_store("only live sessions can be resumed")
+        if await self._is_beyond(check_id(session_id)):
+            raise no_store("only sessions of this process can be resumed")
         actor = self._supervisor.revive(session_id)
         record = await actor.mailbox.ask(Loaded())
         if record.archived:
@@ -142,10 +132,9 @@ class Reads:
         """See SessionService."""
         supervisor = self._supervisor
         supervisor.check_open()
-        stored = supervisor.shared.storage is not None
         check_seq(after_seq)
-        if after_seq is not None and not stored and supervisor.find(check_id(session_id)) is None:
-            raise no_store("only events of live sessions can be replayed")
+        if after_seq is not None and await self._is_beyond(check_id(session_id)):
+            raise no_store("only events of sessions of this process can be replayed")
         actor = supervisor.revive(check_id(session_id))
         log = actor.log
         subscription = Subscription(log, 0)
@@ -155,15 +144,30 @@ class Reads:
             subscription.cursor = log.last_seq if after_seq is None else check_cursor(log, after_seq)
             if after_seq:
                 await self._tell_of_lost_turn(subscription, after_seq)
+            if after_seq is not None:
+                await self._check_kept(session_id, after_seq)
             yield subscription
         finally:
             log.detach(subscription)
             self._supervisor.release(session_id)
 
+    async def _is_beyond(self, session_id: str) -> bool:
+        """Return whether only a session store could have a session: it is not in this process."""
+        shared = self._supervisor.shared
+        return not shared.session_store and await (await self._reader()).record(session_id) is None
+
+    async def _check_kept(self, session_id: str, after_seq: int) -> None:
+        """Raise PersistenceDisabledError if only a session store would still have the events above a number."""
+        if not self._supervisor.shared.session_store:
+            gone = (await (await self._reader()).replay(session_id, after_seq=after_seq, limit=0)).gone
+            if gone is not None and after_seq < gone:
+                problem = f"events up to {gone} are gone and no store has them"
+                raise PersistenceDisabledError(problem, session_id=session_id)
+
     async def _tell_of_lost_turn(self, subscription: Subscription, after_seq: int) -> None:
         """Let a reader begin with the end of a turn that it saw begin, and whose process died before it was stored."""
         log, store = subscription.log, await self._reader()
-        if store is None or log.floor < after_seq <= log.last_seq:  # what this process has shown is here
+        if log.floor < after_seq <= log.last_seq:  # what this process has shown is here
             return
         lost_to = await store.lost(log.session_id, after_seq)
         if lost_to is not None:
@@ -193,10 +197,8 @@ class Reads:
         """See SessionService."""
         await self.read(session_id)
         store = await self._reader()
-        stored = () if store is None else await store.inbox(session_id)
+        stored = await store.inbox(session_id)
         actor = self._supervisor.find(session_id)
-        if store is None:
-            return tuple(actor.held.inbox.shown()) if actor is not None else ()
         # What a running turn has taken still waits for the store, until that turn is stored.
         return tuple(each.input for each in stored if actor is None or actor.held.inbox.may_take(each.number))
 
@@ -208,7 +210,7 @@ class Reads:
         """See SessionService."""
         shared = self._supervisor.shared
         return Capabilities(
-            session_store=shared.storage is not None,
+            session_store=shared.session_store,
             session_compaction=shared.config.compaction is not None,
             memory_store=shared.memory is not None,
             tools={name: shared.switch_of(name) for name in CATEGORIES},
@@ -218,7 +220,7 @@ class Reads:
         """See SessionService."""
         supervisor, room, shared = self._supervisor, self._supervisor.room, self._supervisor.shared
         most = shared.config.limits.max_sessions
-        store = shared.storage.health() if shared.storage is not None else None
+        store = shared.storage.health()
         projector = self._projector.health() if self._projector is not None else None
         memory = shared.memory_health()
         loop = self._loop.health()
@@ -228,26 +230,14 @@ class Reads:
         status = worst(full, *of_parts)
         return Health(status, supervisor.live, room.running, most, store, projector, memory, mcp or None, loop)
 
-    async def _reader(self) -> "Store | None":
-        storage = self._supervisor.shared.storage
-        return await storage.reader() if storage is not None else None
+    async def _reader(self) -> "Store":
+        return await self._supervisor.shared.storage.reader()
 
     def _summary(self, record: SessionRecord) -> SessionSummary:
         actor = self._supervisor.find(record.session_id)
         if actor is not None and actor.current:
             return actor.summary()
-        return summary_of(record, live=actor is not None, active=actor is not None and actor.turn_runs)
-
-
-def _newest(actors: Iterable[SessionActor], labels: Mapping[str, str], offset: int, limit: int) -> list[SessionSummary]:
-    """Return one page of the sessions that carry the labels, in the order of `list`."""
-    summaries = (actor.summary() for actor in actors)
-    matching = (summary for summary in summaries if labels.items() <= summary.labels.items())
-    return heapq.nsmallest(offset + limit, matching, key=_newest_first)[offset:]
-
-
-def _newest_first(summary: SessionSummary) -> tuple[float, str]:
-    return -summary.updated_at.timestamp(), summary.session_id
+        return summary_of(record, live=self._supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
 
 
 def _damaged(rows: "Rows[Any]") -> tuple[DamagedRow, ...]:

@@ -12,7 +12,7 @@ from warren.actors.memory import OpenMemory, remembering
 from warren.actors.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.actors.shared import McpHealthOf, PassingTools, Shared
-from warren.actors.storage import OpenStore, storing
+from warren.actors.storage import DirectStorage, OpenStore, Storage, storing
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.actors.supervisor.neighbours import Neighbours
 from warren.actors.supervisor.supervisor import Supervisor
@@ -20,6 +20,7 @@ from warren.actors.vitals import LoopLag
 from warren.config import Config
 from warren.errors import StoreError
 from warren.model import Providers
+from warren.storage.ephemeral import EphemeralStore
 from warren.tools import Tool
 
 logger: Final = logging.getLogger("warren.runtime")
@@ -47,23 +48,24 @@ async def open_service(
     body raises leaves unchanged.
     """
     async with AsyncExitStack() as stack:
-        storage = memory = projector = memory_fault = None
+        stored = memory = projector = memory_fault = None
         if open_store is not None:
-            storage = await stack.enter_async_context(storing(open_store, Restarts(config.intensity)))
+            stored = await stack.enter_async_context(storing(open_store, Restarts(config.intensity)))
         if open_memory is not None:
             try:
-                memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))
+                memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), stored))
             except StoreError as exc:  # no session needs the memory in order to go on
                 memory_fault = exc
                 logger.critical("the memory cannot be used, sessions run without it: %s", exc)
-        if storage is not None and memory is not None:
-            await finish_erasing(storage, memory)
-        if storage is not None and open_projection is not None:
+        if stored is not None and memory is not None:
+            await finish_erasing(stored, memory)
+        if open_projection is not None:
             projector = await stack.enter_async_context(projecting(open_projection))
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
+        storage: Storage = stored or DirectStorage(EphemeralStore(config.limits.event_log))
         runtime = (config, providers, by_name, storage, memory, threads, passing_tools, mcp_health, notes or {})
-        shared = Shared(*runtime, memory_fault=memory_fault)
+        shared = Shared(*runtime, memory_fault=memory_fault, session_store=stored is not None)
         yield await stack.enter_async_context(_sessions(shared, projector))
 
 

@@ -133,7 +133,7 @@ class Service(Reads):
         async def new() -> str:
             return (await (await create(creation)).mailbox.ask(Loaded())).session_id
 
-        found = await create_once(self._supervisor.shared.storage, self._supervisor.creations, creation, new)
+        found = await create_once(self._supervisor.shared.storage, creation, new)
         session_id = found.session_id
         if turn is None:
             await self.read(session_id)
@@ -260,7 +260,7 @@ class Service(Reads):
         """See SessionService."""
         check_id(session_id)
         storage = self._supervisor.shared.storage
-        if storage is None:
+        if not self._supervisor.shared.session_store:
             self._supervisor.check_open()
             raise no_store("nothing is stored that could be deleted")
         try:

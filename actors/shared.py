@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from warren.actors.memory import SEARCH, MemoryActor
-from warren.actors.storage import StorageActor
+from warren.actors.storage import Storage
 from warren.categories import Category
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.config import Config
@@ -48,7 +48,7 @@ class Shared:
         config: its settings.
         providers: resolves models.
         tools: the runtime's tools, by name.
-        storage: None without the session-store capability.
+        storage: where the sessions are kept.
         memory: None without the memory-store capability.
         passing_tools: returns tools that come and go, by name, such as those of servers, under none of the names that
             are taken: what all sessions get, and with a session's id what that session gets too.
@@ -56,18 +56,20 @@ class Shared:
         notes: what the instructions of a new session say of a tool, by the tool's name, where it is offered.
         tool_threads: bounds sync tools that run at once.
         memory_fault: why there is no memory although the runtime was to have one.
+        session_store: whether sessions outlive the process. Only the service asks for it, to answer calls that need it.
     """
 
     config: Config
     providers: Providers
     tools: Mapping[str, Tool]
-    storage: StorageActor | None
+    storage: Storage
     memory: MemoryActor | None
     tool_threads: trio.CapacityLimiter
     passing_tools: PassingTools | None = None
     mcp_health: McpHealthOf | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
     memory_fault: StoreError | None = None
+    session_store: bool = False
 
     @property
     def tool_names(self) -> Collection[str]:

@@ -1,10 +1,10 @@
-"""The storage actor: takes whatever waits in its mailbox and commits it as one group."""
+"""How the actors reach the store: through an actor that commits in groups, or directly if the store is in memory."""
 
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 import attrs
 import trio
@@ -16,7 +16,8 @@ from warren.actors.vitals import Writes
 from warren.errors import StoreError, WarrenError
 from warren.health import StoreHealth
 from warren.mailbox import Mail
-from warren.storage import Claim, Claimed, Held, Lease, Operation, Release, Request
+from warren.storage import Claim, Claimed, Decline, Held, Lease, Operation, Release, Request
+from warren.storage.ephemeral import EphemeralStore
 
 if TYPE_CHECKING:
     from warren.storage import Store
@@ -32,11 +33,100 @@ RENEWALS: Final = 3
 logger: Final = logging.getLogger("warren.storage")
 
 
+class Storage(Protocol):
+    """The store of a runtime, as its actors write and read it.
+
+    Attributes:
+        frees_memory: whether a session that leaves memory makes room there, as its rows are elsewhere.
+    """
+
+    frees_memory: ClassVar[bool]
+
+    @property
+    def lapses(self) -> int:
+        """How often this process was late to renew: leases from before have to be asked for again."""
+
+    async def reader(self) -> "Store":
+        """Return the store, for reading. Raises StoreError at the end."""
+
+    async def claim(self, session_id: str) -> Claimed | Held | None:
+        """Take a session's lease: see `Claim`. Raises StoreError."""
+
+    async def ask_for(self, session_id: str) -> bool:
+        """Ask the process that has a session to hand it over; return whether it is free now.
+
+        Raises SessionNotFoundError, StoreError.
+        """
+
+    def release(self, session_id: str, lease: Lease) -> None:
+        """Put a session's lease back, without waiting."""
+
+    def decline(self, session_id: str) -> None:
+        """Refuse to hand a session over, without waiting."""
+
+    async def write(self, operation: Operation[R]) -> R:
+        """Commit one operation. Raises its typed error; then nothing of it was written. Cannot be cancelled."""
+
+    async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:
+        """Do as `write`; after a crash that leaves the outcome unknown, `find` looks in the store for it."""
+
+    async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
+        """Return what `find` sees in the store if a write's error leaves its outcome unknown; None for other errors."""
+
+    def health(self) -> StoreHealth | None:
+        """Return how writing goes, None for a store that cannot fail; never waits."""
+
+
+@attrs.frozen(eq=False)
+class DirectStorage:
+    """A store in this process's memory: each operation is applied at once, without an actor or a thread in between."""
+
+    frees_memory: ClassVar[bool] = False
+    lapses: ClassVar[int] = 0
+    _store: EphemeralStore
+
+    async def reader(self) -> "Store":
+        """See Storage."""
+        return self._store
+
+    async def claim(self, session_id: str) -> Claimed | Held | None:
+        """See Storage."""
+        return self._store.apply(Claim(session_id))
+
+    async def ask_for(self, session_id: str) -> bool:
+        """See Storage."""
+        return not self._store.apply(Request(session_id))
+
+    def release(self, session_id: str, lease: Lease) -> None:
+        """See Storage."""
+        self._store.apply(Release(session_id, lease))
+
+    def decline(self, session_id: str) -> None:
+        """See Storage: nobody asks."""
+
+    async def write(self, operation: Operation[R]) -> R:
+        """See Storage."""
+        return self._store.apply(operation)
+
+    async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:  # noqa: ARG002 - the outcome is never unknown
+        """See Storage."""
+        return self._store.apply(operation)
+
+    async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:  # noqa: ARG002 - as above
+        """See Storage."""
+        return None
+
+    def health(self) -> StoreHealth | None:
+        """See Storage."""
+        return None
+
+
 @attrs.define(eq=False)
 class StorageActor(Owner["Store"]):
     """Owns the store. Reads go past its mailbox, to connections of their own: they never wait for a commit."""
 
     name: ClassVar[str] = "storage"
+    frees_memory: ClassVar[bool] = True
     _writes: Writes = attrs.field(factory=Writes)
     _releases: dict[str, Release] = attrs.field(factory=dict)
     _lapses: int = 0
@@ -70,6 +160,11 @@ class StorageActor(Owner["Store"]):
         """Put a session's lease back, without waiting; what the store cannot do now is tried again."""
         self._releases[session_id] = Release(session_id, lease)
         self._tell_release(self._releases[session_id])
+
+    def decline(self, session_id: str) -> None:
+        """Refuse to hand a session over, without waiting."""
+        with contextlib.suppress(WarrenError):
+            self.mailbox.tell(Write(Decline(session_id)))
 
     def _tell_release(self, release: Release) -> None:
         with contextlib.suppress(WarrenError):  # closed: then all leases end

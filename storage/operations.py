@@ -13,6 +13,7 @@ import attrs
 from warren.creation import Creation
 from warren.forking import ForkRequest
 from warren.inputs import Input, Numbered
+from warren.journal import Run
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.values import value
 
@@ -72,7 +73,7 @@ class Commit(Operation[None]):
         record: the session as it is from now on; `created_at` and `labels` count on the first commit only, and a
             session that is archived in the store stays archived.
         messages: new messages.
-        events: new rows of the event log.
+        events: new rows of the event log, or events that are to be encoded as rows.
         compaction: the move of the record's head, if this commit moves it.
         lease: the lease under which the session is written.
         settled: inputs of the session's inbox that the turn took.
@@ -81,7 +82,7 @@ class Commit(Operation[None]):
 
     record: SessionRecord
     messages: tuple[MessageRow, ...] = ()
-    events: tuple[EventRow, ...] = ()
+    events: tuple[EventRow | Run, ...] = ()
     compaction: CompactionEntry | None = None
     lease: Lease = FIRST
     settled: Settled = NOTHING

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import attrs
 
@@ -24,20 +24,12 @@ from warren.tools import Tool, ToolError, tool
 from warren.views import TurnResult
 
 if TYPE_CHECKING:
-    from warren.actors.storage import StorageActor
     from warren.storage import Store
-
-
-@attrs.frozen
-class ArrivedInStore(Arrived):
-    """The same, stored: its session has to hear of it, as nobody would tell it again."""
-
-    urgent: ClassVar[bool] = True
 
 
 @attrs.define(eq=False)
 class Comms:
-    """Takes what is said to sessions to their inboxes; what it has acknowledged is stored, where there is a store."""
+    """Takes what is said to sessions to their inboxes; what it has acknowledged is stored."""
 
     _sessions: Directory
     _entering: set[str] = attrs.field(factory=set)
@@ -51,31 +43,28 @@ class Comms:
         known is not taken twice: its sender gets what came of the first one. Raises SessionNotFoundError, StoreError,
         CapacityExceededError, and what its turn ended with.
         """
-        number, fresh, storage = 0, True, self._sessions.shared.storage
         self._sessions.check_open()
-        if storage is not None:
-            known = await self._enqueue(storage, session_id, said, anywhere=not waits)
-            if known.outcome is not None and not waits:
-                return False
-            if known.elsewhere:  # the process that has the session looks into the store by itself
-                return known.fresh
-            if known.outcome:  # an empty one is of a turn that may run still: its session knows
-                return ended(known.outcome, session_id)
-            number, fresh, said = known.numbered.number, known.fresh, known.numbered.input
-        message = (ArrivedInStore if number else Arrived)(said, waits, number, on_event, tools)
+        known = await self._enqueue(session_id, said, anywhere=not waits)
+        if known.outcome is not None and not waits:
+            return False
+        if known.elsewhere:  # the process that has the session looks into the store by itself
+            return known.fresh
+        if known.outcome:  # an empty one is of a turn that may run still: its session knows
+            return ended(known.outcome, session_id)
+        message = Arrived(known.numbered.input, waits, known.numbered.number, on_event, tools)
         reply: Reply[TurnResult | bool] = self._sessions.revive(session_id).mailbox.post(message)
         try:
             answer = await reply.wait()
         except LeasedError:
             if waits:
                 raise
-            return fresh  # another process took the session in this moment, with the input, which is stored
-        return answer if waits else fresh and answer is True
+            return known.fresh  # another process took the session in this moment, with the input, which is stored
+        return answer if waits else known.fresh and answer is True
 
-    async def _enqueue(self, storage: "StorageActor", session_id: str, said: Input, *, anywhere: bool) -> Enqueued:
+    async def _enqueue(self, session_id: str, said: Input, *, anywhere: bool) -> Enqueued:
         """Store an input; unless it may wait `anywhere`, ask for the session if another process has it."""
         limit, find = self._sessions.shared.config.limits.inbox, partial(_enqueued, session_id, said.input_id)
-        operation = Enqueue(session_id, said, limit, anywhere)
+        operation, storage = Enqueue(session_id, said, limit, anywhere), self._sessions.shared.storage
         self._entering.add(said.input_id)
         try:
             return await storage.write_or_find(operation, find)
@@ -93,7 +82,7 @@ class Comms:
         which has no checkpoint between the commit and its message to the session.
         """
         if numbered.input.input_id not in self._entering:
-            message = ArrivedInStore(numbered.input, waits=False, number=numbered.number)
+            message = Arrived(numbered.input, waits=False, number=numbered.number)
             self._sessions.revive(session_id).mailbox.tell(message)
 
     async def say(
@@ -115,15 +104,12 @@ class Comms:
                 raise
             # It is stored, and listed, a moment before its session hears of it.
             mailbox = self._sessions.revive(session_id).mailbox
-            mailbox.tell(ArrivedInStore(found.input, waits=False, number=found.number, on_event=None, tools={}))
+            mailbox.tell(Arrived(found.input, waits=False, number=found.number, on_event=None, tools={}))
             await mailbox.ask(Withdraw(input_id))
 
     async def _stored(self, session_id: str, input_id: str) -> Numbered | None:
         """Return an input that waits as far as the store knows."""
-        storage = self._sessions.shared.storage
-        if storage is None:
-            return None
-        found = await _enqueued(session_id, input_id, await storage.reader())
+        found = await _enqueued(session_id, input_id, await self._sessions.shared.storage.reader())
         return None if found is None else found.numbered
 
     async def record(self, session_id: str) -> SessionRecord:
@@ -134,29 +120,13 @@ class Comms:
 
     async def find(self, name: str) -> SessionRecord | None:
         """Return the session of that name; None where there is none that is not archived."""
-        storage = self._sessions.shared.storage
-        if storage is None:
-            records = (actor.record for actor in self._sessions.loaded())
-            return next(
-                (each for each in records if each and each.options.peer and each.options.peer.name == name), None
-            )
-        store = await storage.reader()
+        store = await self._sessions.shared.storage.reader()
         session_id = await store.named(name)
         return None if session_id is None else await store.record(session_id)
 
     async def check_free(self, peer: Peer | None) -> None:
-        """Raise InvalidParamsError if there is a session of that name.
-
-        Without a store there is no checkpoint between this check and the return: a session that is created right after
-        it has its name before anybody else can look.
-        """
-        if peer is None:
-            return
-        if self._sessions.shared.storage is None:
-            taken = self._sessions.has_peer(peer.name)
-        else:
-            taken = await self.find(peer.name) is not None
-        if taken:
+        """Raise InvalidParamsError if there is a session of that name. The commit that creates a session asks again."""
+        if peer is not None and await self.find(peer.name) is not None:
             raise name_taken(peer.name)
 
     async def peers(self, record: SessionRecord) -> Sequence[PeerInfo]:
@@ -190,11 +160,8 @@ class Comms:
 
     async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:
         """Tell whether a session was sent a request: it waits in the inbox, or is in the conversation."""
-        heading, storage = _request_heading(request_id, sender), self._sessions.shared.storage
-        if storage is not None:
-            return await (await storage.reader()).was_told(session_id, request_id, sender, heading)
-        actor = self._sessions.find(session_id)
-        return actor is not None and actor.held.was_told(heading)
+        store = await self._sessions.shared.storage.reader()
+        return await store.was_told(session_id, request_id, sender, _request_heading(request_id, sender))
 
     def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:
         """Return the tools by which a session's model speaks to its peers; none where it has no name."""

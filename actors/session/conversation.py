@@ -1,31 +1,26 @@
-"""What a session holds: its record, its context, and how both are kept, with a store or without."""
+"""The state of a session in memory: its record, its context, its lease; and how the store takes them over."""
 
 import contextlib
 import logging
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import attrs
-import trio
 
-from warren import codec
 from warren.actors.eventlog import EventLog
 from warren.actors.session.inbox import Ending, Inbox, withdrawal
 from warren.actors.session.inbox import stored as ending_stored
-from warren.actors.session.kept import Kept
-from warren.actors.storage import StorageActor
+from warren.actors.storage import Storage
 from warren.actors.turn.compaction import prefix_of
 from warren.creation import Creation
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import RunFailed
 from warren.forking import relabelled
 from warren.journal import Entry
-from warren.messages import ContextMessage, SystemMessage, UserMessage
-from warren.records import CompactionEntry, MessageRow, SessionRecord, within
+from warren.messages import SystemMessage
+from warren.records import CompactionEntry, MessageRow, SessionRecord
 from warren.storage import FIRST, Claimed, Commit, Held, Labelled, Lease, Settle, Settled, leased, not_found
 from warren.transcript import Transcript
-from warren.views import HistoryEntry, HistoryPage
 
 if TYPE_CHECKING:
     from warren.storage import Store
@@ -39,7 +34,7 @@ class Conversation:
 
     Attributes:
         log: the session's event stream.
-        storage: None where nothing is stored.
+        storage: where the session is kept.
         record: the session as of its last finished turn; replaced whole, so that it may be read at any time. None
             until it is loaded.
         lease: what lets this process write the session; None where it has to be asked for, and the store may hold
@@ -48,7 +43,7 @@ class Conversation:
     """
 
     log: EventLog
-    storage: StorageActor | None
+    storage: Storage
     inbox: Inbox
     record: SessionRecord | None = None
     lease: Lease | None = None
@@ -56,10 +51,6 @@ class Conversation:
     _labelled: int = 0  # the number of the store's change that the labels are of
     # What the next model call sees; beyond the record's message_count it is a running turn's. None: not loaded.
     _context: Transcript | None = None
-    # What no store keeps: the messages before the head, when each message was added, and how the head moved.
-    _past: list[bytes] = attrs.field(factory=list)
-    _times: list[datetime] = attrs.field(factory=list)
-    _compactions: list[CompactionEntry] = attrs.field(factory=list)
 
     @property
     def known(self) -> SessionRecord:
@@ -78,49 +69,14 @@ class Conversation:
     @property
     def current(self) -> bool:
         """Whether nothing newer can be in the store."""
-        if self.storage is None or self.record is None:
-            return self.record is not None
-        return self.lease is not None and self._lapses == self.storage.lapses
+        return self.record is not None and self.lease is not None and self._lapses == self.storage.lapses
 
     @property
     def archived(self) -> bool:
         """Whether the session is known to be retired."""
         return self.record is not None and self.record.archived
 
-    def history(self, offset: int, limit: int) -> HistoryPage:
-        """Return messages of finished turns of a session that no store holds."""
-        total, rows = self.known.message_count, [] if self._context is None else self._context.rows
-        bodies = [*self._past, *rows]
-        page = range(offset, min(offset + limit, total))
-        gone = within(self.known.left_out, offset, total)
-        found = tuple(HistoryEntry(at, self._times[at], codec.decode_message(bodies[at]), at in gone) for at in page)
-        moved = tuple(entry for entry in self._compactions if offset < entry.head <= offset + limit)
-        return HistoryPage(self.log.session_id, found, offset, total, moved)
-
-    def was_told(self, beginning: str) -> bool:
-        """Tell whether a text that begins so waits in the inbox or is in the conversation, which no store holds."""
-        said = (each.text for each in self.inbox.shown())
-        if any(text.startswith(beginning) for text in said):
-            return True
-        bodies = [*self._past, *(() if self._context is None else self._context.rows)]
-        messages = map(codec.decode_message, reversed(bodies))
-        return any(
-            isinstance(each, UserMessage | ContextMessage) and each.content.startswith(beginning) for each in messages
-        )
-
-    def kept(self) -> Kept:
-        """Return all that is kept of finished turns of a session that no store holds."""
-        bodies = [*self._past, *self.context.rows][: self.known.message_count]
-        return Kept(self.known, bodies, self._times, self._compactions)
-
     # -- beginning
-
-    async def take_over(self, kept: Kept) -> None:
-        """Begin a fork that no store holds."""
-        self._context, self.record = kept.context(), kept.record
-        self._past, self._times = list(kept.bodies[: kept.record.head]), list(kept.times)
-        self._compactions = list(kept.compactions)
-        await trio.lowlevel.checkpoint()
 
     async def create(self, record: SessionRecord, system_prompt: str | None, creation: Creation | None) -> None:
         """Begin a new session: it is saved before anything is told of it, together with the key that it has.
@@ -141,7 +97,7 @@ class Conversation:
 
     async def refresh(self) -> None:
         """Have what the store has, to look at. Raises SessionNotFoundError, StoreError."""
-        if self.storage is None or self.current:
+        if self.current:
             return
         stored = await (await self.storage.reader()).load(self.log.session_id)
         if stored is None:
@@ -157,7 +113,7 @@ class Conversation:
 
         Raises SessionNotFoundError, LeasedError, other StoreErrors.
         """
-        if self.storage is None or self.current:
+        if self.current:
             return
         found = await self.storage.claim(self.log.session_id)
         if ask and isinstance(found, Held) and await self.storage.ask_for(self.log.session_id):
@@ -178,7 +134,7 @@ class Conversation:
 
     async def settle(self) -> None:
         """Store the events of a turn that could not be stored when it ended. Raises StoreError."""
-        if self.storage is not None and self.log.pending:
+        if self.log.pending:
             await self.own()
             record = self.known.changed(last_seq=self.log.last_seq)
             await self.storage.write(Commit(record, (), self.log.unstored(None), lease=self._held()))
@@ -194,7 +150,7 @@ class Conversation:
         """Put the lease back, without waiting: from here on the session is the store's."""
         lease, self.lease = self.lease, None
         # What was shown and is not stored keeps its numbers: who takes the session next must find it taken.
-        if self.storage is not None and lease is not None and not self.log.pending:
+        if lease is not None and not self.log.pending:
             self.storage.release(self.log.session_id, lease)
 
     def _begin(self, record: SessionRecord) -> None:
@@ -203,7 +159,7 @@ class Conversation:
 
     def _hold(self, lease: Lease) -> None:
         self.lease = lease
-        self._lapses = self.storage.lapses if self.storage is not None else 0
+        self._lapses = self.storage.lapses
 
     def _gone(self) -> WarrenError:
         self.log.close()  # who still watches it waits for nothing
@@ -211,7 +167,7 @@ class Conversation:
 
     async def load_context(self) -> None:
         """Fetch the messages once a turn needs them; archiving or watching a session does not."""
-        if self._context is None and self.storage is not None:
+        if self._context is None:
             record = self.known
             store = await self.storage.reader()
             stored = await store.context(record.session_id, record.head, record.message_count)
@@ -226,8 +182,7 @@ class Conversation:
         last_seq = self.log.last_seq if terminal is None else terminal.seq
         self.record = record.changed(turn_open=False, turns=record.turns + 1, last_seq=last_seq)
         try:
-            if self.storage is not None:
-                await self.storage.write(Commit(self.record, (), self.log.unstored(terminal), lease=self._held()))
+            await self.storage.write(Commit(self.record, (), self.log.unstored(terminal), lease=self._held()))
         except StoreError as exc:
             if not await self._stored_after_all(exc, self.record):
                 raise
@@ -288,8 +243,7 @@ class Conversation:
     async def _settled(self, inputs: Settled) -> WarrenError | None:
         """Store what came of inputs without a turn; return the error where the store refuses."""
         try:
-            if self.storage is not None:
-                await self.storage.write(Settle(self.log.session_id, inputs))
+            await self.storage.write(Settle(self.log.session_id, inputs))
         except WarrenError as exc:
             return exc
         return None
@@ -310,9 +264,6 @@ class Conversation:
             if not await self._stored_after_all(exc, record):
                 raise
         self.inbox.keep_taken()
-        if self.storage is None:
-            self._past.extend(self.context.rows[: entry.head - self.context.head])
-            self._compactions.append(entry)
         self._keep(record)
 
     async def _store(
@@ -327,9 +278,6 @@ class Conversation:
     ) -> None:
         """Commit the record, the messages from position `first` on, the events and a last one, a new head."""
         bodies = self.context.since(first)
-        if self.storage is None:
-            self._times.extend([record.updated_at] * len(bodies))
-            return
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
         settled = self.inbox.settled(ending)
         events = self.log.unstored(last)
@@ -345,4 +293,4 @@ class Conversation:
             found = await store.record(record.session_id)
             return found is not None and (found.turns, found.last_seq) == (record.turns, record.last_seq)
 
-        return self.storage is not None and bool(await self.storage.after_crash(error, stored))
+        return bool(await self.storage.after_crash(error, stored))

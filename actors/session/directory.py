@@ -1,6 +1,5 @@
 """The supervisor as the modules below it see it: finds sessions by id, and starts their actors."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from warren.actors.session.conversation import Conversation
@@ -40,9 +39,3 @@ class Directory(Protocol):
 
     def revive(self, session_id: str) -> LiveSession:
         """Return a session, with an actor started for it if it had none. Raises SessionNotFoundError."""
-
-    def loaded(self) -> Sequence[LiveSession]:
-        """Return all sessions in memory that are loaded."""
-
-    def has_peer(self, name: str) -> bool:
-        """Return whether a session in memory was created with this name among peers."""

@@ -7,8 +7,7 @@ import attrs
 
 from warren import codec
 from warren.actors.protocol import Arrived
-from warren.creation import FIRST_PROMPT
-from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError, of_body
+from warren.errors import AgentError, InvalidParamsError, WarrenError, of_body
 from warren.inputs import Input, Numbered
 from warren.mailbox import Mail
 from warren.service import OnEvent
@@ -49,21 +48,17 @@ class Inbox:
 
     Attributes:
         session_id: whose they are.
-        limit: inputs that may wait.
         paused: nothing is begun by itself, as the last turn could not be stored; the next that is said changes that.
     """
 
     session_id: str
-    limit: int
     paused: bool = False
     _waiting: dict[int, Waiting] = attrs.field(factory=dict)
     _withdrawn: dict[int, tuple[Waiting, Mail[int]]] = attrs.field(factory=dict)  # until the store knows it, too
     _taken: dict[int, Waiting] = attrs.field(factory=dict)
     _kept: set[int] = attrs.field(factory=set)  # of those: what is stored already, in the middle of the turn
     _settled: dict[int, Ending] = attrs.field(factory=dict)
-    _keys: dict[str, int] = attrs.field(factory=dict)
     _loaded_to: int = 0
-    _last: int = 0
 
     def load(self, stored: Iterable[Numbered], loaded_to: int) -> None:
         """Have what the store has; numbers up to `loaded_to` that it does not have are settled."""
@@ -94,15 +89,10 @@ class Inbox:
         Return whether the running turn has taken it already.
         """
         self.paused = False
-        try:
-            number = message.number or self._number(message.input)
-        except WarrenError as exc:
-            mail.refuse(exc)
-            return False
+        number = message.number
         there = self._find(number, message)
         if not message.waits:
-            # The store has told already which of its inputs are new: they carry a number.
-            mail.answer(message.number > 0 or (there is not None and there.input is message.input))
+            mail.answer(value=True)  # the store has told already whether it is new
         elif there is not None:
             there.askers.append(mail)
         else:
@@ -118,18 +108,6 @@ class Inbox:
             there.listeners += [] if message.on_event is None else [message.on_event]
             there.tools = there.tools or message.tools
         return there
-
-    def _number(self, said: Input) -> int:
-        """Return the place of an input that no store numbers. Raises CapacityExceededError."""
-        if said.key is not None and said.key in self._keys:
-            return self._keys[said.key]
-        if len(self._waiting) >= self.limit:
-            problem = f"{self.limit} inputs wait for the session already"
-            raise CapacityExceededError(problem, session_id=self.session_id, cause="inbox_full")
-        self._last += 1
-        if said.key is not None:
-            self._keys[said.key] = self._last
-        return self._last
 
     def withdraw(self, mail: Mail[int], input_id: str) -> None:
         """Keep from all turns what none has taken yet, until `withdrew` says what came of it.
@@ -239,10 +217,7 @@ class Inbox:
     def _remember(self, number: int, ending: Ending) -> None:
         self._settled[number] = ending
         while len(self._settled) > REMEMBERED:
-            first = self._keys.get(FIRST_PROMPT)
-            oldest = next(place for place in self._settled if place != first)
-            del self._settled[oldest]
-            self._keys = {key: place for key, place in self._keys.items() if place != oldest}
+            del self._settled[next(iter(self._settled))]
 
     def _unknown(self) -> WarrenError:
         problem = "a turn took the input, and what came of it is not known any more: see the history"

@@ -49,8 +49,6 @@ class Retiring:
 
     async def _in_store(self, wanted: set[Any]) -> None:
         storage, session_id = self.shared.storage, self.held.log.session_id
-        if storage is None:
-            return
         if DELETE in wanted:
             await storage.write(Delete(session_id))
         elif ARCHIVE in wanted:
@@ -59,7 +57,7 @@ class Retiring:
 
     async def _forget(self, wanted: set[Any]) -> WarrenError | None:
         """Have a deleted session forgotten; return the error where that has to be done again: the session is gone."""
-        if self.shared.storage is not None and DELETE in wanted:
+        if DELETE in wanted:
             try:
                 await forget_deleted(self.held.log.session_id, self.shared.storage, self.shared.memory)
             except WarrenError as exc:

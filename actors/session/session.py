@@ -80,7 +80,7 @@ class SessionActor(Visible):
     _lease_refused: LeasedError | None = None
 
     def __attrs_post_init__(self) -> None:
-        inbox = Inbox(self.log.session_id, self.shared.config.limits.inbox)
+        inbox = Inbox(self.log.session_id)
         self.held: Conversation = Conversation(self.log, self.shared.storage, inbox)
         self._retiring = Retiring(self.shared, self.held)
         self._admission = Admission(self.log.session_id)
@@ -324,8 +324,7 @@ class SessionActor(Visible):
 
         def tell() -> None:
             self._listeners.tell(told)
-            if self.shared.storage is not None:
-                self.log.stored()
+            self.log.stored()
 
         return tell
 
@@ -353,7 +352,7 @@ class SessionActor(Visible):
         interrupters, self._interrupters = self._interrupters, []
         if terminal is not None:
             self._listeners.tell(terminal)
-        if stored and self.shared.storage is not None:
+        if stored:
             self.log.stored()
         else:
             self.log.trim()

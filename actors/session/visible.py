@@ -6,7 +6,7 @@ from warren.actors.eventlog import EventLog
 from warren.actors.lifecycle import Admission
 from warren.actors.session.conversation import Conversation
 from warren.records import SessionRecord
-from warren.views import HistoryPage, SessionSummary, SessionView, summary_of, view_of
+from warren.views import SessionSummary, SessionView, summary_of, view_of
 
 
 @attrs.define(eq=False)
@@ -49,7 +49,3 @@ class Visible:
     def summary(self) -> SessionSummary:
         """Return the session's row in `list`; it has to be loaded."""
         return summary_of(self.held.known, live=True, active=self.turn_runs)
-
-    def history(self, offset: int, limit: int) -> HistoryPage:
-        """Return messages of finished turns of a session that no store holds."""
-        return self.held.history(offset, limit)

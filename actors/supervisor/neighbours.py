@@ -27,8 +27,8 @@ class Neighbours:
     _inbox_to: int = 0
 
     async def watch(self) -> None:
-        """Look for ever; return if there is no store."""
-        while self._supervisor.shared.storage is not None:
+        """Look for ever."""
+        while True:
             with contextlib.suppress(StoreError):  # the next look finds the same
                 await self._look(await self._supervisor.shared.storage.reader())
             await trio.sleep(INTERVAL)

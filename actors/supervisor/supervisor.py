@@ -11,13 +11,11 @@ import trio
 
 from warren.actors.checks import storable
 from warren.actors.eventlog import EventLog, LogPage
-from warren.actors.protocol import BeginNext, Passivate, Retire, Wake, Write
+from warren.actors.protocol import BeginNext, Passivate, Retire, Wake
 from warren.actors.session.comms import Comms
-from warren.actors.session.kept import Kept
 from warren.actors.session.session import SessionActor
 from warren.actors.shared import NOTHING_OWN, Own, Shared
 from warren.actors.supervision import first_error
-from warren.actors.supervisor.creating import Creations
 from warren.actors.supervisor.idle import Idle
 from warren.actors.supervisor.patience import Patience
 from warren.actors.supervisor.room import Room, shutting_down
@@ -26,12 +24,10 @@ from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenEr
 from warren.journal import envelopes
 from warren.mailbox import Message, Reply
 from warren.records import SessionRecord
-from warren.storage import Decline
 
 R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
 REPLAY_PAGE: Final = 500
-LOST_REMEMBERED: Final = 1_000
 LEAVE_AT_ONCE: Final = 100
 """Sessions that leave memory at once where it is short."""
 LOOK_AROUND: Final = 15.0
@@ -46,14 +42,12 @@ class Entry:
     Attributes:
         log: its event stream.
         own: its tools and its compactor, which no store can hold.
-        peer: its name among peers, from the moment on at which it is created here; None if it was loaded.
         actor: None while it is not live.
         scope: ends the actor where it does not end by itself; None while it has not begun.
     """
 
     log: EventLog
     own: Own = NOTHING_OWN
-    peer: str | None = None
     actor: SessionActor | None = None
     scope: trio.CancelScope | None = None
 
@@ -74,7 +68,6 @@ class Supervisor:
         room: for turns; closed where the runtime is about to end: all else is answered.
         idle: stored sessions that are live and have nothing to do.
         comms: the way into sessions' inboxes.
-        creations: the idempotency keys of sessions that no store holds.
     """
 
     shared: Shared
@@ -84,11 +77,9 @@ class Supervisor:
     room: Room = attrs.field(init=False)
     idle: Idle = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
-    creations: Creations = attrs.field(factory=Creations)
     _entries: dict[str, Entry] = attrs.field(factory=dict)
     _leaving: set[str] = attrs.field(factory=set)
     _wanted: set[str] = attrs.field(factory=set)
-    _lost: dict[str, None] = attrs.field(factory=dict)
     _patience: Patience = attrs.field(factory=Patience)
     _one_ended: trio.Event = attrs.field(factory=trio.Event)
     _cut_off: bool = False
@@ -122,14 +113,9 @@ class Supervisor:
         entry = self._entries.get(session_id)
         return entry.actor if entry is not None else None
 
-    def loaded(self) -> list[SessionActor]:
-        """Return the actors of all live sessions that can be looked at."""
-        actors = (entry.actor for entry in self._entries.values())
-        return [actor for actor in actors if actor is not None and actor.record is not None]
-
-    def has_peer(self, name: str) -> bool:
-        """Tell whether a session of that name among peers was created here and is in memory, saved or not."""
-        return any(entry.peer == name for entry in self._entries.values())
+    def is_live(self, actor: SessionActor | None) -> bool:
+        """Return whether a session counts as live: it has an actor, or it is nowhere but in this process."""
+        return actor is not None or not self.shared.session_store
 
     def spawn(
         self,
@@ -140,20 +126,11 @@ class Supervisor:
     ) -> SessionActor:
         """Start the actor of a new session; what is sent to it waits until the session is saved."""
         self.check_open()
-        if creation is not None and self.shared.storage is None:
-            self.creations.note(record.session_id, creation)
-        name = None if record.options.peer is None else record.options.peer.name
-        entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), own, name)
+        entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), own)
         return self._start(entry, lambda actor: actor.held.create(record, system_prompt, creation))
 
-    def spawn_fork(self, kept: Kept, own: Own) -> SessionActor:
-        """Start the actor of a fork that no store holds."""
-        self.check_open()
-        entry = self._entries[kept.record.session_id] = Entry(self._new_log(kept.record.session_id), own)
-        return self._start(entry, lambda actor: actor.held.take_over(kept))
-
     def lend(self, session_id: str, fork_id: str) -> None:
-        """Let a stored fork have the tools and the compactor of its original that no store can hold."""
+        """Let a fork have the tools and the compactor of its original, which no store can hold."""
         own = self.own_of(session_id)
         if own:
             self._entries.setdefault(fork_id, Entry(self._new_log(fork_id))).own = own
@@ -166,15 +143,13 @@ class Supervisor:
     def revive(self, session_id: str) -> SessionActor:
         """Return the session's actor, started if need be; what is sent to it waits until the session is loaded.
 
-        Raises SessionNotFoundError where nothing could be loaded; an unknown id of a store fails what is sent.
+        An unknown id fails what is sent.
         """
         self.check_open()
         entry = self._entries.get(session_id)
         if entry is not None and entry.actor is not None:
             self._rests(entry.actor)
             return entry.actor
-        if self.shared.storage is None:
-            raise self.not_found(session_id)
         if entry is None:
             entry = self._entries[session_id] = Entry(self._new_log(session_id))
         return self._start(entry)
@@ -193,13 +168,6 @@ class Supervisor:
         entry = self._entries.get(session_id)
         if entry is not None and not entry.needed:
             del self._entries[session_id]
-
-    def not_found(self, session_id: str) -> WarrenError:
-        """Return the error for an id that nothing is known of, or that was lost in a crash."""
-        if session_id in self._lost:
-            problem = "the session crashed and was not stored: it is gone"
-            return SessionNotFoundError(problem, session_id=session_id, cause="crash")
-        return SessionNotFoundError("there is no such session", session_id=session_id)
 
     async def stop(self) -> None:
         """End all sessions: turns are interrupted and stored, within the drain time; then they are cut off.
@@ -236,7 +204,7 @@ class Supervisor:
         Those of this process, too, whose actors have crashed or left meanwhile; ever later where it is in vain.
         """
         pause = LOOK_AROUND
-        while self.shared.storage is not None:
+        while True:
             with contextlib.suppress(StoreError):  # another time
                 store = await self.shared.storage.reader()
                 pause = store.lease
@@ -279,8 +247,8 @@ class Supervisor:
             self.revive(session_id).mailbox.tell(Wake())
 
     def _rests(self, actor: SessionActor) -> None:
-        """Count a session as needed just now; one that no store holds never leaves memory."""
-        if self.shared.storage is not None and not actor.turn_runs:
+        """Count a session as needed just now; without use, one leaves memory later if that makes room."""
+        if self.shared.storage.frees_memory and not actor.turn_runs:
             self._make_room()
             self.idle.touch(actor.session_id)
 
@@ -326,9 +294,7 @@ class Supervisor:
 
     def _decline(self, session_id: str) -> None:
         self._wanted.discard(session_id)
-        if self.shared.storage is not None:
-            with contextlib.suppress(WarrenError):
-                self.shared.storage.mailbox.tell(Write(Decline(session_id)))
+        self.shared.storage.decline(session_id)
 
     def _stays(self, entry: Entry) -> None:
         self._leaving.discard(entry.log.session_id)
@@ -369,7 +335,7 @@ class Supervisor:
             logger.exception("session %s crashed", actor.session_id)
             problem = storable(f"the session crashed: {first_error(exc)!r}")
             refusal = AgentError(problem, session_id=actor.session_id, cause="crash")
-            self._remember_crash(actor.session_id)
+            self._patience.set_back(actor.session_id, trio.current_time())
         finally:
             if entry.actor is actor:
                 self._bury(entry, actor, refusal or self._ended(actor))
@@ -398,31 +364,16 @@ class Supervisor:
         self._wanted.discard(entry.log.session_id)
         self._one_ended.set()
         self._one_ended = trio.Event()
-        if self.shared.storage is None or entry.log.closed:
-            entry.log.close()
+        if entry.log.closed:
             self._entries.pop(entry.log.session_id, None)
-            self.creations.ended(entry.log.session_id)
         else:
             self.release(entry.log.session_id)
 
-    def _remember_crash(self, session_id: str) -> None:
-        """Note that a stored session is to be left alone for a while; that any other is gone."""
-        if self.shared.storage is not None:
-            self._patience.set_back(session_id, trio.current_time())
-            return
-        self._lost[session_id] = None
-        while len(self._lost) > LOST_REMEMBERED:
-            del self._lost[next(iter(self._lost))]
-
     def _new_log(self, session_id: str) -> EventLog:
-        read = None if self.shared.storage is None else self._read_log
-        return EventLog(session_id, read, self.shared.config.limits.event_log)
+        return EventLog(session_id, self._read_log, self.shared.config.limits.event_log)
 
     async def _read_log(self, session_id: str, after_seq: int) -> LogPage:
-        storage = self.shared.storage
-        if storage is None:
-            return LogPage()
-        store = await storage.reader()
+        store = await self.shared.storage.reader()
         page = await store.replay(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
         return LogPage(list(envelopes(session_id, page.rows, after_seq)), page.gone)
 

@@ -34,7 +34,7 @@ class Entry:
 
 
 @attrs.define
-class _Deltas:
+class Deltas:
     """Adjacent deltas of one kind in one step. They take less memory together than as entries."""
 
     first_seq: int
@@ -57,6 +57,10 @@ class _Deltas:
             start = end
 
 
+Run = Entry | Deltas
+"""An event of a log, or adjacent deltas as one."""
+
+
 @attrs.define
 class Journal:
     """An append-only run of events in memory.
@@ -74,7 +78,7 @@ class Journal:
     last_seq: int = 0
     floor: int = attrs.field(default=attrs.Factory(lambda self: self.last_seq, takes_self=True))
     stored: int = attrs.field(default=attrs.Factory(lambda self: self.floor, takes_self=True))
-    _runs: list[Entry | _Deltas] = attrs.field(factory=list, repr=False)
+    _runs: list[Entry | Deltas] = attrs.field(factory=list, repr=False)
 
     @property
     def pending(self) -> bool:
@@ -85,7 +89,7 @@ class Journal:
     def size(self) -> int:
         """About how many bytes the events of the journal have."""
         return sum(
-            sum(map(len, run.pieces)) if isinstance(run, _Deltas) else codec.weight(run.event) for run in self._runs
+            sum(map(len, run.pieces)) if isinstance(run, Deltas) else codec.weight(run.event) for run in self._runs
         )
 
     def append(self, entry: Entry) -> None:
@@ -94,17 +98,17 @@ class Journal:
         self.last_seq = entry.seq
         if not isinstance(event, DELTAS):
             self._runs.append(entry)
-        elif isinstance(run, _Deltas) and run.kind is type(event) and run.seq + 1 == entry.seq and self.pending:
+        elif isinstance(run, Deltas) and run.kind is type(event) and run.seq + 1 == entry.seq and self.pending:
             run.seq = entry.seq  # only without a gap: a piece is found by its seq
             run.timestamps.append(entry.timestamp)
             run.pieces.append(event.delta)
         else:
-            self._runs.append(_Deltas(entry.seq, entry.seq, type(event), [entry.timestamp], [event.delta]))
+            self._runs.append(Deltas(entry.seq, entry.seq, type(event), [entry.timestamp], [event.delta]))
 
-    def rows(self, last: Entry | None = None) -> tuple[EventRow, ...]:
-        """Return the events that are not stored as rows of the log, with `last` after them."""
+    def runs(self, last: Entry | None = None) -> tuple[Run, ...]:
+        """Return the events that are not stored, with `last` after them; `row_of` makes rows of the log of them."""
         new = self._runs[self._above(self.stored) :]
-        return tuple(map(_row, new if last is None else [*new, last]))
+        return tuple(new) if last is None else (*new, last)
 
     def start_above(self, seq: int) -> None:
         """Give the next event a number above `seq`. Events up to `seq` that are not in the journal are in the store."""
@@ -117,7 +121,7 @@ class Journal:
         page: list[Envelope] = []
         text = 0
         for run in self._runs[(start := self._above(seq)) : start + PAGE]:
-            if not isinstance(run, _Deltas):
+            if not isinstance(run, Deltas):
                 page.append(run.envelope(self.session_id))
                 continue
             for size, part in run.parts(self.session_id, seq):
@@ -213,8 +217,11 @@ def _first(first_seq: int, seq: int) -> int | None:
     return first_seq if first_seq < seq else None
 
 
-def _row(run: Entry | _Deltas) -> EventRow:
-    if not isinstance(run, _Deltas):
+def row_of(run: EventRow | Run) -> EventRow:
+    """Return an event, or merged deltas, as a row of the log; a row stays as it is."""
+    if isinstance(run, EventRow):
+        return run
+    if not isinstance(run, Deltas):
         return EventRow(run.seq, run.seq, run.timestamp, codec.encode(run.event), None)
     cuts = codec.encode([len(piece) for piece in run.pieces]) if run.first_seq < run.seq else None
     body = codec.encode(run.kind("".join(run.pieces)))

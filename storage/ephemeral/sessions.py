@@ -11,6 +11,7 @@ import attrs
 from warren import codec
 from warren.creation import FIRST_PROMPT
 from warren.inputs import Input, Numbered
+from warren.journal import Run, row_of
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.operations import MAX_SETTLED, Settled
@@ -88,7 +89,7 @@ class StoredSession:
         bodies: the JSON of its messages.
         times: the time (UTC) at which each message was added.
         compactions: the moves of its head, in order.
-        events: the newest rows of its log.
+        events: the newest events of its log; a row is made of one when it is read.
         gone: events up to this number are no longer kept.
         inbox: its inputs.
         epoch: how often the lease has changed hands.
@@ -100,7 +101,7 @@ class StoredSession:
     bodies: list[bytes] = attrs.field(factory=list)
     times: list[datetime] = attrs.field(factory=list)
     compactions: list[CompactionEntry] = attrs.field(factory=list)
-    events: list[EventRow] = attrs.field(factory=list)
+    events: list[EventRow | Run] = attrs.field(factory=list)
     gone: int = 0
     inbox: Inbox = attrs.field(factory=Inbox)
     epoch: int = 0
@@ -116,7 +117,7 @@ class StoredSession:
             self.bodies.append(row.body)
             self.times.append(row.created_at)
 
-    def add_events(self, rows: Sequence[EventRow], keep: int) -> None:
+    def add_events(self, rows: Sequence[EventRow | Run], keep: int) -> None:
         """Add rows of the log, and drop the oldest past `keep`."""
         self.events.extend(rows)
         oldest = len(self.events) - keep
@@ -139,7 +140,7 @@ class StoredSession:
     def events_after(self, seq: int, limit: int) -> list[EventRow]:
         """Return rows of the log that end above a number."""
         first = bisect_right(self.events, seq, key=_SEQ)
-        return self.events[first : first + limit]
+        return list(map(row_of, self.events[first : first + limit]))
 
     # -- forks
 

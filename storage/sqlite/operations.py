@@ -5,7 +5,7 @@ of the database may come later; the transaction is then rolled back.
 """
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import apsw
@@ -13,6 +13,7 @@ import apsw
 from warren import codec
 from warren.errors import WarrenError
 from warren.forking import relabelled
+from warren.journal import Run, row_of
 from warren.records import CompactionEntry, EventRow, MessageRow
 from warren.storage.operations import (
     Archive,
@@ -222,10 +223,9 @@ def _message_values(key: int, rows: Sequence[MessageRow]) -> list[tuple[int, int
     return [(key, row.position, microseconds(row.created_at), row.body.decode()) for row in rows]
 
 
-def _event_values(key: int, rows: Sequence[EventRow]) -> list[tuple[int, int, int, int, str, str | None]]:
-    return [
-        (key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), _text(row.cuts)) for row in rows
-    ]
+def _event_values(key: int, rows: Sequence[EventRow | Run]) -> Iterator[tuple[int, int, int, int, str, str | None]]:
+    for row in map(row_of, rows):
+        yield key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), _text(row.cuts)
 
 
 def _compaction_values(key: int, entry: CompactionEntry) -> tuple[int | str, ...]:

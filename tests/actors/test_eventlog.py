@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.checks import numbers
 from warren.actors.eventlog import TAIL, EventLog, LogPage, Subscription
 from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import LONGEST, TEXT, Entry, envelopes
+from warren.journal import LONGEST, TEXT, Entry, envelopes, row_of
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -61,7 +61,7 @@ class Stream:
 
     def store(self, terminal: Entry) -> None:
         """Commit the journal and the terminal event, as a turn does: before that event is published."""
-        self.rows += self.log.journal.rows(terminal)
+        self.rows += map(row_of, self.log.unstored(terminal))
 
     def end(self) -> None:
         """End a turn: commit, then publish."""
@@ -244,19 +244,6 @@ async def test_long_texts_are_read_in_pieces() -> None:
     assert len(text(found)) == 1_000_000
     assert max(len(text([each])) for each in found) <= LONGEST + 1000
     assert len(text(stream.log.journal.after(0))) <= TEXT + LONGEST + 1000
-
-
-async def test_without_a_store_the_newest_events_stay() -> None:
-    """A late subscriber of a session without a store gets what is kept, after a marker for the rest."""
-    log = EventLog("s", None, keep=2)
-    for number in range(4):
-        log.publish(log.stamp(TurnStarted(number)))
-        log.trim()
-    late = Subscription(log, 0)
-    log.attach(late)
-    found = await take(late)
-    assert found[0].event == StreamTruncated(dropped=2, resume_after=0)
-    assert numbers(found[1:]) == [3, 4]
 
 
 @pytest.mark.parametrize(("begin", "gone"), [(0, 5), (2, 10), (0, 10), (4, 5)])

@@ -31,7 +31,7 @@ SOON = Config(limits=Limits(idle_after=10))
 def storage_of(service: Service) -> StorageActor:
     """Return a runtime's storage actor."""
     storage = service._supervisor.shared.storage  # noqa: SLF001 - nothing public leads there
-    assert storage is not None
+    assert isinstance(storage, StorageActor)
     return storage
 
 

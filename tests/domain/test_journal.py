@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from warren import codec
 from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import Entry, Journal, adjacent, cut, envelopes, merged
+from warren.journal import Entry, Journal, adjacent, cut, envelopes, merged, row_of
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -22,7 +22,7 @@ END: Final = RunCompleted("s", "", Usage())
 
 def runs_of(journal: Journal) -> int:
     """Return how many runs of events are in memory."""
-    return len(journal.rows())
+    return len(journal.runs())
 
 
 @attrs.frozen
@@ -78,7 +78,7 @@ class Story:
 
     def _commit(self) -> None:
         last = self._next(END)
-        self.store.extend(self.journal.rows(last))
+        self.store.extend(map(row_of, self.journal.runs(last)))
         self._append(last)
         self.stored = last.seq
 
@@ -192,7 +192,7 @@ def test_rows_do_not_hang_on_the_closing_event() -> None:
     """Asking for rows changes nothing: a commit that fails can be asked for again."""
     story = told([TextDelta("a"), TextDelta("b")])
     last = Entry(3, EPOCH, END)
-    assert story.journal.rows(last) == story.journal.rows(last)
+    assert story.journal.runs(last) == story.journal.runs(last)
     assert (story.journal.last_seq, runs_of(story.journal)) == (2, 1)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.storage.samples import NOW, opened, turn, updated
 from warren.errors import SessionNotFoundError, StoreError, WarrenError
+from warren.journal import row_of
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage import Archive, Commit, Delete, Label, Operation
 from warren.storage.sqlite import Holder, SqliteStore
@@ -59,7 +60,7 @@ class _Model:
     def _commit(self, commit: Commit, session: _Session | None) -> str:
         old = session or _Session(commit.record, {}, {})
         messages = {row.position: row for row in commit.messages}
-        events = {row.seq: row for row in commit.events}
+        events = {row.seq: row_of(row) for row in commit.events}
         if messages.keys() & old.messages.keys() or events.keys() & old.events.keys():
             return "conflict"
         archived = old.record.archived or commit.record.archived

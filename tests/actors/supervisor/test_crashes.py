@@ -15,7 +15,6 @@ from tests.support.models import GatedModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.errors import (
     AgentError,
-    SessionNotFoundError,
 )
 from warren.events import Envelope, RunFailed
 from warren.messages import UserMessage
@@ -67,10 +66,10 @@ async def test_a_crashed_session_revives_from_its_snapshot(tmp_path: Path) -> No
         assert numbers(await replay(service, session_id)) == numbers(recorder.envelopes)
 
 
-async def test_a_subscriber_survives_a_crash_and_a_revival(tmp_path: Path) -> None:
+async def test_a_subscriber_survives_a_crash_and_a_revival(store: Path | None) -> None:
     """The stream goes on over the crash: the lost turn's terminal event, then the next turn."""
     model, found = GatedModel(), list[Envelope]()
-    async with open_runtime(model, store=tmp_path) as service, trio.open_nursery() as nursery:
+    async with open_runtime(model, store=store) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
 
         async def follow() -> None:
@@ -93,21 +92,21 @@ async def test_a_subscriber_survives_a_crash_and_a_revival(tmp_path: Path) -> No
         nursery.cancel_scope.cancel()
 
 
-async def test_a_crashed_session_without_a_store_is_gone_and_says_so() -> None:
-    """Everything later about it is SESSION_NOT_FOUND with the cause; its subscribers' streams end."""
-    async with open_runtime(says()) as service:
+async def test_a_crashed_session_without_a_store_goes_on_from_its_last_turn() -> None:
+    """Its history, its events and its place in the list are there before anybody brings it back to life."""
+    async with open_runtime(says(["one"], ["two"])) as service:
         session_id = await new_session(service)
-        async with service.subscribe(session_id) as events:
-            crash(service, session_id)
-            with trio.fail_after(1):
-                assert [each async for each in events] == []
-        for call in (service.read, service.interrupt, service.history, service.archive):
-            with pytest.raises(SessionNotFoundError, match="crashed") as caught:
-                await call(session_id)
-            assert caught.value.cause == "crash"
-        with pytest.raises(SessionNotFoundError, match="crashed"):
-            await service.start_turn(session_id, "hello")
-        assert (await service.list()).sessions == ()
+        await service.start_turn(session_id, "hello")
+        before = await transcript(service, session_id)
+        log = await replay(service, session_id)
+        crash(service, session_id)
+        await trio.sleep(1)
+        assert (await service.read(session_id)).state.lifecycle == "live"
+        assert [each.session_id for each in (await service.list()).sessions] == [session_id]
+        assert await transcript(service, session_id) == before
+        assert await replay(service, session_id) == log
+        assert (await service.start_turn(session_id, "go on")).text == "two"
+        assert (await transcript(service, session_id))[: len(before)] == before
 
 
 async def test_a_crash_while_loading(tmp_path: Path) -> None:

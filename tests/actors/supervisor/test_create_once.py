@@ -11,13 +11,13 @@ from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel
 from tests.support.runtime import open_runtime, transcript
 from warren.actors.service import Service
-from warren.actors.supervisor import creating
 from warren.budget import Budget
 from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
 from warren.messages import UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.peers import Peer
 from warren.storage import Commit
+from warren.storage.ephemeral.store import ENDED
 from warren.views import TurnResult
 
 virtual = pytest.mark.virtual_time
@@ -145,7 +145,7 @@ async def test_keys_of_sessions_that_ended_in_memory() -> None:
     """They are remembered for a while, and keys of sessions that live for as long as these do."""
     async with open_runtime() as service:
         stays = await service.create_session(None, idempotency_key="stays")
-        for number in range(creating.REMEMBERED + 2):
+        for number in range(ENDED + 2):
             made = await service.create_session(None, idempotency_key=f"k{number}")
             await service.archive(made.session_id)
         assert await service.create_session(None, idempotency_key="stays") == stays

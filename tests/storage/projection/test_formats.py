@@ -13,7 +13,7 @@ from tests.storage.projection.histories import IDS, World
 from warren import codec
 from warren.events import Event
 from warren.ids import new_session_id
-from warren.journal import Entry, Journal, envelopes
+from warren.journal import Entry, Journal, envelopes, row_of
 from warren.records import SessionRecord
 from warren.storage import Commit
 from warren.storage.projection.formats import checkpoint_of, is_session_id, mark_of
@@ -34,7 +34,7 @@ def test_the_lines_are_those_of_the_wire(
     journal = Journal(IDS[0])
     for number, (event, moment) in enumerate(events, 1):
         journal.append(Entry(number * step, moment, event))
-    rows = journal.rows()
+    rows = tuple(map(row_of, journal.runs()))
     world = World.at(tmp_path_factory.mktemp("wire") / "store")
     world.write(Commit(SessionRecord(IDS[0], START, START, "echo"), (), rows))
     files = world.settled()
