@@ -32,7 +32,7 @@ MAX_MESSAGE: Final = 1_000
 MAX_NAME: Final = 200
 """Characters of a path or an id in an error."""
 
-SessionNotFoundCause = Literal["archived", "crash", "retired"]
+SessionNotFoundCause = Literal["archived", "retired"]
 StoreCause = Literal[
     "cannot_open",
     "closed",

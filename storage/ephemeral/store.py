@@ -57,6 +57,8 @@ class EphemeralStore:
     _names: dict[str, str] = attrs.field(factory=dict)
     _created: dict[str, Created] = attrs.field(factory=dict)
     _ended: dict[str, str | None] = attrs.field(factory=dict)  # the creation key of each
+    _ended_logs: dict[str, Session] = attrs.field(factory=dict)  # for readers that are behind as the session ends
+    _ended_rows: int = 0
     _last_input: int = 0
     _changes: int = 0
     _closed: bool = False
@@ -176,10 +178,27 @@ class EphemeralStore:
         if peer is not None:
             self._names.pop(peer.name, None)
         self._ended[session_id] = session.creation
+        if isinstance(operation, Archive):
+            self._keep_log(session)
         while len(self._ended) > ENDED:
-            key = self._ended.pop(next(iter(self._ended)))
+            oldest = next(iter(self._ended))
+            key = self._ended.pop(oldest)
+            self._drop_log(oldest)
             if key is not None:
                 del self._created[key]
+
+    def _keep_log(self, session: Session) -> None:
+        """Keep the log of a session that is archived; those of all ended sessions have `keep_events` rows at most."""
+        logs = self._ended_logs
+        logs[session.record.session_id] = Session(session.record, events=session.events, gone=session.gone)
+        self._ended_rows += len(session.events)
+        while self._ended_rows > self.keep_events:
+            self._drop_log(next(iter(logs)))
+
+    def _drop_log(self, session_id: str) -> None:
+        log = self._ended_logs.pop(session_id, None)
+        if log is not None:
+            self._ended_rows -= len(log.events)
 
     def enqueue(self, operation: Enqueue) -> Enqueued:
         """Apply the operation."""
@@ -270,7 +289,7 @@ class EphemeralStore:
     async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
         """See Store."""
         await self._checkpoint()
-        session = self._sessions.get(session_id)
+        session = self._sessions.get(session_id) or self._ended_logs.get(session_id)
         return Replay([], None) if session is None else Replay(session.events_after(after_seq, limit), session.gone)
 
     async def lost(self, session_id: str, seq: int) -> int | None:  # noqa: ARG002 - a store's question
