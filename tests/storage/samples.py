@@ -45,8 +45,10 @@ def turn(session_id: str, number: int = 0, *, text: str = "hello", labels: Mappi
 
 
 def updated(commit: Commit, **changes: Any) -> Commit:
-    """Return a commit of another record."""
-    return attrs.evolve(commit, record=attrs.evolve(commit.record, **changes))
+    """Return a commit of another record; changes of its options are named as those of the record."""
+    names = {field.name for field in attrs.fields(type(commit.record.options))}
+    options = attrs.evolve(commit.record.options, **{name: changes.pop(name) for name in names & changes.keys()})
+    return attrs.evolve(commit, record=attrs.evolve(commit.record, options=options, **changes))
 
 
 def entry(step: int, head: int, summary: str = "so far") -> CompactionEntry:
