@@ -51,6 +51,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "title": "text/none",
         "budget": "budget/none",
         "compaction": "compaction/none",
+        "compactor": "callable/none",
         "tools": "none",
         "extra_tools": "",
         "on_event": "callable/none",
