@@ -76,9 +76,9 @@ class Service(Reads):
         tools = names_of(call.tools, {*shared.tool_names, *own_tools, *brought})
         asked = await check_options(part(SessionOptions, call, tools=tools))
         self._check_overrides(asked)
+        check_compactor(call.compactor, asked.compaction or config.compaction)
         if (asked.compaction is not None or call.compactor is not None) and config.compaction is None:
             raise _no_compaction()
-        check_compactor(call.compactor, asked.compaction or config.compaction)
         now = utc_now()
         record = SessionRecord(
             session_id=new_session_id(),
