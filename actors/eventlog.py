@@ -115,6 +115,9 @@ class EventLog:
         from the store would cost a query for each turn. One that is further behind reads from the store.
         """
         journal = self.journal
+        if not self._subscribers:
+            journal.forget(journal.last_seq)
+            return
         before, journal.stored = journal.stored, journal.last_seq
         unread = [each.cursor for each in self._subscribers if each.cursor >= journal.floor]
         journal.forget(max(before, min(unread, default=journal.stored)))

@@ -108,7 +108,8 @@ class EphemeralStore:
         session.add_events(operation.events, self.keep_events)
         if operation.compaction is not None:
             session.compactions.append(operation.compaction)
-        session.inbox.settle(operation.settled)
+        if operation.settled.numbers:
+            session.inbox.settle(operation.settled)
         self._changes += 1
 
     def _check_commit(self, operation: Commit, session: Session | None) -> None:

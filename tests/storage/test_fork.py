@@ -87,7 +87,7 @@ async def test_the_head_is_the_newest_that_the_cut_leaves(tmp_path: Path, at: in
 OWN = {
     *("session_id", "created_at", "updated_at", "spent", "usage", "turns", "message_count", "last_seq", "parent"),
     *("last_assistant_text", "title", "head", "compactions", "last_compaction_step", "last_input_tokens", "labels"),
-    *("turn_open", "archived", "peer"),
+    *("turn_open", "archived", "options"),
 }
 """What of a record is each session's own; the rest is settings, and the step counter."""
 
@@ -115,7 +115,9 @@ async def test_settings_are_taken_over(tmp_path: Path) -> None:
     for made in (whole, cut):
         fields = {field.name for field in attrs.fields(SessionRecord)}
         assert {name for name in fields if getattr(made, name) != getattr(original, name)} <= OWN
-        assert (made.spent, made.usage, made.title, made.peer) == (Spent(), Usage(), "hi", None)
+        assert original is not None
+        assert made.options == attrs.evolve(original.options, peer=None)
+        assert (made.spent, made.usage, made.title, made.options.peer) == (Spent(), Usage(), "hi", None)
     assert (whole.last_input_tokens, whole.last_compaction_step) == (5, 1)
     assert (cut.last_input_tokens, cut.last_compaction_step) == (0, None)
 
