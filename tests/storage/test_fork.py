@@ -213,6 +213,7 @@ async def test_ten_thousand_messages_are_copied_by_sqlite(tmp_path: Path) -> Non
     async with opened(tmp_path) as store:
         await long(store, "short", 10)
         await long(store, "long", 10_000)
+        await written(store, fork(source="short", new="first"))  # readers of each type are made when it is first read
         whole = [await calls_in(store, fork(source=name, new=f"{name} whole")) for name in ("short", "long")]
         cut = [await calls_in(store, fork(9, source=name, new=f"{name} cut")) for name in ("short", "long")]
         assert whole[0] == whole[1]
