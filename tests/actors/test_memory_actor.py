@@ -420,13 +420,7 @@ def of_the_future(path: Path) -> None:
         db.pragma("user_version", 99)
 
 
-def with_a_bad_byte(path: Path) -> None:
-    """Let the memory's own name be no text."""
-    with contextlib.closing(apsw.Connection(str(path))) as db:
-        db.execute("UPDATE identity SET store = CAST(x'ff' AS TEXT)")
-
-
-@pytest.mark.parametrize("damage", [of_text, of_another_program, of_the_future, with_a_bad_byte])
+@pytest.mark.parametrize("damage", [of_text, of_another_program, of_the_future])
 async def test_sessions_run_without_a_memory_that_cannot_be_opened(
     tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:

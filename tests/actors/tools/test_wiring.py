@@ -226,7 +226,7 @@ async def test_settings_that_cannot_be_obeyed(tools: ToolsConfig, path: str) -> 
 
 def test_settings_that_contradict(tmp_path: Path) -> None:
     """A shell needs a folder, and a server of all sessions has to bear with all of them."""
-    with pytest.raises(FieldValueError, match="root is needed"):
+    with pytest.raises(FieldValueError, match="root is required"):
         ToolsConfig(shell=True)
     with pytest.raises(FieldValueError, match="mcp_servers must be shared"):
         ToolsConfig(mcp_servers=(bare(tmp_path, "own", shared=False),))

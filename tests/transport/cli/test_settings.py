@@ -48,7 +48,6 @@ max_sessions = 1
 mailbox = 2
 tool_timeout = "3s"
 tool_threads = 4
-subscription = 5
 event_log = 6
 max_live = 7
 max_memory = 8000
