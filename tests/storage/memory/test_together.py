@@ -129,7 +129,7 @@ async def test_a_slow_model_holds_up_nobody() -> None:
 async def test_closing_amid_a_build(tmp_path: Path) -> None:
     """Closing does not wait for a graph that is being built; whoever waits for it hears that the memory is closed."""
     memory = await MemoryStore.open(MemoryConfig(tmp_path, "bag-of-words"), exact_bytes=0)
-    await memory.index(numbered(1_000))
+    await memory.index(numbered(200))
     begun = trio.Event()
 
     async def build() -> None:
@@ -165,7 +165,7 @@ async def test_cancelled_catching_up_goes_on_later(tmp_path: Path) -> None:
 async def test_cancelling_a_build_ends_its_process(tmp_path: Path) -> None:
     """A build that is cancelled leaves no process behind: another one can begin at once."""
     async with opened(tmp_path, name="bag-of-words", exact_bytes=0) as memory:
-        await memory.index(numbered(1_000))
+        await memory.index(numbered(200))
         with trio.CancelScope() as scope:
             await memory.catch_up(lambda *_: scope.cancel())
         assert scope.cancelled_caught
