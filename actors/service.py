@@ -49,7 +49,16 @@ from warren.ids import new_session_id
 from warren.inputs import Input
 from warren.keywords import keywords_of
 from warren.mailbox import Message
-from warren.options import NO_OPTIONS, ModelOptions, SessionOptions, SessionRequest, TurnOptions, given, part
+from warren.options import (
+    NO_OPTIONS,
+    RETRIES,
+    ModelOptions,
+    SessionOptions,
+    SessionRequest,
+    TurnOptions,
+    given,
+    part,
+)
 from warren.peers import PeerMessage
 from warren.records import CompactionEntry, SessionRecord
 from warren.service import SessionCall, TurnCall
@@ -107,10 +116,13 @@ class Service(Reads):
             return self._supervisor.spawn(record, said, Own(own_tools, call.compactor), creation)
 
         if call.idempotency_key is not None:
+            retries = call.structured_output_retries
             compared = given(SessionRequest, call) | {
                 "tools": tools,
                 "labels": call.labels or None,
                 "idempotency_key": None,
+                # The same request, whether its sender names the default or leaves it out.
+                "structured_output_retries": RETRIES if retries is None else retries,
             }
             return await self._create_once(creation_of(call.idempotency_key, compared), create, turn)
         actor = await create()

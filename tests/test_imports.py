@@ -19,7 +19,6 @@ COMMAND: Final = DOMAIN / "__main__.py"
 # Modules outside the domain that do no I/O of their own. The domain never does.
 SANS_IO: Final[tuple[str, ...]] = (
     "actors/lifecycle.py",
-    "actors/session/kept.py",
     "actors/supervisor/patience.py",
     "actors/turn/outcome.py",
     "storage/memory/weights.py",

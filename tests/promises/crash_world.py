@@ -121,7 +121,7 @@ class World:
 
     async def _retire(self, client: Client, session_id: str, known: Known) -> None:
         how, known.state = self.chance.choice(["archive", "delete"]), "unsure"
-        await client.call(f"session/{how}", session_id=session_id)
+        await _called(client, f"session/{how}", session_id=session_id)
         known.state = f"{how}d"
 
     async def _interrupted(self, client: Client, session_id: str) -> None:
