@@ -99,12 +99,6 @@ class Graph:
         """The id up to which every entry with a vector is in the graph."""
         return self._note.watermark
 
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._index
-
     def add(self, keys: Iterable[int], vectors: Vectors, watermark: int) -> None:
         """Add vectors and move the watermark. A vector of length 0 is left out: it is near nothing."""
         some = vectors.any(axis=1)
