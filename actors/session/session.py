@@ -24,6 +24,7 @@ from warren.actors.protocol import (
 )
 from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import Conversation
+from warren.actors.session.host import SessionHost
 from warren.actors.session.inbox import Ending, Inbox, Waiting
 from warren.actors.session.listeners import Listeners
 from warren.actors.session.planning import plan_of
@@ -53,18 +54,14 @@ class SessionActor(Visible):
 
     Attributes:
         shared: what it shares with the others.
-        turn_ended: told when a turn that was admitted has ended.
-        stays: told where it was to leave memory, and something is asked of it.
-        may_start: asked before a turn begins by itself; it counts as running from then on.
+        host: gives room for its turns, and tells it when to leave memory.
         comms: by which it speaks to its peers.
         own: its tools and its compactor, if it has any of its own.
         mailbox: where everything is asked of it.
     """
 
     shared: Shared
-    turn_ended: Callable[[], None]
-    stays: Callable[[], None]
-    may_start: Callable[[], bool]
+    host: SessionHost
     comms: Comms
     own: Own
     mailbox: Mailbox = attrs.field(init=False)
@@ -115,7 +112,7 @@ class SessionActor(Visible):
         self.mailbox.abandon(error)
         self.held.inbox.close(error())
         if self.turn_runs:
-            self.turn_ended()
+            self.host.turn_ended(self.session_id)
         if self._turn is not None and self._turn.begun:
             last_words = error()  # of the turn itself nothing is asked: it may be what is broken
             self._listeners.emit(RunFailed(self.session_id, last_words.message, cause_of(last_words)))
@@ -181,7 +178,7 @@ class SessionActor(Visible):
     def _stay_if_told_to_leave(self) -> None:
         if self._leaves:
             self._leaves = False
-            self.stays()
+            self.host.stays(self.session_id)
 
     def _handle(self, mail: Mail[Any]) -> None:
         match mail.message:
@@ -279,7 +276,12 @@ class SessionActor(Visible):
     def _claim_next(self) -> None:
         """Claim the session for what waits longest, where no turn runs and the runtime has room for one."""
         found = self.held.inbox.first()
-        if found is not None and self._admission.state is State.IDLE and self.held.current and self.may_start():
+        if (
+            found is not None
+            and self._admission.state is State.IDLE
+            and self.held.current
+            and self.host.may_start(self.session_id)
+        ):
             self._admission.move(Signal.START)
             self._next = found
 
@@ -306,7 +308,7 @@ class SessionActor(Visible):
     def _unclaim(self) -> None:
         """Free the session of a turn that does not begin, for the next one."""
         self._admission.move(Signal.TURN_ENDED)
-        self.turn_ended()
+        self.host.turn_ended(self.session_id)
         for mail in self._interrupters:
             mail.answer(None)
         self._interrupters.clear()
@@ -357,7 +359,7 @@ class SessionActor(Visible):
         else:
             self.log.trim()
         self._admission.move(Signal.TURN_ENDED)
-        self.turn_ended()
+        self.host.turn_ended(self.session_id)
         if isinstance(ending, WarrenError):
             ending.session_id = self.session_id
             if starter is not None:

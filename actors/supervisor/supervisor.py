@@ -3,7 +3,6 @@
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final, TypeVar
 
 import attrs
@@ -220,15 +219,17 @@ class Supervisor:
         while self.live:
             await self._one_ended.wait()
 
-    def _turn_ended(self, entry: Entry) -> None:
+    def turn_ended(self, session_id: str) -> None:
+        """See SessionHost."""
         self.room.give_back()
-        if entry.actor is not None:
-            self._rests(entry.actor)
+        actor = self.find(session_id)
+        if actor is not None:
+            self._rests(actor)
         while (waiting := self.room.next_waiting()) is not None:
             self._let_begin(waiting)
 
-    def _may_start(self, session_id: str) -> bool:
-        """Count a turn that begins by itself, if there is room for one; else its session is told when there is."""
+    def may_start(self, session_id: str) -> bool:
+        """See SessionHost."""
         may = not self.stopping and self.room.take_or_wait(session_id)
         if may:
             self.idle.drop(session_id)
@@ -296,20 +297,20 @@ class Supervisor:
         self._wanted.discard(session_id)
         self.shared.storage.decline(session_id)
 
-    def _stays(self, entry: Entry) -> None:
-        self._leaving.discard(entry.log.session_id)
-        if entry.log.session_id in self._wanted:
-            self._decline(entry.log.session_id)
-        if entry.actor is not None and not entry.actor.turn_runs:
-            self.idle.touch(entry.log.session_id)  # no room is made: two that stay would send each other away
+    def stays(self, session_id: str) -> None:
+        """See SessionHost."""
+        self._leaving.discard(session_id)
+        if session_id in self._wanted:
+            self._decline(session_id)
+        actor = self.find(session_id)
+        if actor is not None and not actor.turn_runs:
+            self.idle.touch(session_id)  # no room is made: two that stay would send each other away
 
     def _start(self, entry: Entry, begin: Begin | None = None) -> SessionActor:
         entry.actor = actor = SessionActor(
             entry.log,
             self.shared,
-            partial(self._turn_ended, entry),
-            partial(self._stays, entry),
-            partial(self._may_start, entry.log.session_id),
+            self,
             self.comms,
             entry.own,
         )

@@ -1,0 +1,19 @@
+"""The scheduler as a session sees it: the session asks for its turns there, and reports their ends."""
+
+from typing import Protocol
+
+
+class SessionHost(Protocol):
+    """The port by which live sessions share room and memory. No method waits."""
+
+    def may_start(self, session_id: str) -> bool:
+        """Ask to begin a turn for an input that waits. If True, the turn counts as running from now on.
+
+        If False, the session waits for room, and gets the message `BeginNext` when there is some.
+        """
+
+    def turn_ended(self, session_id: str) -> None:
+        """Report that a turn has ended that was admitted, allowed by `may_start`, or begun by `BeginNext`."""
+
+    def stays(self, session_id: str) -> None:
+        """Report that the session was told to leave memory and does not, as it has work."""
