@@ -31,6 +31,8 @@ SCRIPTS: Final = (
     "loop_lag",
     "compaction",
     "idle_session",
+    "turn_walk",
+    "instructions",
     "import_time",
     "memory_quality",
     "memory_index",
