@@ -14,10 +14,11 @@ from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import Progress
 from warren.storage.maintenance.checks import unreadable
-from warren.storage.maintenance.files import faults_of, look_at, reading, sync_folder
+from warren.storage.maintenance.files import look_at, reading, sync_folder
 from warren.storage.projection.follower import Follower
 from warren.storage.projection.projection import SESSIONS
-from warren.storage.sqlite.file import FILE_NAME, VERSION, version_of
+from warren.storage.sqlite.database import transaction, version_of
+from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION
 from warren.storage.sqlite.lease import FOLDER, is_free
 from warren.storage.sqlite.rows import DELETED, SEQ_STRIDE
 
@@ -109,7 +110,7 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
             wanted.append(_Wanted(stack.enter_context(_snapshot(memory_beside(source))), memory))
         sessions: int = backup.execute(_COUNT).get
         for each in wanted:
-            with faults_of(each.target):
+            with SESSION_STORE.faults(each.target):
                 each.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _copies(wanted, progress):
             _refuse_existing(target, memory, force=force)
@@ -143,7 +144,7 @@ def _copies(wanted: Sequence[_Wanted], progress: Progress | None) -> Iterator[No
     done, total = 0, sum(each.source.pragma("page_count") for each in wanted)
     try:
         for each in wanted:
-            with faults_of(each.target):
+            with SESSION_STORE.faults(each.target):
                 for copied in _copy(each):
                     if progress is not None:
                         progress(done + copied, total)
@@ -166,7 +167,8 @@ def _copy(wanted: _Wanted) -> Iterator[int]:
                 yield backup.page_count - backup.remaining
         # Without a log beside it: one file that stands alone.
         db.pragma("journal_mode", "DELETE")
-        db.execute(f"BEGIN; {wanted.change} COMMIT")
+        with transaction(db):
+            db.execute(wanted.change)
         _refuse_damaged(db, wanted.target)
         if wanted.readable:
             _refuse_unreadable(db, wanted.target)
@@ -175,13 +177,13 @@ def _copy(wanted: _Wanted) -> Iterator[int]:
 
 
 def _set_free(source: apsw.Connection) -> str:
-    return _SET_FREE if version_of(source) >= WITH_HOLDERS else ""
+    return _SET_FREE if version_of(source, SESSION_STORE) >= WITH_HOLDERS else ""
 
 
 def _put_in_place(wanted: Sequence[_Wanted]) -> None:
     """Let the copies appear under their names: the sessions last, so that they never lack their memory."""
     for each in reversed(wanted):
-        with faults_of(each.target):
+        with SESSION_STORE.faults(each.target):
             each.temporary.replace(each.target)
             sync_folder(each.target.parent)
 
@@ -201,7 +203,7 @@ def _drop_projections(config: StoreConfig) -> None:
 @contextmanager
 def _snapshot(path: Path) -> Iterator[apsw.Connection]:
     """Open a database for one consistent look. Raises StoreError."""
-    with faults_of(path):
+    with SESSION_STORE.faults(path):
         if not path.is_file():
             raise StoreError(f"there is no file {path}", cause="missing", retryable=False)
         db = look_at(path, whole=True)
@@ -225,7 +227,7 @@ def _refuse_existing(*paths: Path, force: bool) -> None:
 
 
 def _refuse_other(db: apsw.Connection, path: Path) -> None:
-    if not version_of(db):
+    if not version_of(db, SESSION_STORE):
         raise StoreError(f"{path} is empty: it is no backup of a session store", cause="not_a_store", retryable=False)
 
 
@@ -238,7 +240,7 @@ def _refuse_damaged(db: apsw.Connection, path: Path) -> None:
 
 def _refuse_unreadable(db: apsw.Connection, path: Path) -> None:
     """Refuse a copy with rows that cannot be read: it may replace an older one that is whole."""
-    found = [finding.message for finding in unreadable(db)] if version_of(db) == VERSION else []
+    found = [finding.message for finding in unreadable(db)] if version_of(db, SESSION_STORE) == VERSION else []
     if found:
         problem = f"nothing was copied to {path}: {found[0]}; `warren doctor --fix` sets such rows aside"
         raise StoreError(problem, cause="corrupt", retryable=False)
@@ -248,7 +250,7 @@ def _refuse_unreadable(db: apsw.Connection, path: Path) -> None:
 def _to_ourselves(folder: Path) -> Iterator[None]:
     """Keep everybody from the store and the memory in a folder. Refuses where a process that lives has one of them."""
     with ExitStack() as stack:
-        with faults_of(folder):
+        with SESSION_STORE.faults(folder):
             if not all(map(is_free, (folder / FOLDER).glob("*.lock"))):
                 raise _in_use(folder)
         for path in (folder / FILE_NAME, folder / MEMORY_FOLDER / MEMORY_FILE):
@@ -262,7 +264,7 @@ def _alone_with(path: Path, folder: Path) -> Iterator[None]:
     """Have a database that nobody else can open; a damaged one cannot be had, and is nobody's as far as can be told."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        with faults_of(path), contextlib.suppress(apsw.NotADBError, apsw.CorruptError):
+        with SESSION_STORE.faults(path), contextlib.suppress(apsw.NotADBError, apsw.CorruptError):
             try:
                 # SQLite gives the write-ahead log up for nobody but the last one.
                 db.pragma("journal_mode", "DELETE")
@@ -279,13 +281,13 @@ def _in_use(folder: Path) -> StoreError:
 
 
 def _exists(path: Path) -> bool:
-    with faults_of(path):
+    with SESSION_STORE.faults(path):
         return path.exists()
 
 
 def _remove(*paths: Path) -> None:
     for path in paths:
-        with faults_of(path):
+        with SESSION_STORE.faults(path):
             path.unlink(missing_ok=True)
 
 

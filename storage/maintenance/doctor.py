@@ -15,15 +15,16 @@ from warren.errors import StoreError, WarrenError
 from warren.storage.maintenance.checks import MISLABELLED, NO_HOLDER, ORPHANED, TABLES, examine_rows, unreadable_keys
 from warren.storage.maintenance.damage import FILE, keep, scan
 from warren.storage.maintenance.damage import set_aside as set_row_aside
-from warren.storage.maintenance.files import faults_of, log_size, reading, rivals
+from warren.storage.maintenance.files import log_size, reading, rivals
 from warren.storage.maintenance.report import Finding, HolderFacts, Integrity, ProjectionFacts, Report, StoreFacts
 from warren.storage.maintenance.retention import can_shrink
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
 from warren.storage.projection.projection import SESSIONS
 from warren.storage.sqlite.apply import SqliteOperation
+from warren.storage.sqlite.database import version_of
 from warren.storage.sqlite.faults import on_read_only_disk
-from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer, version_of
+from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION, open_writer
 from warren.storage.sqlite.inbox import damaged, set_aside
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.rows import ARCHIVED, DELETED, OPEN, raw, shown, time_in
@@ -54,7 +55,7 @@ def examine(config: StoreConfig, *, full: bool = False) -> Report:
     "not_a_store", "newer_schema", "permission" and so on.
     """
     path = config.path / FILE_NAME
-    with faults_of(path), reading(config) as db:
+    with SESSION_STORE.faults(path), reading(config) as db:
         complaints, of_rows = _complaints(db, full=full)
         facts = _file_facts(db, path, "failed" if complaints else "full" if full else "quick")
         if complaints:
@@ -86,7 +87,7 @@ def fix(config: StoreConfig, found: Report) -> tuple[str, ...]:
     if found.store.integrity == "failed":
         problem = f"{path} is damaged: nothing in it is changed; restore a backup, or copy out what can be read"
         raise StoreError(problem, cause="corrupt", retryable=False)
-    with faults_of(path):
+    with SESSION_STORE.faults(path):
         writer = Writer(db := open_writer(config), Holder.of(config))
         try:
             aside = (*_set_aside(writer, config.path), *_set_rows_aside(writer, config.path))
@@ -113,7 +114,7 @@ def _complaints(db: apsw.Connection, *, full: bool) -> tuple[list[str], list[str
 def _file_facts(db: apsw.Connection, path: Path, integrity: Integrity) -> StoreFacts:
     return StoreFacts(
         path=str(path),
-        version=version_of(db),
+        version=version_of(db, SESSION_STORE),
         bytes=path.stat().st_size,
         log_bytes=log_size(path),
         page_size=db.pragma("page_size"),

@@ -9,8 +9,9 @@ import apsw
 
 from warren.config import StoreConfig
 from warren.errors import StoreError
-from warren.storage.sqlite.faults import on_read_only_disk, translate
-from warren.storage.sqlite.file import FILE_NAME, check_regular, version_of
+from warren.storage.sqlite.database import check_regular, version_of
+from warren.storage.sqlite.faults import on_read_only_disk
+from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE
 from warren.storage.sqlite.lease import Holder
 
 
@@ -25,12 +26,12 @@ def reading(config: StoreConfig, *, whole: bool = False) -> Iterator[apsw.Connec
     Raises StoreError; its `cause` is "missing" where there is none, else as `Store.open` says.
     """
     path = config.path / FILE_NAME
-    with faults_of(path):
+    with SESSION_STORE.faults(path):
         if not path.exists():
             raise StoreError(f"there is no store at {config.path}", cause="missing", retryable=False)
         db = look_at(path, config.busy_timeout, whole=whole)
         try:
-            if not version_of(db):
+            if not version_of(db, SESSION_STORE):
                 raise StoreError(f"{path} is empty: it is no session store", cause="not_a_store", retryable=False)
             yield db
         finally:
@@ -70,15 +71,6 @@ def look_at(path: Path, busy_timeout: float = 0.0, *, whole: bool = False) -> ap
         db.close()
         raise
     return db
-
-
-@contextmanager
-def faults_of(path: Path) -> Iterator[None]:
-    """Let whatever a database or the system reports leave the block as a StoreError that names the file."""
-    try:
-        yield
-    except (apsw.Error, OSError, UnicodeDecodeError) as exc:
-        raise translate(exc, path=path) from exc
 
 
 def rivals(db: apsw.Connection, me: Holder) -> dict[int, str]:

@@ -2,6 +2,7 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +16,10 @@ from warren.storage.maintenance.doctor import OF_A_ROW
 from warren.storage.maintenance.files import look_at
 from warren.storage.maintenance.report import Finding, MemoryFacts
 from warren.storage.memory import graph
-from warren.storage.memory.file import FILE_NAME, check, fault, identity, open_writer, transaction
+from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, identity, open_writer
 from warren.storage.memory.spaces import PackedSpace
 from warren.storage.memory.writer import count_anew, numbers_are_bad
+from warren.storage.sqlite.database import transaction, version_of
 from warren.storage.sqlite.rows import number_in, raw, shown, text_in, time_in
 
 
@@ -27,22 +29,14 @@ def examine_memory(folder: Path, *, full: bool = False) -> tuple[MemoryFacts, tu
     Raises StoreError; its `cause` is "not_a_database", "not_a_store", "newer_schema", "permission" and so on.
     """
     path = folder / FILE_NAME
-    try:
-        db = look_at(path, MemoryConfig(folder).busy_timeout)
-        try:
-            return _examine(db, path, full=full)
-        finally:
-            db.close()
-    except (apsw.Error, OSError) as exc:
-        raise fault(exc, path=path) from exc
+    with MEMORY_STORE.faults(path), closing(look_at(path, MemoryConfig(folder).busy_timeout)) as db:
+        return _examine(db, path, full=full)
 
 
 def _examine(db: apsw.Connection, path: Path, *, full: bool) -> tuple[MemoryFacts, tuple[Finding, ...]]:
-    check(db)
+    version = version_of(db, MEMORY_STORE)
     complaints = [row[0] for row in db.execute(f"PRAGMA {'integrity' if full else 'quick'}_check(20)")]
-    facts = MemoryFacts(
-        str(path), db.pragma("user_version"), path.stat().st_size, **_counts(db), **_index(db, path.parent)
-    )
+    facts = MemoryFacts(str(path), version, path.stat().st_size, **_counts(db), **_index(db, path.parent))
     findings = [
         Finding("memory", f"{path} is damaged: {line}")
         for line in complaints
@@ -58,25 +52,22 @@ def fix_memory(folder: Path) -> tuple[str, ...]:
     """
     path = folder / FILE_NAME
     config = MemoryConfig(folder)
-    try:
-        db = open_writer(path.absolute().as_uri(), config)
-        try:
-            with transaction(db):
-                mended = numbers_are_bad(db) or _counted(db) != db.execute("SELECT count(*) FROM entries").get
-                if mended:
-                    count_anew(db)
-                bad = list(scan_memory(db))
-                for row in bad:
-                    keep(db, folder, row.table, row.where, row.problem)
-                    for statement in _REMEDIES[row.remedy]:
-                        db.execute(statement.format(where=row.where))
-                if bad:
-                    db.execute(_COUNT_SESSIONS)
-                    count_anew(db)
-        finally:
-            db.close()
-    except (apsw.Error, OSError) as exc:
-        raise fault(exc, path=path) from exc
+    with (
+        MEMORY_STORE.faults(path),
+        closing(open_writer(path.absolute().as_uri(), config)) as db,
+        transaction(db),
+    ):
+        mended = numbers_are_bad(db) or _counted(db) != db.execute("SELECT count(*) FROM entries").get
+        if mended:
+            count_anew(db)
+        bad = list(scan_memory(db))
+        for row in bad:
+            keep(db, folder, row.table, row.where, row.problem)
+            for statement in _REMEDIES[row.remedy]:
+                db.execute(statement.format(where=row.where))
+        if bad:
+            db.execute(_COUNT_SESSIONS)
+            count_anew(db)
     done = ["counted the memory's texts anew"] if mended else []
     if bad:
         done.append(f"set {len(bad)} rows of the memory aside that cannot be read: they are in {folder / FILE}")

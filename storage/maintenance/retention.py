@@ -15,10 +15,10 @@ from warren.errors import LeasedError, StoreError, WarrenError
 from warren.memory import Progress
 from warren.retention import Retention
 from warren.storage.maintenance.damage import readable_session
-from warren.storage.maintenance.files import faults_of, reading, rivals
+from warren.storage.maintenance.files import reading, rivals
 from warren.storage.operations import Delete
 from warren.storage.sqlite.apply import SqliteOperation
-from warren.storage.sqlite.file import FILE_NAME, open_writer
+from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import NEXT_CHANGE
 from warren.storage.sqlite.rows import ARCHIVED, DELETED, microseconds, raw, shown
@@ -220,7 +220,7 @@ def prune(config: StoreConfig, what: Plan, progress: Progress | None = None, res
     Raises StoreError.
     """
     before = size_of(config)
-    with faults_of(config.path / FILE_NAME):
+    with SESSION_STORE.faults(config.path / FILE_NAME):
         writer = Writer(db := open_writer(config), Holder.of(config))
         try:
             pruning = Pruning(writer, deque(what.shares), progress, rest)
@@ -307,7 +307,7 @@ def can_shrink(db: apsw.Connection) -> bool:
 def size_of(config: StoreConfig) -> int:
     """Return the size of a store's file in bytes. Raises StoreError."""
     path = config.path / FILE_NAME
-    with faults_of(path):
+    with SESSION_STORE.faults(path):
         return path.stat().st_size
 
 
@@ -318,7 +318,7 @@ def rewrite(config: StoreConfig) -> None:
 
     Raises StoreError; its `cause` is "leased" where a process that lives may write sessions.
     """
-    with faults_of(config.path / FILE_NAME):
+    with SESSION_STORE.faults(config.path / FILE_NAME):
         db, me = open_writer(config), Holder.of(config)
         try:
             others = list(rivals(db, me).values())

@@ -3,6 +3,7 @@
 CREATE TABLE identity (
     store TEXT NOT NULL             -- tells this file from others: a saved graph belongs to one
 ) STRICT;
+INSERT INTO identity VALUES (lower(hex(randomblob(16))));
 
 CREATE TABLE totals (               -- one row, kept with every change: what BM25 has to know of all texts
     entries INTEGER NOT NULL,

@@ -16,6 +16,7 @@ from warren.storage.memory.weights import Corpus, Question, Scores
 from warren.storage.memory.words import Analyzer, Terms, step_aside
 from warren.storage.memory.writer import session_mark
 from warren.storage.results import Rows
+from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.rows import MAX_NUMBER, number_in, raw, shown, text_in, time_in
 
 QUERY_LENGTH: Final = 4_000
@@ -115,11 +116,8 @@ class Reader:
 
     def find(self, query: Query) -> list[MemoryHit]:
         """Return the best answers, best first, all from one state of the database. Raises what `apsw` raises."""
-        self._db.execute("BEGIN")
-        try:
+        with snapshot(self._db):
             return self._find(query)
-        finally:
-            self._db.execute("ROLLBACK")
 
     def _find(self, query: Query) -> list[MemoryHit]:
         question = self._question(self._analyzer.terms(query.text[:QUERY_LENGTH]))

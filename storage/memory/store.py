@@ -27,15 +27,15 @@ from warren.memory import (
     Unsettled,
 )
 from warren.storage.memory import graph as graphs
-from warren.storage.memory.file import FILE_NAME, fault, locate, open_reader, open_writer
+from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
 from warren.storage.memory.search import QUERY_LENGTH, Query, Reader
 from warren.storage.memory.spaces import MeaningSpace, Space, TermSpace, Vectors, WordSpace
 from warren.storage.memory.vectors import EXACT_BYTES, VectorIndex
 from warren.storage.memory.writer import Writer
-from warren.storage.pool import Pool
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite.faults import precise
+from warren.storage.sqlite.pool import Pool
 
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")
@@ -302,13 +302,13 @@ class MemoryStore:
         try:
             return await self._writing.run(lambda writer: writer.run(function))
         except (apsw.Error, UnicodeError) as exc:
-            raise fault(exc) from exc
+            raise MEMORY_STORE.fault(exc) from exc
 
     async def _read(self, function: Callable[[Reader], R]) -> R:
         try:
             return await self._reading.run(function)
         except apsw.Error as exc:
-            raise fault(exc) from exc
+            raise MEMORY_STORE.fault(exc) from exc
 
 
 def _space(config: MemoryConfig, embedder: Embedder | None) -> Space:
@@ -339,7 +339,7 @@ def _connect(config: MemoryConfig, space: Space, exact_bytes: int) -> _Opened:
         for db in opened:
             db.close()
         if isinstance(found, apsw.Error | OSError):
-            raise fault(found, path=config.path) from exc
+            raise MEMORY_STORE.fault(found, path=config.path) from exc
         if isinstance(exc, ValueError | TypeError | ArithmeticError):  # a value that no memory has written
             problem = f"{config.path}: a row of the memory store is damaged ({exc})"
             raise StoreError(problem, cause="corrupt", retryable=False) from exc

@@ -10,10 +10,11 @@ import attrs
 
 from warren.errors import SessionNotFoundError
 from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
-from warren.storage.memory.file import identity, transaction
+from warren.storage.memory.file import identity
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.words import Analyzer, step_aside
 from warren.storage.results import Rows
+from warren.storage.sqlite.database import close_writer, transaction
 from warren.storage.sqlite.faults import precise
 from warren.storage.sqlite.rows import MAX_NUMBER, microseconds, raw, text_in
 
@@ -189,15 +190,8 @@ class Writer:
             self._db.execute("DELETE FROM spaces WHERE key <> ?", (self._space_key,))
 
     def close(self) -> None:
-        """Move the log into the file and close. Idempotent; raises for no fault of the file."""
-        try:
-            # What another process still reads stays in the log, without waiting for it.
-            self._db.set_busy_timeout(0)
-            self._db.pragma("wal_checkpoint(TRUNCATE)")
-        except apsw.Error:
-            pass
-        finally:
-            self._db.close()
+        """Move the log into the file and close. Idempotent, and no fault of the file is raised."""
+        close_writer(self._db)
 
     def _number_of_space(self) -> int:
         find = "SELECT key FROM spaces WHERE name = ?"

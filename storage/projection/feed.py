@@ -15,6 +15,7 @@ import attrs
 from warren.config import StoreConfig
 from warren.records import SessionRecord
 from warren.storage.projection.formats import Witness
+from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.file import open_reader
 from warren.storage.sqlite.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
 
@@ -118,16 +119,9 @@ class Feed:
         with contextlib.suppress(apsw.Error):
             self._db.close()
 
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Let all reads inside see one state of the store. Trap: the store's log grows meanwhile."""
-        self._db.execute("BEGIN")
-        try:
-            yield
-        finally:
-            # SQLite has ended it by itself after some faults.
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+    def snapshot(self) -> contextlib.AbstractContextManager[None]:
+        """Show one state of the store to all reads of a block. Trap: the store's log cannot be reset meanwhile."""
+        return snapshot(self._db)
 
     def newest(self) -> int:
         """Return the number of the newest change, 0 before the first."""

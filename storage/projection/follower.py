@@ -14,7 +14,7 @@ from warren.storage.projection.feed import Feed
 from warren.storage.projection.formats import CHECKPOINT, INDEX, is_session_id
 from warren.storage.projection.lock import Lock
 from warren.storage.projection.projection import SESSIONS, Projection
-from warren.storage.sqlite.faults import translate
+from warren.storage.sqlite.file import SESSION_STORE
 from warren.storage.sqlite.lease import Holder
 
 
@@ -188,7 +188,7 @@ class Follower:
 
     def _fault(self, exc: Exception) -> WarrenError:
         if isinstance(exc, apsw.Error):
-            return translate(exc)
-        fault = translate(exc)
+            return SESSION_STORE.fault(exc)
+        fault = SESSION_STORE.fault(exc)
         cause = fault.cause if isinstance(fault, StoreError) else None
         return StoreError(f"the projections in {self._path} cannot be written: {exc}", cause=cause)

@@ -1,4 +1,4 @@
-"""What SQLite reports, as the errors that callers meet."""
+"""Exceptions of SQLite and of the system, translated into the errors that callers get."""
 
 import errno
 import os
@@ -9,28 +9,28 @@ import apsw
 
 from warren.errors import StoreCause, StoreError, WarrenError
 
-# From the particular to the general: the first that fits counts.
+# From the particular to the general: the first class that fits counts. `{0}` is the noun of the file.
 _CAUSES: Final[tuple[tuple[type[Exception], StoreCause, bool, str], ...]] = (
-    (apsw.BusyError, "locked", True, "another process keeps the session store locked"),
-    (apsw.LockedError, "locked", True, "another process keeps the session store locked"),
-    (apsw.FullError, "disk_full", True, "the disk that holds the session store is full"),
-    (apsw.ReadOnlyError, "read_only", False, "the session store cannot be written: it is read-only"),
-    (apsw.NotADBError, "not_a_database", False, "the session store's file is not a database, or it is damaged"),
-    (apsw.CorruptError, "corrupt", False, "the session store's file is damaged"),
-    (apsw.IOError, "io_error", True, "the disk that holds the session store reports an error"),
-    (apsw.CantOpenError, "cannot_open", False, "the session store's file cannot be opened"),
-    (apsw.PermissionsError, "permission", False, "the session store's file may not be opened"),
-    (apsw.NoMemError, "out_of_memory", True, "there is not enough memory for the session store"),
-    (MemoryError, "out_of_memory", True, "there is not enough memory for the session store"),
-    (apsw.TooBigError, "too_big", False, "a row is larger than the session store can hold"),
-    (apsw.ConstraintError, "conflict", True, "a row of the same number is in the session store already"),
-    (apsw.ConnectionClosedError, "closed", False, "the session store is closed"),
-    (PermissionError, "permission", False, "the session store may not be opened"),
-    (UnicodeDecodeError, "corrupt", False, "a row of the session store is damaged"),
-    (OSError, "cannot_open", False, "the session store cannot be opened"),
-    (apsw.Error, "database_error", False, "the session store refused"),
+    (apsw.BusyError, "locked", True, "another process keeps the {0} locked"),
+    (apsw.LockedError, "locked", True, "another process keeps the {0} locked"),
+    (apsw.FullError, "disk_full", True, "the disk that holds the {0} is full"),
+    (apsw.ReadOnlyError, "read_only", False, "the {0} cannot be written: it is read-only"),
+    (apsw.NotADBError, "not_a_database", False, "the {0}'s file is not a database, or it is damaged"),
+    (apsw.CorruptError, "corrupt", False, "the {0}'s file is damaged"),
+    (apsw.IOError, "io_error", True, "the disk that holds the {0} reports an error"),
+    (apsw.CantOpenError, "cannot_open", False, "the {0}'s file cannot be opened"),
+    (apsw.PermissionsError, "permission", False, "the {0}'s file may not be opened"),
+    (apsw.NoMemError, "out_of_memory", True, "there is not enough memory for the {0}"),
+    (MemoryError, "out_of_memory", True, "there is not enough memory for the {0}"),
+    (apsw.TooBigError, "too_big", False, "a row is larger than the {0} can hold"),
+    (apsw.ConstraintError, "conflict", True, "a row of the same number is in the {0} already"),
+    (apsw.ConnectionClosedError, "closed", False, "the {0} is closed"),
+    (PermissionError, "permission", False, "the {0} may not be opened"),
+    (UnicodeDecodeError, "corrupt", False, "a row of the {0} is damaged"),
+    (OSError, "cannot_open", False, "the {0} cannot be opened"),
+    (apsw.Error, "database_error", False, "the {0} refused"),
 )
-# What opening a folder or a file reports by number, as what SQLite says for the same.
+# Numbers of the system, for a folder or a file, with the class that SQLite raises for the same fault.
 _BY_NUMBER: Final[dict[int, type[apsw.Error]]] = {
     errno.ENOSPC: apsw.FullError,
     errno.EDQUOT: apsw.FullError,
@@ -41,22 +41,24 @@ _BY_NUMBER: Final[dict[int, type[apsw.Error]]] = {
 
 
 def precise(exc: apsw.IOError, db: apsw.Connection) -> apsw.Error:
-    """Return the error of the system's own number for an I/O error that a connection has just raised.
+    """Return the error for the system's number behind an I/O error that a connection has just raised.
 
-    It tells a file that may not grow from a broken disk. Trap: the connection forgets the number when it is closed.
+    The number tells a file that may not grow from a broken disk. Trap: a connection forgets it when it is closed, and
+    at its next call.
     """
     number = db.system_errno
     return _BY_NUMBER[number](f"{exc}: {os.strerror(number)}") if number in _BY_NUMBER else exc
 
 
-def translate(exc: Exception, *, session_id: str | None = None, path: Path | None = None) -> WarrenError:
-    """Return the error a caller meets for what a database call raised, concerning a session or a file.
+def translate(exc: Exception, noun: str, *, session_id: str | None = None, path: Path | None = None) -> WarrenError:
+    """Return the error that a caller gets for an exception of a database call.
 
-    One of Warren's own passes as it is. Anything that is neither its own nor the database's is a value that cannot
-    be stored: a StoreError with `cause="unstorable"`.
+    A WarrenError is returned as it is. An exception that is neither Warren's nor the database's comes from a value
+    that cannot be stored: a StoreError with `cause="unstorable"`.
 
     Args:
         exc: the exception.
+        noun: the name of the file's kind, such as "session store".
         session_id: the session concerned.
         path: the file concerned.
     """
@@ -68,8 +70,8 @@ def translate(exc: Exception, *, session_id: str | None = None, path: Path | Non
         exc = apsw.ReadOnlyError(str(exc))
     fits = ((cause, retryable, text) for kind, cause, retryable, text in _CAUSES if isinstance(exc, kind))
     cause, retryable, text = next(fits, ("unstorable", False, "a value cannot be stored"))
-    where = "" if path is None else f"{path}: "
-    error = StoreError(f"{where}{text} ({exc})", session_id=session_id, cause=cause, retryable=retryable)
+    named = "" if path is None else f"{path}: "
+    error = StoreError(f"{named}{text.format(noun)} ({exc})", session_id=session_id, cause=cause, retryable=retryable)
     error.__cause__ = exc
     return error
 

@@ -3,7 +3,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import apsw
@@ -12,6 +12,7 @@ from warren import codec
 from warren.creation import FIRST_PROMPT, Created
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
 from warren.storage.results import Context, Replay, Rows, StoredPage, StoredSession
+from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.rows import (
     ARCHIVED,
@@ -110,7 +111,7 @@ def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Cont
 
     A message that cannot be read or is missing has a stand-in, so that positions stay and the session can go on.
     """
-    with _snapshot(db):
+    with snapshot(db):
         rows = _rows(db, session_id, head, count - head)
         first = _rows(db, session_id, 0, 1) if head else None
         newest: Any = db.execute(_NEWEST_COMPACTION, (session_id,)).fetchone() if head else None
@@ -123,7 +124,7 @@ def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Cont
 
 def history(db: apsw.Connection, session_id: str, offset: int, limit: int) -> StoredPage:
     """Return the messages at the `limit` positions from `offset` on, and the compactions that moved the head there."""
-    with _snapshot(db):
+    with snapshot(db):
         total, kept_from = _counts(db, session_id)
         rows = _rows(db, session_id, offset, limit)
         moved: list[Any] = db.execute(_COMPACTIONS, (session_id, offset, offset + limit)).fetchall()
@@ -137,7 +138,7 @@ def messages(db: apsw.Connection, session_id: str, offset: int, limit: int) -> t
 
     None and 0 for a session that is not here.
     """
-    with _snapshot(db):
+    with snapshot(db):
         total, _ = _counts(db, session_id)
         return _rows(db, session_id, offset, limit), total
 
@@ -180,7 +181,7 @@ def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> 
 
     There are at most `limit`, and no more after `REPLAY_BYTES` of them; none only if there are no more.
     """
-    with _snapshot(db):
+    with snapshot(db):
         rows, size = list[EventRow](), 0
         with contextlib.closing(db.execute(_EVENTS, (session_id, after_seq, limit))) as found:
             for each in found:
@@ -201,7 +202,7 @@ def lost(db: apsw.Connection, session_id: str, seq: int, me: Holder) -> int | No
     An event that somebody has seen and that no row covers is one of a turn whose process died before it was stored. A
     process that lives may still store it.
     """
-    with _snapshot(db):
+    with snapshot(db):
         found: Any = db.execute(_LOG_OF, (session_id,)).fetchone()
         if found is None:
             return None
@@ -279,15 +280,3 @@ def _arm(state: str, labels: int) -> str:
     label = "EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND session = sessions.key)"
     conditions = [f"state {state}", *[label] * labels]
     return f"SELECT key, updated_at, session_id FROM sessions WHERE {' AND '.join(conditions)}"
-
-
-@contextlib.contextmanager
-def _snapshot(db: apsw.Connection) -> Iterator[None]:
-    """Let all reads inside see the same state of the file."""
-    db.execute("BEGIN")
-    try:
-        yield
-    finally:
-        # SQLite has ended it by itself after some faults.
-        if db.in_transaction:
-            db.execute("ROLLBACK")

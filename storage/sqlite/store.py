@@ -14,15 +14,14 @@ from warren.errors import WarrenError
 from warren.inputs import Numbered
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage.operations import Operation
-from warren.storage.pool import Pool
 from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite import queries
-from warren.storage.sqlite.faults import translate
-from warren.storage.sqlite.file import FILE_NAME, open_reader, open_writer
+from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
 from warren.storage.sqlite.handover import handed_over, news
 from warren.storage.sqlite.inbox import named, sessions_that_wait, waiting, was_told
 from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.pool import Pool
 from warren.storage.sqlite.rows import corrupt
 from warren.storage.sqlite.writer import Writer
 
@@ -129,7 +128,7 @@ class SqliteStore:
             with trio.CancelScope(shield=True):
                 version = await self._writing.run(Writer.version_of_others)
         except apsw.Error as exc:
-            raise translate(exc) from exc
+            raise SESSION_STORE.fault(exc) from exc
         return version
 
     async def news(self, watched: Sequence[str], inbox_after: int) -> News:
@@ -215,7 +214,7 @@ class SqliteStore:
         try:
             found = await self._reading.run(query)
         except apsw.Error as exc:
-            self.read_fault = translate(exc)
+            self.read_fault = SESSION_STORE.fault(exc)
             raise self.read_fault from exc
         except ValueError as exc:  # a row that nothing can be read without
             raise corrupt("a row", exc) from exc
@@ -231,5 +230,5 @@ def _connect(config: StoreConfig, holder: Holder) -> tuple[Writer, list[apsw.Con
     except (apsw.Error, OSError) as exc:
         for db in opened:
             db.close()
-        raise translate(exc, path=config.path / FILE_NAME) from exc
+        raise SESSION_STORE.fault(exc, path=config.path / FILE_NAME) from exc
     return Writer(opened[0], holder), opened[1:]

@@ -1,7 +1,7 @@
 """The one connection that writes: groups of operations in one transaction."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
@@ -10,7 +10,9 @@ import attrs
 from warren.errors import StoreError, WarrenError
 from warren.storage.operations import Operation
 from warren.storage.sqlite.apply import apply
-from warren.storage.sqlite.faults import precise, translate
+from warren.storage.sqlite.database import close_writer, transaction
+from warren.storage.sqlite.faults import precise
+from warren.storage.sqlite.file import SESSION_STORE
 from warren.storage.sqlite.lease import Holder
 
 
@@ -38,7 +40,7 @@ class Writer:
         """Keep the holder alive for others. Raises StoreError."""
         try:
             if self.holder.key is not None:
-                with self._transaction():
+                with transaction(self._db):
                     self.holder.renew(self._db)
         except apsw.Error as exc:
             raise self._translated(exc) from exc
@@ -53,22 +55,19 @@ class Writer:
 
         Idempotent; raises for no fault of the file.
         """
-        with contextlib.suppress(apsw.Error):
-            # What another process still reads stays in the log, without waiting for it.
-            self._db.set_busy_timeout(0)
-            if leave:
-                with self._transaction():
+        if leave:
+            with contextlib.suppress(apsw.Error):
+                self._db.set_busy_timeout(0)
+                with transaction(self._db):
                     self.holder.leave(self._db)
-            self._db.pragma("wal_checkpoint(TRUNCATE)")
-        with contextlib.suppress(apsw.Error):
-            self._db.close()
+        close_writer(self._db)
         if leave:
             self.holder.die()
 
     def _together(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         if self.holder.key is None:
             self._register()
-        with self._transaction():
+        with transaction(self._db):
             return [self._outcome(operation) for operation in operations]
 
     def _outcome(self, operation: Operation[Any]) -> Any | WarrenError:
@@ -79,7 +78,7 @@ class Writer:
 
     def _register(self) -> None:
         try:
-            with self._transaction():
+            with transaction(self._db):
                 self.holder.register(self._db)
         except BaseException:
             self.holder.die()
@@ -102,16 +101,6 @@ class Writer:
         if isinstance(exc, UnicodeDecodeError):
             # It comes from bytes that were to be written: a damaged row that is read has an error of its own.
             exc = ValueError(str(exc))
-        return translate(precise(exc, self._db) if isinstance(exc, apsw.IOError) else exc, session_id=session_id)
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            # SQLite has rolled back by itself after some faults.
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+        return SESSION_STORE.fault(
+            precise(exc, self._db) if isinstance(exc, apsw.IOError) else exc, session_id=session_id
+        )

@@ -9,7 +9,8 @@ import trio.testing
 from tests.mailbox.letters import OneAtATime, Start, gone
 from tests.support.interrupting import Program, interrupt_everywhere
 from warren.mailbox import Mail, Mailbox, MailboxClosedError, Reply, mail, mailbox
-from warren.storage import pool, runner
+from warren.storage import runner
+from warren.storage.sqlite import pool
 
 
 @attrs.define(eq=False)

@@ -172,7 +172,7 @@ async def test_the_disk_counts_what_it_does() -> None:
 )
 def test_what_each_fault_is_called(raised: Exception, cause: str, retryable: bool) -> None:  # noqa: FBT001 - a column
     """Every fault has one cause, says whether to try again, and keeps what was raised."""
-    error = translate(raised, session_id="a")
+    error = translate(raised, "session store", session_id="a")
     assert isinstance(error, StoreError)
     assert (error.cause, error.retryable, error.session_id) == (cause, retryable, "a")
     assert error.__cause__ is not None
@@ -181,4 +181,4 @@ def test_what_each_fault_is_called(raised: Exception, cause: str, retryable: boo
 def test_our_own_errors_pass_as_they_are() -> None:
     """An operation's own refusal is not wrapped."""
     error = SessionNotFoundError("no such session", session_id="a")
-    assert translate(error, session_id="b") is error
+    assert translate(error, "session store", session_id="b") is error
