@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from tests.overload.besieged import Besieged, besieged
+from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, Client, connect, gateway, healthy, knock
-from tests.transport.sessions import FakeService
 from warren.transport.load.plan import LoadPlan, Mix, Strangers
 from warren.transport.load.remote import remote_target
 from warren.transport.load.run import run_load

@@ -92,3 +92,55 @@ class GatedModel:
         await self.gate.wait()
         emit(TextPiece(self.text))
         return reply(self.text)
+
+
+@attrs.define(eq=False)
+class Puppet:
+    """A provider that streams the pieces that a test gives it, and ends its answer at None.
+
+    Attributes:
+        said: the channel for the pieces.
+        calls: number of calls that began.
+    """
+
+    said: trio.MemorySendChannel[str | None] = attrs.field(init=False)
+    calls: int = 0
+    _heard: trio.MemoryReceiveChannel[str | None] = attrs.field(init=False)
+    _called: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    def __attrs_post_init__(self) -> None:
+        self.said, self._heard = trio.open_memory_channel[str | None](10_000)
+
+    def say(self, *pieces: str | None) -> None:
+        for piece in pieces:
+            self.said.send_nowait(piece)
+
+    async def reached(self, calls: int) -> None:
+        """Return when so many calls have begun."""
+        while self.calls < calls:
+            await self._called.park()
+
+    async def complete(self, _request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
+        self.calls += 1
+        self._called.unpark_all()
+        text = ""
+        while (piece := await self._heard.receive()) is not None:
+            text += piece
+            emit(TextPiece(piece))
+        return ModelReply(AssistantMessage((TextBlock(text),)), Usage(input_tokens=1, output_tokens=1))
+
+
+@attrs.define(eq=False)
+class Flood:
+    """A provider that streams many large pieces, and lets other tasks run after each `burst` of them."""
+
+    pieces: int
+    piece: str = "0123456789abcdef" * 256
+    burst: int = 1
+
+    async def complete(self, _request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
+        for number in range(1, self.pieces + 1):
+            emit(TextPiece(self.piece))
+            if number % self.burst == 0:
+                await trio.lowlevel.checkpoint()
+        return ModelReply(AssistantMessage((TextBlock("enough"),)), Usage(input_tokens=1, output_tokens=1))

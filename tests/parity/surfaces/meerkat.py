@@ -12,7 +12,7 @@ from tests.parity.surface import CREATE, OPTIONS, REGISTER, TURN, Client, Surfac
 from tests.parity.surfaces.jsonrpc import ClientWithTools
 from tests.parity.surfaces.wire import Message, over_lines
 from tests.parity.world import World
-from tests.transport.sessions import NOW
+from tests.support.envelopes import NOW
 from warren.errors import ErrorCode
 from warren.events import Event
 from warren.transport.rpc.contracts import dialect_of

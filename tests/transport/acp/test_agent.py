@@ -7,10 +7,10 @@ import pytest
 import trio
 
 from tests.storage.damaging import KINDS, put
+from tests.support.fake_service import FakeService, failing
 from tests.support.models import FunctionModel, GatedModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, connect, said
-from tests.transport.acp.failing import Failing
 from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, Limits
@@ -418,14 +418,14 @@ async def test_a_failed_turn_is_an_error_after_its_updates() -> None:
 )
 async def test_every_error_has_its_number(error: WarrenError) -> None:
     """The number is the table's, and the body comes along."""
-    async with connect(Failing(failure=error)) as client:
+    async with connect(FakeService(failing(error))) as client:
         shown = (await client.prompt("s1", "go")).data
         assert shown == {"code": NUMBERS[error.code].acp, "message": "x", "data": error.body()}
 
 
 async def test_a_bug_of_ours_ends_one_request(caplog: pytest.LogCaptureFixture) -> None:
     """The client gets an error without our insides, the log has them, and the next request is answered."""
-    async with connect(Failing(failure=RuntimeError("secret"))) as client:
+    async with connect(FakeService(failing(RuntimeError("secret")))) as client:
         shown = (await client.prompt("s1", "go")).data
         assert shown["code"] == -32603
         assert "secret" not in str(shown)

@@ -10,19 +10,14 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.checks import assert_valid_transcript
 from tests.support.compacting import Model, settings
+from tests.support.fake_service import FakeService, until_interrupted
 from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import open_runtime, transcript
 from tests.transport.acp.client import cancel, connect, said
-from tests.transport.acp.failing import Failing
-from tests.transport.sessions import FakeTurn
-from warren.errors import AgentError, SessionNotRunningError
-from warren.events import RunFailed, RunStarted
 from warren.memory import MemoryHit
 from warren.messages import AssistantMessage, ToolUseBlock
 from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.service import OnEvent
 from warren.tools import tool
-from warren.views import TurnResult
 
 
 async def test_a_cancel_that_comes_with_the_prompt_is_not_lost() -> None:
@@ -146,74 +141,46 @@ async def test_a_compaction_can_be_cancelled() -> None:
         assert (await client.prompt(session_id, "go on")).stop_reason == "end_turn"
 
 
+async def test_a_cancel_waits_for_the_turn_to_begin() -> None:
+    """A cancel that comes after the turn was asked for and before it runs is not lost either."""
+    asked, ready = trio.Event(), trio.Event()
+
+    async def begin() -> None:
+        asked.set()
+        await ready.wait()
+
+    async with connect(FakeService(until_interrupted(), on_begin=begin)) as client:
+        prompt = client.request("session/prompt", sessionId="s1", prompt=said("go"))
+        await client.write(prompt)
+        await asked.wait()
+        await client.cancel("s1")
+        await wait_all_tasks_blocked()
+        ready.set()
+        assert (await client.answer_to(prompt)).stop_reason == "cancelled"
+
+
 @attrs.define(eq=False)
-class Unhurried(Failing):
-    """A runtime that takes its time before a turn begins, and that knows of no turn until then.
-
-    Attributes:
-        asked: set once a turn is asked for.
-        ready: it begins when this is set.
-        deaf: whether a turn that runs cannot be stopped.
-    """
-
-    asked: trio.Event = attrs.field(factory=trio.Event)
-    ready: trio.Event = attrs.field(factory=trio.Event)
-    deaf: bool = False
-    stopped: trio.Event = attrs.field(factory=trio.Event)
-    running: bool = False
-
-    async def start_turn(
-        self,
-        session_id: str,
-        prompt: str,
-        *,
-        on_event: OnEvent | None = None,
-        **_options: Any,
-    ) -> TurnResult:
-        turn = FakeTurn(self, session_id, prompt, on_event)
-        self.asked.set()
-        await self.ready.wait()
-        self.running = True
-        turn.publish(RunStarted(session_id, prompt))
-        await self.stopped.wait()
-        turn.publish(RunFailed(session_id, "interrupted", "cancelled"))
-        raise self.failure
+class Deaf(FakeService):
+    """A service whose turns no interrupt ends."""
 
     async def interrupt(self, session_id: str) -> None:
         await trio.lowlevel.checkpoint()
-        if not self.running:
-            raise SessionNotRunningError("not yet", session_id=session_id)
-        if not self.deaf:
-            self.stopped.set()
-
-
-async def test_a_cancel_waits_for_the_turn_to_begin() -> None:
-    """One that comes after the turn was asked for and before it runs is not lost either."""
-    service = Unhurried(failure=AgentError("interrupted", cause="cancelled"))
-    async with connect(service) as client:
-        prompt = client.request("session/prompt", sessionId="s1", prompt=said("go"))
-        await client.write(prompt)
-        await service.asked.wait()
-        await client.cancel("s1")
-        await wait_all_tasks_blocked()
-        service.ready.set()
-        assert (await client.answer_to(prompt)).stop_reason == "cancelled"
+        self.calls.append(("interrupt", {"session_id": session_id}))
 
 
 @pytest.mark.virtual_time
 async def test_a_turn_that_does_not_end_does_not_hold_up_the_agent() -> None:
     """When the client leaves, its turn is given some seconds, no more."""
-    service = Unhurried(failure=AssertionError(), deaf=True)
-    service.ready.set()
+    service = Deaf(until_interrupted())
     with trio.fail_after(10):
         async with connect(service) as client:
             await client.write(client.request("session/prompt", sessionId="s1", prompt=said("go")))
             await wait_all_tasks_blocked()
-    assert service.running
+    assert service.sessions["s1"].turn is not None
 
 
 @attrs.define(eq=False)
-class Forgetful(Failing):
+class Forgetful(FakeService):
     """A runtime whose memory never answers."""
 
     async def search_memory(self, query: str, **_options: Any) -> tuple[MemoryHit, ...]:  # noqa: ARG002
@@ -223,7 +190,7 @@ class Forgetful(Failing):
 
 async def test_a_search_can_be_cancelled() -> None:
     """A memory that does not answer does not hold the client up."""
-    async with connect(Forgetful(failure=AssertionError())) as client:
+    async with connect(Forgetful()) as client:
         search = client.request("session/prompt", sessionId="s1", prompt=said("/memory doors"))
         await client.write(search)
         await wait_all_tasks_blocked()

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 
 from tests.support.asking import ask
+from tests.support.envelopes import NOW
+from tests.support.fake_service import FakeService
 from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, Client, cancel, connect, said
-from tests.transport.sessions import NOW, FakeService
 from warren.config import StoreConfig
 from warren.events import Event, RunCompleted, TextDelta, ToolApprovalRequested
 from warren.messages import AssistantMessage, ToolUseBlock, UserMessage
@@ -26,8 +27,7 @@ from warren.storage.maintenance.retention import plan, prune
 from warren.tools import tool
 from warren.transport.acp import AgentSettings, Connection, connection
 from warren.transport.acp.prompt import PendingPrompt
-from warren.usage import Usage
-from warren.views import Billing, HistoryEntry, HistoryPage, SessionState, SessionView
+from warren.views import HistoryEntry, HistoryPage
 
 PIECES = 3000
 LOGGED = 6
@@ -162,9 +162,7 @@ class Library(FakeService):
 @pytest.mark.virtual_time
 async def test_a_conversation_is_read_as_the_client_reads() -> None:
     """A client that loads long sessions and reads nothing fills no memory; then it reads, and gets all of them."""
-    service = Library(
-        view=SessionView(SessionState("s1", NOW, NOW, 100, False, None, "live", {}, "m"), Billing(0, Usage()))
-    )
+    service = Library()
     async with connect(service, lockstep=True) as client:
         loads = [client.request("session/load", sessionId=each, cwd="/", mcpServers=[]) for each in ("s1", "s2")]
         await client.write(*loads)

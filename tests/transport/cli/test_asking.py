@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.transport.cli.fakes import ID, FakeService, FakeTerminal, envelope
+from tests.support.fake_service import FakeService, sessions_of
+from tests.transport.cli.fakes import ID, FakeTerminal, envelope
 from tests.transport.cli.process import Cli
 from tests.transport.cli.terminals import CTRL_C, CTRL_D, Terminal
 from warren.categories import Decision
@@ -112,7 +113,7 @@ def test_what_was_typed_before_the_question_is_no_answer() -> None:
 
 async def test_a_call_that_waits_no_longer_is_not_asked_about() -> None:
     """One that has timed out gives way to the next one, which is answered."""
-    service = FakeService()
+    service = FakeService(sessions=sessions_of(ID))
     with typed() as (asker, writer, screen):
         waiting = Waiting(service, asker, lambda _: None)
         async with trio.open_nursery() as nursery:
@@ -128,7 +129,7 @@ async def test_a_call_that_waits_no_longer_is_not_asked_about() -> None:
             await wait_all_tasks_blocked()
             waiting.asking.cancel()
         assert screen.getvalue().count(QUESTION) == 2
-    assert service.called("approve_tool") == [(ID, "c3", True, None)]
+    assert service.called("approve_tool") == [{"session_id": ID, "call_id": "c3", "allow": True, "reason": None}]
 
 
 def test_without_a_terminal_nothing_is_allowed(cli: Cli) -> None:

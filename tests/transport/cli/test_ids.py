@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.transport.cli.fakes import FakeService, summary
+from tests.support.fake_service import FakeService, FakeSession, sessions_of
 from warren.errors import InvalidParamsError, SessionNotFoundError
 from warren.transport.cli.ids import PAGE, resolve
 
@@ -12,8 +12,13 @@ RETIRED = "0198a000-0000-7000-8000-00000000dead"
 
 
 def service() -> FakeService:
-    """Two sessions and a retired one."""
-    return FakeService(sessions=[summary(RETIRED, lifecycle="archived"), summary(ONE), summary(TWO)])
+    """Return a service with two sessions and an archived one, which is the newest."""
+    return FakeService(sessions={**sessions_of(TWO, ONE), **retired()})
+
+
+def retired() -> dict[str, FakeSession]:
+    """Return an archived session."""
+    return {RETIRED: FakeSession(RETIRED, lifecycle="archived")}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ async def test_an_ambiguous_end_lists_the_candidates() -> None:
 
 async def test_many_candidates_are_cut() -> None:
     """The list of candidates stays readable; sessions beyond the first page count."""
-    many = [summary(f"{number:08x}-0000-7000-8000-000000000abc") for number in range(PAGE + 5)]
+    many = sessions_of(*(f"{number:08x}-0000-7000-8000-000000000abc" for number in range(PAGE + 5)))
     with pytest.raises(InvalidParamsError, match=r"fits 205 sessions: .*, and 195 more$"):
         await resolve(FakeService(sessions=many), "abc")
 
@@ -67,4 +72,4 @@ async def test_what_no_id_ends_with(name: str) -> None:
 async def test_there_is_no_last_session_at_first() -> None:
     """`last` in an empty store, or one with nothing but retired sessions, says so."""
     with pytest.raises(SessionNotFoundError, match="no session yet"):
-        await resolve(FakeService(sessions=[summary(RETIRED, lifecycle="archived")]), "last")
+        await resolve(FakeService(sessions=retired()), "last")

@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.transport.cli.fakes import ID, FakeService, FakeTerminal
+from tests.support.fake_service import FakeService, FakeTurn, failing, publishing, until_interrupted
+from tests.transport.cli.fakes import FakeTerminal
 from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.errors import AgentError, ProviderError, SessionNotRunningError
@@ -39,27 +40,27 @@ async def take(service: FakeService, screen: Screen) -> TurnResult:
 
 async def test_a_turn_is_shown_whole_before_it_returns() -> None:
     """All events and the end are on the screen when the result is there."""
-    service = FakeService([TextDelta("an"), TextDelta("swer")])
+    service = FakeService(publishing(TextDelta("an"), TextDelta("swer")))
     screen, out, err = a_screen(FakeTerminal())
     result = await take(service, screen)
     assert result.text == "answer"
     assert out.getvalue() == "answer\n"
-    assert err.getvalue().startswith(f"session {ID}")
+    assert err.getvalue().startswith("session n1")
 
 
-@pytest.mark.parametrize("error", [ProviderError("no", session_id=ID), AgentError("lost", cause="crash")])
+@pytest.mark.parametrize("error", [ProviderError("no", session_id="n1"), AgentError("lost", cause="crash")])
 async def test_a_failed_turn_raises_what_ended_it(error: Exception) -> None:
     """The error arrives as it is, in no exception group."""
     screen, _, _ = a_screen()
     with pytest.raises(type(error)) as caught:
-        await take(FakeService(ending=error), screen)
+        await take(FakeService(failing(error)), screen)
     assert caught.value is error
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_interrupts_through_the_service(number: signal.Signals) -> None:
     """The first Ctrl-C (or SIGTERM) asks the service to end the turn; what came before is shown."""
-    service = FakeService([TextDelta("half")], ending=None)
+    service = FakeService(until_interrupted(TextDelta("half")))
     screen, out, err = a_screen(FakeTerminal())
 
     async def interrupt() -> None:
@@ -70,7 +71,7 @@ async def test_a_signal_interrupts_through_the_service(number: signal.Signals) -
         nursery.start_soon(interrupt)
         with pytest.raises(AgentError, match="interrupted"):
             await take(service, screen)
-    assert service.called("interrupt") == [ID]
+    assert service.called("interrupt") == [{"session_id": "n1"}]
     assert out.getvalue() == "half\n"
     assert FIRST_WORDS in err.getvalue()
 
@@ -83,14 +84,14 @@ async def test_an_interrupt_that_came_too_late_says_so() -> None:
             with contextlib.suppress(SessionNotRunningError):
                 await super().interrupt(session_id)
 
-        async def _turn(self, prompt: str, options: dict[str, Any]) -> TurnResult:
-            result = await super()._turn(prompt, options)
+        async def create_session(self, prompt: str | None, **options: Any) -> TurnResult:
+            result = await super().create_session(prompt, **options)
             signal.raise_signal(signal.SIGINT)
             await wait_all_tasks_blocked()
             return result
 
     screen, out, err = a_screen()
-    await take(Completing(), screen)
+    await take(Completing(publishing()), screen)
     assert out.getvalue() == "answer\n"
     assert err.getvalue().splitlines()[0] == FIRST_WORDS
     assert err.getvalue().splitlines()[-1] == TOO_LATE
@@ -98,7 +99,14 @@ async def test_an_interrupt_that_came_too_late_says_so() -> None:
 
 async def test_a_signal_before_the_turn_has_begun_is_kept() -> None:
     """Ctrl-C while the session is still being loaded interrupts the turn as soon as there is one."""
-    service = FakeService(ending=None, begin=trio.Event())
+    loaded = trio.Event()
+
+    class Loading(FakeService):
+        async def create_session(self, prompt: str | None, **options: Any) -> TurnResult:
+            await loaded.wait()
+            return await super().create_session(prompt, **options)
+
+    service = Loading(until_interrupted())
     screen, _, _ = a_screen()
 
     async def interrupt() -> None:
@@ -106,14 +114,13 @@ async def test_a_signal_before_the_turn_has_begun_is_kept() -> None:
         signal.raise_signal(signal.SIGINT)
         await wait_all_tasks_blocked()
         assert service.called("interrupt") == []
-        assert service.begin is not None
-        service.begin.set()
+        loaded.set()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(interrupt)
         with pytest.raises(AgentError, match="interrupted"):
             await take(service, screen)
-    assert service.called("interrupt") == [ID]
+    assert service.called("interrupt") == [{"session_id": "n1"}]
 
 
 async def test_a_reader_that_stands_still_does_not_stop_the_turn() -> None:
@@ -127,14 +134,12 @@ async def test_a_reader_that_stands_still_does_not_stop_the_turn() -> None:
             trio.from_thread.run(ended.wait, trio_token=token)
             return super().write(text)
 
-    class Counting(FakeService):
-        async def _turn(self, prompt: str, options: dict[str, Any]) -> TurnResult:
-            result = await super()._turn(prompt, options)
-            await blocked.wait()
-            ended.set()
-            return result
+    async def answer(turn: FakeTurn) -> None:
+        await publishing(TextDelta("answer"))(turn)
+        await blocked.wait()
+        ended.set()
 
-    service = Counting([TextDelta("answer")])
+    service = FakeService(answer)
     screen, out, _ = a_screen(Stuck())
     await take(service, screen)
     assert out.getvalue() == "answer\n"
@@ -160,8 +165,7 @@ async def test_the_options_reach_the_service() -> None:
     shared = {"model": "m", "provider": "p", "max_tokens": 5, "budget": Budget(max_steps=2), "temperature": 0.5}
     shared |= {"overrides": options.overrides, "approvals": options.approvals}
     await take_turn(service, first_turn(service, options, "hi"), screen)
-    await take_turn(service, next_turn(service, options, ID, "ho"), screen)
-    assert service.called("create_session") == ["hi"]
-    assert service.called("start_turn") == [(ID, "ho")]
-    created = {"system_prompt": "s", "labels": {"a": "b"}, "title": "t", "idempotency_key": "k"}
-    assert service.called("options") == [shared | created, shared]
+    await take_turn(service, next_turn(service, options, "n1", "ho"), screen)
+    created = {"prompt": "hi", "system_prompt": "s", "labels": {"a": "b"}, "title": "t", "idempotency_key": "k"}
+    assert service.called("create_session") == [shared | created]
+    assert service.called("start_turn") == [shared | {"session_id": "n1", "prompt": "ho"}]

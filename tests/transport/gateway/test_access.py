@@ -6,8 +6,8 @@ import logging
 import pytest
 import trio
 
+from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, connect, gateway, http, knock
-from tests.transport.sessions import FakeService
 from warren.errors import InvalidParamsError
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 import trio
 
+from tests.support.models import Puppet
 from tests.transport.clients import Client, connect, gateway
-from tests.transport.sessions import Puppet
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor

@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.support.models import Puppet
 from tests.support.runtime import new_session, transcript
 from tests.support.waiting import inbox_has
 from tests.transport.clients import Client, connect, seqs
 from tests.transport.gateway.serving import served
-from tests.transport.sessions import Puppet
 from warren.messages import UserMessage
 from warren.service import SessionService
 

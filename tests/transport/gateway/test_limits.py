@@ -10,8 +10,8 @@ import pytest
 import trio
 from wsproto.events import BytesMessage, Ping, Pong, Request, TextMessage
 
+from tests.support.fake_service import FakeService, FakeTurn
 from tests.transport.clients import HOST, Frames, connect, frames, gateway, healthy, knock, let_in, seqs, text
-from tests.transport.sessions import FakeService, FakeTurn
 from warren.events import ToolCallRequested, ToolExecutionStarted, TurnStarted
 
 HEALTH = '{"jsonrpc": "2.0", "id": 1, "method": "health"}'
@@ -202,8 +202,8 @@ async def test_too_many_requests_at_once_are_refused() -> None:
     """One more than the limit gets CAPACITY_EXCEEDED at once; an interrupt is still let through."""
     service = FakeService(behaviour=forever)
     async with gateway(service, max_in_flight=3) as port, connect(port) as client:
-        for number in range(3):
-            await client.send("turn/start", session_id=f"s{number}", prompt="go")
+        for session_id in ("s1", "s2", "s3"):
+            await client.send("turn/start", session_id=session_id, prompt="go")
         error = await client.error("health")
         assert (error["code"], error["data"]["code"]) == (-32008, "CAPACITY_EXCEEDED")
         assert error["data"]["retryable"] is True
@@ -312,6 +312,5 @@ async def test_clients_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
             await ruder(port)
         async with connect(port) as client:
             assert await healthy(client)
-        for watchers in service.watchers.values():
-            assert watchers == []
+        assert not any(session.watchers for session in service.sessions.values())
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.support.models import Flood, Puppet
 from tests.transport.clients import Client, connect, seqs, text
 from tests.transport.gateway.serving import runtime, served
-from tests.transport.sessions import Flood, Puppet
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
 from warren.transport.rpc import jsonrpc

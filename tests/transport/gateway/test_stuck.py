@@ -12,8 +12,10 @@ import pytest
 import trio
 from wsproto.events import Event, Ping, TextMessage
 
+from tests.support.envelopes import NOW
+from tests.support.fake_service import FakeService, FakeTurn
+from tests.support.models import Flood
 from tests.transport.clients import HOST, Client, Frames, connect, frames, gateway, healthy, let_in, text
-from tests.transport.sessions import NOW, FakeService, FakeTurn, Flood
 from warren.config import Config, StoreConfig
 from warren.messages import UserMessage
 from warren.transport.embed import open_supervisor

@@ -14,11 +14,11 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.clients import HOST, gateway
 from tests.transport.mcp.clients import ERAS, at_rest, using
 from tests.transport.mcp.turning import PLAIN, under_way
-from tests.transport.sessions import Puppet
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.service import SessionService
 from warren.transport.mcp.http import open_mcp

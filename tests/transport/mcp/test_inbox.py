@@ -7,10 +7,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.support.waiting import inbox_has
 from tests.transport.mcp.clients import at_rest, connected
-from tests.transport.sessions import Puppet
 from warren.actors.service import Service
 from warren.messages import ContextMessage, UserMessage
 from warren.service import SessionService

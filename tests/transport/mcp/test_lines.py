@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import lockstep_stream_one_way_pair, memory_stream_one_way_pair, wait_all_tasks_blocked
 
+from tests.support.envelopes import NOW
+from tests.support.fake_service import FakeService, FakeTurn
+from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import at_rest
-from tests.transport.sessions import NOW, FakeService, FakeTurn, Puppet
 from tests.transport.stdio.client import line
 from warren.actors.tools.lines import LineReader
 from warren.messages import UserMessage

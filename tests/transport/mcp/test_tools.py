@@ -8,10 +8,10 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import trio
 
-from tests.support.models import FunctionModel, reply, says
+from tests.support.fake_service import FakeService
+from tests.support.models import FunctionModel, Puppet, reply, says
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import ERAS, connected
-from tests.transport.sessions import FakeService, Puppet
 from warren import codec
 from warren.budget import Budget
 from warren.compaction import CompactionConfig

@@ -10,18 +10,18 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.support.fake_service import FakeService, until_interrupted
+from tests.support.models import Flood, Puppet
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.mcp.clients import ERAS, at_rest, connected
 from tests.transport.mcp.turning import PLAIN, under_way
-from tests.transport.sessions import FakeService, FakeTurn, Flood, Puppet
-from warren.errors import AgentError, SessionBusyError
-from warren.events import Envelope, RunCompleted, RunStarted, StreamTruncated, TextDelta
+from warren.errors import SessionBusyError
+from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.service import OnEvent, SessionService
 from warren.transport.mcp.calls import Call
 from warren.transport.mcp.progress import WAITING
 from warren.transport.mcp.server import Tools
-from warren.usage import Usage
 from warren.views import TurnResult
 
 
@@ -142,36 +142,12 @@ async def test_a_cancelled_first_turn_leaves_its_session() -> None:
 
 
 @attrs.define(eq=False)
-class Slow(FakeService):
-    """A runtime whose turns begin, and whose results come, when the test says so."""
-
-    admit: trio.Event = attrs.field(factory=trio.Event)
-    finish: trio.Event = attrs.field(factory=trio.Event)
-    interrupted: trio.Event = attrs.field(factory=trio.Event)
+class Deaf(FakeService):
+    """A service whose turns no interrupt ends."""
 
     async def interrupt(self, session_id: str) -> None:
-        await super().interrupt(session_id)
-        self.interrupted.set()
-
-    async def _run(self, turn: FakeTurn) -> TurnResult:
-        await self.admit.wait()
-        turn.publish(RunStarted(turn.session_id, turn.prompt))
-        await self.behaviour(turn)
-        turn.publish(RunCompleted(turn.session_id, turn.prompt, Usage()))
-        await self.finish.wait()
-        return TurnResult(turn.session_id, turn.prompt)
-
-
-async def until_interrupted(turn: FakeTurn) -> None:
-    """Go on until the turn is interrupted."""
-    assert isinstance(turn.service, Slow)
-    await turn.service.interrupted.wait()
-    raise AgentError("interrupted", session_id=turn.session_id, cause="cancelled")
-
-
-async def endless(_turn: FakeTurn) -> None:
-    """Never end, whoever interrupts."""
-    await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+        self.calls.append(("interrupt", {"session_id": session_id}))
 
 
 async def cancelled(service: SessionService, *, begin: Callable[[], Awaitable[object]]) -> None:
@@ -189,23 +165,24 @@ async def cancelled(service: SessionService, *, begin: Callable[[], Awaitable[ob
 @pytest.mark.virtual_time
 async def test_a_cancel_before_the_turn_began_still_ends_it() -> None:
     """The interrupt waits for the turn: sent at once it would find nothing to end."""
-    service = Slow(behaviour=until_interrupted)
+    admit = trio.Event()
+    service = FakeService(until_interrupted(), on_begin=admit.wait)
 
     async def admit_late() -> None:
         await trio.sleep(1)
-        assert ("interrupt", {"session_id": "s1"}) not in service.calls
-        service.admit.set()
+        assert service.called("interrupt") == []
+        admit.set()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(admit_late)
         await cancelled(service, begin=wait_all_tasks_blocked)
-    assert service.calls[-1] == ("interrupt", {"session_id": "s1"})
+    assert service.calls[-1] == ("interrupt", {"session_id": "n1"})
 
 
 @pytest.mark.virtual_time
 async def test_a_cancelled_call_of_a_turn_that_is_refused_interrupts_nothing() -> None:
     """The session is somebody else's turn's: that one goes on, and the call ends with the refusal."""
-    service = Slow()
+    service = FakeService()
     began = trio.current_time()
 
     async def refuse(_on_event: OnEvent) -> TurnResult:
@@ -223,8 +200,7 @@ async def test_a_cancelled_call_of_a_turn_that_is_refused_interrupts_nothing() -
 @pytest.mark.virtual_time
 async def test_a_cancelled_call_ends_as_one_task_does() -> None:
     """The library knows a lone Cancelled alone: in a group it would leave the client of a server that ends waiting."""
-    service = Slow(behaviour=until_interrupted)
-    service.admit.set()
+    service = FakeService(until_interrupted())
     ends: list[type[BaseException]] = []
 
     async def run() -> None:
@@ -244,12 +220,12 @@ async def test_a_cancelled_call_ends_as_one_task_does() -> None:
 @pytest.mark.virtual_time
 async def test_a_cancel_after_the_turns_end_touches_no_other_turn() -> None:
     """Once the turn has told of its end, the session may run somebody else's: nothing is interrupted."""
-    service = Slow()
-    service.admit.set()
+    finish = trio.Event()
+    service = FakeService(on_end=finish.wait)
 
     async def finish_late() -> None:
         await trio.sleep(1)
-        service.finish.set()
+        finish.set()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(finish_late)
@@ -260,19 +236,17 @@ async def test_a_cancel_after_the_turns_end_touches_no_other_turn() -> None:
 @pytest.mark.virtual_time
 async def test_a_turn_that_does_not_end_is_given_up() -> None:
     """A call that is cancelled ends within a bound, whatever the turn does."""
-    service = Slow(behaviour=endless)
-    service.admit.set()
+    service = Deaf(until_interrupted())
     began = trio.current_time()
     await cancelled(service, begin=wait_all_tasks_blocked)
-    assert ("interrupt", {"session_id": "s1"}) in service.calls
+    assert service.called("interrupt") == [{"session_id": "n1"}]
     assert trio.current_time() - began == pytest.approx(10)
 
 
 @pytest.mark.virtual_time
 async def test_a_server_that_ends_leaves_the_turns_running() -> None:
     """Its calls end at once with an error that says so; no turn is interrupted, and none is begun from then on."""
-    service = Slow(behaviour=until_interrupted)
-    service.admit.set()
+    service = FakeService(until_interrupted())
     tools = Tools(service)
     bodies: list[Any] = []
 
@@ -286,5 +260,5 @@ async def test_a_server_that_ends_leaves_the_turns_running() -> None:
             tools.close()
         await run()
     assert [body["details"] for body in bodies] == [{"cause": "shutting_down"}] * 2
-    assert bodies[0]["session_id"] == "s1"
+    assert bodies[0]["session_id"] == "n1"
     assert [name for name, _ in service.calls] == ["create_session"]

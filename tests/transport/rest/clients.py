@@ -11,8 +11,8 @@ import h11
 import httpx
 import trio
 
+from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway
-from tests.transport.sessions import FakeService
 from warren.service import SessionService
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -72,7 +72,7 @@ async def when_free(http: httpx.AsyncClient, path: str) -> httpx.Response:
 
 async def unwatched(service: FakeService, session_id: str) -> None:
     """Return once nobody follows a session."""
-    while service.watchers[session_id]:  # noqa: ASYNC110 - what is looked at has no event
+    while service.watchers(session_id):  # noqa: ASYNC110 - what is looked at has no event
         await trio.sleep(0.01)
 
 

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
+from tests.support.fake_service import FakeService
 from tests.transport.rest.clients import create, events, port_of, problem, rest
-from tests.transport.sessions import FakeService
 
 TOKEN = "s3cret-t0ken"  # noqa: S105 - not one of ours
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -13,9 +13,9 @@ from starlette.responses import PlainTextResponse
 from wsproto.events import RejectConnection, RejectData
 from wsproto.events import Request as Upgrade
 
+from tests.support.fake_service import FakeService, FakeTurn
 from tests.transport.clients import HOST, Frames, connect, gateway, healthy, knock
 from tests.transport.rest.clients import Events, client, create, events, port_of, problem, rest, until_free, unwatched
-from tests.transport.sessions import FakeService, FakeTurn
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.ending import Ending
 from warren.transport.http.wire import Wire

@@ -7,6 +7,8 @@ import httpx
 import pytest
 import trio
 
+from tests.support.fake_service import FakeService, FakeTurn
+from tests.support.models import Puppet
 from tests.transport.clients import HOST, connect, gateway
 from tests.transport.rest.clients import (
     Events,
@@ -24,7 +26,6 @@ from tests.transport.rest.clients import (
     when_free,
 )
 from tests.transport.rest.serving import served
-from tests.transport.sessions import FakeService, FakeTurn, Puppet
 from warren.config import Config, StoreConfig
 from warren.events import ToolExecutionStarted, TurnStarted
 
@@ -219,7 +220,7 @@ async def test_a_watcher_is_taken_off_the_sessions_list() -> None:
     async with rest(service) as http:
         session_id = await create(http)
         async with events(port_of(http), session_id):
-            assert len(service.watchers[session_id]) == 1
+            assert len(service.watchers(session_id)) == 1
         with trio.fail_after(3):
             await unwatched(service, session_id)
 
@@ -261,7 +262,7 @@ async def test_a_subscription_that_fails_ends_the_stream(caplog: pytest.LogCaptu
     async with rest(service) as http:
         session_id = await create(http)
         async with events(port_of(http), session_id) as followed:
-            service.watchers[session_id][0].send_nowait(RuntimeError("boom"))
+            service.watchers(session_id)[0].send_nowait(RuntimeError("boom"))
             with trio.fail_after(3):
                 assert await followed.rest() == []
             assert followed.last_word is None

@@ -8,12 +8,12 @@ import pytest
 import trio
 
 from tests.support.asking import ask
+from tests.support.models import Puppet
 from tests.support.runtime import new_session, transcript
 from tests.support.waiting import inbox_has
 from tests.transport.clients import HOST
 from tests.transport.rest.clients import port_of, problem
 from tests.transport.rest.serving import served
-from tests.transport.sessions import Puppet
 from warren.messages import UserMessage
 from warren.service import SessionService
 

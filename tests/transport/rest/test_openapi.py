@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 import trio
 
+from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway
 from tests.transport.rest.clients import rest
-from tests.transport.sessions import FakeService
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import NUMBERS, AgentError

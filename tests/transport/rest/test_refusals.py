@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import QueryParams
 
+from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway, http
 from tests.transport.rest.clients import port_of, problem, rest
-from tests.transport.sessions import FakeService
 from warren.errors import InvalidParamsError
 from warren.transport.rest.parameters import from_query
 from warren.transport.rpc.params import ListSessions

@@ -9,9 +9,10 @@ import httpx
 import pytest
 import trio
 
+from tests.support.fake_service import FakeService
+from tests.support.models import Puppet
 from tests.transport.rest.clients import create, problem, rest
 from tests.transport.rest.serving import served
-from tests.transport.sessions import FakeService, Puppet
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, Limits
 from warren.errors import ProviderError

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.fake_service import FakeService
 from tests.transport.clients import Client, connect, gateway
-from tests.transport.sessions import FakeService
 from tests.transport.stdio.client import Near, near
 from warren.service import SessionService
 
@@ -64,7 +64,7 @@ async def test_a_batch_gets_one_reply(how: str) -> None:
         assert events == ["run_started", "text_delta", "text_delta", "run_completed"]
         replies = {reply["id"]: reply for reply in message}
         assert len(message) == len(replies) == 4
-        assert replies[1]["result"]["session_id"] == "s1"
+        assert replies[1]["result"]["session_id"] == "n1"
         assert replies[2]["error"]["code"] == -32601
         assert replies[None]["error"]["data"]["details"]["path"] == "$[3]"
         assert replies[3]["result"]["status"] != "failed"

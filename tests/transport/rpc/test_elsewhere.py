@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_service import FakeService
 from tests.transport.cli.process import Cli
 from tests.transport.rest.clients import problem, rest
-from tests.transport.sessions import FakeService
 from tests.transport.stdio.client import near
 from warren.transport.rpc.contracts import dialect_of
 

@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.transport.sessions import FakeService, FakeTurn, delta, envelope
+from tests.support.envelopes import delta, envelope
+from tests.support.fake_service import FakeService, FakeTurn, sessions_of
 from warren.errors import CapacityExceededError, SessionBusyError
 from warren.events import Envelope, RunStarted, StreamTruncated
 from warren.transport.rpc.feeds import Feeds
@@ -121,7 +122,7 @@ async def test_a_failed_turn_is_heard_before_its_error() -> None:
         await client.subscribe("s1", None)
         with pytest.raises(SessionBusyError):
             await run(client, service)
-        assert numbers(out) == [1, 2]
+        assert numbers(out) == [1, 2, 3]
 
 
 async def test_watchers_hear_the_turns_of_others() -> None:
@@ -341,7 +342,7 @@ async def test_subscribing_again_moves_on() -> None:
         await service.start_turn("s1", "d")
         await wait_all_tasks_blocked()
         assert numbers(out)[6:] == [6, 7, 8]
-        assert len(service.watchers["s1"]) == 1
+        assert len(service.watchers("s1")) == 1
 
 
 async def test_the_number_of_subscriptions_is_bounded() -> None:
@@ -425,7 +426,7 @@ async def test_a_gap_that_nobody_can_fill_is_passed_on() -> None:
     async with feeds(service) as (client, out):
         await client.subscribe("s1", None)
         gap = envelope(3, StreamTruncated(5, 3))
-        service.watchers["s1"][0].send_nowait(gap)
+        service.watchers("s1")[0].send_nowait(gap)
         await wait_all_tasks_blocked()
         assert out == [gap]
 
@@ -438,7 +439,7 @@ async def test_a_subscription_that_breaks_tells_the_client_to_come_again() -> No
         await client.subscribe("s2", None)
         await service.start_turn("s1", "a")
         await wait_all_tasks_blocked()
-        service.watchers["s1"][0].send_nowait(RuntimeError("boom"))
+        service.watchers("s1")[0].send_nowait(RuntimeError("boom"))
         await wait_all_tasks_blocked()
         assert out[-1].event == StreamTruncated(1, 3)
         await service.start_turn("s1", "b")
@@ -460,19 +461,22 @@ async def test_the_end_of_a_subscription_is_told_once(*, failing: bool) -> None:
         client.unsubscribe("s2")
         await wait_all_tasks_blocked()
         assert told == []
-        (watcher,) = service.watchers["s1"]
-        watcher.send_nowait(RuntimeError("boom") if failing else envelope(4, RunStarted("s1", "b")))
-        watcher.close()
+        if failing:
+            (watcher,) = service.watchers("s1")
+            watcher.send_nowait(RuntimeError("boom"))
+        else:
+            service.sessions["s1"].publish(RunStarted("s1", "b"))
+            await service.archive("s1")
         await wait_all_tasks_blocked()
         assert told == [("s1", len(out))]
         assert out[-1].event == (StreamTruncated(1, 3) if failing else RunStarted("s1", "b"))
-        await client.subscribe("s1", None)
-        assert len(service.watchers["s1"]) == 1
+        await client.subscribe("s2", None)
+        assert len(service.watchers("s2")) == 1
 
 
 async def test_what_is_over_is_forgotten() -> None:
     """A client that has used many sessions costs no more than one that has used few."""
-    service = FakeService()
+    service = FakeService(sessions=sessions_of(*(f"s{number}" for number in range(20))))
     async with feeds(service) as (client, _):
         for number in range(20):
             await run(client, service, f"s{number}")

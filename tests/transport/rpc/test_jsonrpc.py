@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.transport.sessions import delta
+from tests.support.envelopes import delta
 from warren.errors import AgentError, SessionBusyError
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.jsonrpc import Notification, Refusal, Request, Response

@@ -1,17 +1,20 @@
 """The table of methods: what each takes, what it calls, what it answers."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
-from tests.transport.sessions import ENTRY, NOW, FakeService
+from tests.support.asking import ask
+from tests.support.fake_service import ENTRY, FakeService, until_interrupted
 from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, StoreConfig
-from warren.errors import InvalidParamsError, MemoryDisabledError
+from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError
 from warren.memory import MemoryHit
 from warren.peers import PeerMessage
 from warren.service import OnEvent
@@ -19,10 +22,8 @@ from warren.tools import Tool, tool
 from warren.transport.http.config import GatewayConfig
 from warren.transport.rpc.methods import METHODS, Caller, Host
 from warren.transport.rpc.settings import Settings
-from warren.usage import Usage
-from warren.views import Billing, SessionState, SessionView, TurnResult
+from warren.views import TurnResult
 
-VIEW = SessionView(SessionState("s1", NOW, NOW, 0, False, None, "live", {}, "m"), Billing(0, Usage()))
 SECRET = "t0ken"  # noqa: S105 - not one of ours
 
 
@@ -219,7 +220,7 @@ async def test_create_passes_every_option_on() -> None:
     assert service.calls == [("create_session", made)]
     assert caller.calls == [("stream", None)]
     assert isinstance(answer, dict)
-    assert answer["session_id"] == "s1"
+    assert answer["session_id"] == "n1"
 
 
 async def test_start_passes_every_option_on() -> None:
@@ -275,8 +276,28 @@ async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
     method = METHODS[name]
     takes = {field.name for field in attrs.fields(method.params)}
     params = method.decode(given.get(name, {"session_id": "s1"} if "session_id" in takes else {}))
-    host = Host(FakeService(hits=[], view=VIEW))
-    assert type(await method.handler(host, FakeCaller(), params)) is method.result
+    service = FakeService(hits=[])
+    async with running_turn(service, "s1") if name == "turn/interrupt" else nullcontext():
+        assert type(await method.handler(Host(service), FakeCaller(), params)) is method.result
+
+
+@asynccontextmanager
+async def running_turn(service: FakeService, session_id: str) -> AsyncIterator[None]:
+    """Run a turn for a body; the body has to interrupt it."""
+    service.behaviour = until_interrupted()
+    async with trio.open_nursery() as nursery:
+        turn = ask(nursery, service.start_turn, session_id, "go")
+        await wait_all_tasks_blocked()
+        yield
+        assert (await turn.failure(AgentError)).cause == "cancelled"
+
+
+async def test_an_interrupt_ends_the_turn() -> None:
+    """The reply comes when the turn has ended."""
+    service = FakeService()
+    async with running_turn(service, "s1"):
+        assert await call("turn/interrupt", service, session_id="s1") == {"interrupted": True}
+    assert service.called("interrupt") == [{"session_id": "s1"}]
 
 
 def test_what_needs_a_capability_says_so() -> None:
@@ -292,7 +313,6 @@ def test_what_needs_a_capability_says_so() -> None:
 CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
     ("session/archive", {"session_id": "s1"}, ("archive", {"session_id": "s1"}), {"archived": True}),
     ("session/delete", {"session_id": "s1"}, ("delete", {"session_id": "s1"}), {"deleted": True}),
-    ("turn/interrupt", {"session_id": "s1"}, ("interrupt", {"session_id": "s1"}), {"interrupted": True}),
     (
         "session/inject_context",
         {"session_id": "s1", "text": "x", "source": "y"},

@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.transport.sessions import delta, envelope, texts
+from tests.support.envelopes import delta, envelope, texts
 from warren.events import (
     Envelope,
     ReasoningDelta,

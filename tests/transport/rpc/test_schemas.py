@@ -7,7 +7,7 @@ from typing import Any, get_args
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.transport.sessions import ENTRY
+from tests.support.fake_service import ENTRY
 from warren import codec, events
 from warren.errors import InvalidParamsError
 from warren.events import Envelope, RunFailed, TextDelta, TurnCompleted, UnknownEvent

@@ -6,10 +6,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.support.fake_service import FakeService, FakeTurn
 from tests.support.models import FunctionModel, reply
 from tests.support.runtime import open_runtime
 from tests.transport.clients import seqs, text
-from tests.transport.sessions import FakeService, FakeTurn
 from tests.transport.stdio.client import events, line, near
 from warren.events import TurnStarted
 from warren.model import ModelReply, ModelRequest, TextPiece
@@ -28,7 +28,7 @@ async def test_the_reply_comes_after_the_events() -> None:
             "run_completed",
         ]
         assert client.seen[-1]["result"] == answer
-        assert answer["session_id"] == "s1"
+        assert answer["session_id"] == "n1"
 
 
 async def test_odd_lines_are_read_as_lines() -> None:
@@ -87,7 +87,7 @@ async def test_the_end_of_the_input_lets_requests_end() -> None:
     async with near(FakeService(waits), linger=10) as client:
         await client.send("session/create", prompt="x")
         await client.hang_up()
-        assert (await client.rest())[-1]["result"]["session_id"] == "s1"
+        assert (await client.rest())[-1]["result"]["session_id"] == "n1"
         await client.ended.wait()
         assert trio.current_time() - began == 5
 
@@ -165,7 +165,7 @@ async def test_the_end_of_the_input_cuts_no_slow_reader_short() -> None:
         while await client.next() is not None:  # noqa: ASYNC110 - the client is the one that is slow
             await trio.sleep(1)
         assert seqs(events(client.seen)) == list(range(1, 53))
-        assert client.seen[-1]["result"]["session_id"] == "s1"
+        assert client.seen[-1]["result"]["session_id"] == "n1"
 
 
 async def test_a_reader_that_is_gone_stops_nothing() -> None:
@@ -177,7 +177,7 @@ async def test_a_reader_that_is_gone_stops_nothing() -> None:
         await client.send("session/archive", session_id="s1")
         await wait_all_tasks_blocked()
         assert [name for name, _ in service.calls] == ["create_session", "archive"]
-        assert service.logs["s1"][-1].event.__class__.__name__ == "RunCompleted"
+        assert service.sessions["n1"].log[-1].event.__class__.__name__ == "RunCompleted"
 
 
 async def test_many_sessions_at_once() -> None:

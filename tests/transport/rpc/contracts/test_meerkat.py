@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.transport.sessions import NOW, FakeService, delta, envelope
+from tests.support.envelopes import NOW, delta, envelope
+from tests.support.fake_service import FakeService
 from tests.transport.stdio.client import near
 from warren import codec
 from warren.categories import Switches
-from warren.errors import InvalidParamsError, SessionNotRunningError
+from warren.errors import InvalidParamsError
 from warren.events import (
     BudgetWarning,
     CompactionFailed,
@@ -239,9 +240,7 @@ async def test_a_client_can_do_without_the_events_of_its_turn() -> None:
         await client.call("session/stream_open", session_id=session_id)
         before = len(client.seen)
         await client.call("turn/start", session_id=session_id, prompt="c", session_events=False)
-        (watcher,) = service.watchers[session_id]
-        watcher.send_nowait(delta(99))
-        watcher.close()
+        await service.archive(session_id)
         while client.seen[-1].get("method") != "session/stream_end":
             await client.next()
         told = {each["method"] for each in client.seen[before:] if "method" in each}
@@ -364,16 +363,11 @@ def test_the_catalog_has_what_can_be_called(
         assert (model.id, model.context_window) == (each.default_model_id, window_of(model.id))
 
 
-class Idle(FakeService):
-    async def interrupt(self, session_id: str) -> None:
-        raise SessionNotRunningError("the session runs no turn", session_id=session_id)
-
-
 async def test_nothing_to_interrupt_is_no_error_there() -> None:
     """Where our protocol has an error, Meerkat's clients expect none."""
-    async with near(Idle(), dialect=dialect_of("0.6")) as client:
+    async with near(FakeService(), dialect=dialect_of("0.6")) as client:
         assert await client.call("turn/interrupt", session_id="s1") == {"session_id": "s1", "interrupted": False}
-    async with near(Idle()) as client:
+    async with near(FakeService()) as client:
         assert (await client.error("turn/interrupt", session_id="s1"))["data"]["code"] == "SESSION_NOT_RUNNING"
 
 
@@ -390,10 +384,10 @@ async def test_the_last_of_two_streams_ends_the_subscription() -> None:
         ]
         assert sorted(told) == sorted([first["stream_id"], second["stream_id"]] * 3)
         assert (await client.call("session/stream_close", stream_id=first["stream_id"]))["already_closed"] is False
-        assert service.watchers[session_id]
+        assert service.watchers(session_id)
         await client.call("session/stream_close", stream_id=second["stream_id"])
         assert (await client.call("session/stream_close", stream_id=first["stream_id"]))["already_closed"] is True
-        assert not service.watchers[session_id]
+        assert not service.watchers(session_id)
 
 
 async def test_streams_end_with_their_session() -> None:
@@ -401,9 +395,8 @@ async def test_streams_end_with_their_session() -> None:
     service = FakeService()
     async with near(service, dialect=dialect_of("0.6")) as client:
         opened = [await client.call("session/stream_open", session_id="s1") for _ in range(2)]
-        (watcher,) = service.watchers["s1"]
-        watcher.send_nowait(delta(1))
-        watcher.close()
+        service.sessions["s1"].publish(delta(1).event)
+        await service.archive("s1")
         while len(ends := [each["params"] for each in client.seen if each.get("method") == "session/stream_end"]) < 2:
             await client.next()
         assert ends == [{"stream_id": each["stream_id"], "session_id": "s1"} for each in opened]

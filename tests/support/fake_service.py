@@ -1,0 +1,478 @@
+"""The one fake of `SessionService`: turns do whatever a test says, and every call is recorded.
+
+`tests/service` runs it through the suite of the real service. Use it to publish events that no model makes, to fail at
+a chosen place, or to see the arguments of a call. A test that needs only a session and its answer opens a runtime.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import outcome
+import trio
+
+from tests.support.envelopes import NOW, envelope
+from warren.errors import (
+    AgentError,
+    InvalidParamsError,
+    MemoryDisabledError,
+    SessionBusyError,
+    SessionNotFoundError,
+    SessionNotRunningError,
+)
+from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
+from warren.inputs import Input
+from warren.memory import MemoryHit
+from warren.peers import PeerInfo, PeerMessage
+from warren.records import CompactionEntry, Lifecycle
+from warren.service import Capabilities, Health, OnEvent, SessionService
+from warren.usage import Usage
+from warren.views import Billing, HistoryPage, SessionPage, SessionState, SessionSummary, SessionView, TurnResult
+
+ENTRY: Final = CompactionEntry(4, NOW, 6, 8, 3, "they talked", 2)
+
+Behaviour = Callable[["FakeTurn"], Awaitable[None]]
+
+
+@attrs.define(eq=False)
+class FakeTurn:
+    """A running turn, as its behaviour sees it.
+
+    Attributes:
+        text: the answer of the turn: the prompt, unless the behaviour sets another one.
+        begun: whether the turn has begun; until then an interrupt finds no turn.
+        scope: the scope of the behaviour; an interrupt cancels it.
+        result: the end of the turn, once it has ended.
+        ended: set when the turn has ended.
+    """
+
+    service: "FakeService"
+    session: "FakeSession"
+    prompt: str
+    on_event: OnEvent | None
+    text: str = attrs.field(default=attrs.Factory(lambda self: self.prompt, takes_self=True))
+    begun: bool = False
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    result: outcome.Outcome[TurnResult] | None = None
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        return self.session.session_id
+
+    def publish(self, event: Event) -> Envelope:
+        """Publish an event to the turn's caller and to all subscribers."""
+        made = self.session.publish(event)
+        if self.on_event is not None:
+            self.on_event(made)
+        return made
+
+    def say(self, text: str) -> Envelope:
+        """Publish a piece of the answer."""
+        return self.publish(TextDelta(text))
+
+
+@attrs.define(eq=False)
+class FakeSession:
+    """A session of the fake.
+
+    Attributes:
+        log: all events so far; the number of an event is its place from 1.
+        watchers: one channel for each subscriber; an exception in it ends that subscription.
+        turn: the running turn.
+    """
+
+    session_id: str
+    labels: dict[str, str] = attrs.field(factory=dict)
+    title: str | None = None
+    lifecycle: Lifecycle = "live"
+    log: list[Envelope] = attrs.field(factory=list)
+    watchers: list[trio.MemorySendChannel[Envelope | Exception]] = attrs.field(factory=list)
+    turn: FakeTurn | None = None
+
+    def publish(self, event: Event) -> Envelope:
+        """Publish an event to all subscribers."""
+        made = envelope(len(self.log) + 1, event, self.session_id)
+        self.log.append(made)
+        for watcher in self.watchers:
+            watcher.send_nowait(made)
+        return made
+
+    def end_subscriptions(self) -> None:
+        """End every subscription behind the events that it already has."""
+        for watcher in self.watchers:
+            watcher.close()
+
+    async def interrupt(self) -> None:
+        """End the running turn, if there is one, and wait for its end."""
+        if self.turn is not None:
+            self.turn.scope.cancel()
+            await self.turn.ended.wait()
+
+    def view(self) -> SessionView:
+        """Return the answer to `read`; a message is counted for each event that begins or completes a turn."""
+        count = sum(isinstance(each.event, RunStarted | RunCompleted) for each in self.log)
+        active = self.turn is not None
+        state = SessionState(
+            self.session_id, NOW, NOW, count, active, None, self.lifecycle, dict(self.labels), "m", title=self.title
+        )
+        return SessionView(state, Billing(0, Usage()))
+
+    def summary(self) -> SessionSummary:
+        """Return the row of `list`."""
+        state = self.view().state
+        return SessionSummary(
+            self.session_id, NOW, NOW, state.message_count, 0, state.is_active, self.lifecycle, self.labels, "m"
+        )
+
+
+async def echo(turn: FakeTurn) -> None:
+    """Say the words of the prompt."""
+    for word in turn.prompt.split():
+        turn.say(word)
+        await trio.lowlevel.checkpoint()
+
+
+def publishing(*events: Event, text: str = "answer") -> Behaviour:
+    """Return a behaviour that publishes events, and ends with an answer."""
+
+    async def behaviour(turn: FakeTurn) -> None:
+        turn.text = text
+        for event in events:
+            turn.publish(event)
+            await trio.lowlevel.checkpoint()
+
+    return behaviour
+
+
+def failing(error: Exception) -> Behaviour:
+    """Return a behaviour that fails."""
+
+    async def behaviour(_turn: FakeTurn) -> None:
+        await trio.lowlevel.checkpoint()
+        raise error
+
+    return behaviour
+
+
+def until_interrupted(*events: Event) -> Behaviour:
+    """Return a behaviour that publishes events, and then waits for an interrupt."""
+
+    async def behaviour(turn: FakeTurn) -> None:
+        for event in events:
+            turn.publish(event)
+        await trio.sleep_forever()
+
+    return behaviour
+
+
+def sessions_of(*session_ids: str) -> dict[str, FakeSession]:
+    """Return sessions without a turn, oldest first."""
+    return {each: FakeSession(each) for each in session_ids}
+
+
+@attrs.define(eq=False)
+class FakeService(SessionService):
+    """Sessions whose turns do whatever `behaviour` does.
+
+    It does not claim everything: it keeps no transcripts, checks no options, has no inboxes and no peers, and one
+    answer stands for all compactions.
+
+    Attributes:
+        behaviour: the body of a turn, between its first and its last event. If it raises an Exception, the turn fails.
+        on_begin: awaited before a turn begins.
+        on_end: awaited behind the last event of a turn, before its result is there.
+        on_read: raised by `read`, if there is one.
+        on_subscribe: awaited before a subscription begins.
+        withhold: whether subscriptions yield nothing.
+        hits: the result of every search; None is a runtime without memory.
+        compaction: the result of every compaction; an exception is raised. None waits for an interrupt.
+        can: the capabilities.
+        calls: all calls so far: the method and its arguments.
+        sessions: all sessions, oldest first: s1 to s3 exist from the start, and `create_session` adds n1, n2 and so on.
+    """
+
+    behaviour: Behaviour = echo
+    on_begin: Callable[[], Awaitable[object]] | None = None
+    on_end: Callable[[], Awaitable[object]] | None = None
+    on_read: BaseException | None = None
+    on_subscribe: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
+    withhold: bool = False
+    hits: Sequence[MemoryHit] | None = None
+    compaction: CompactionEntry | Exception | None = ENTRY
+    can: Capabilities = attrs.field(factory=lambda: Capabilities(False, False, False))
+    calls: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)
+    sessions: dict[str, FakeSession] = attrs.field(factory=lambda: sessions_of("s1", "s2", "s3"))
+    _created: int = 0
+    _draining: bool = False
+    _stopped: bool = False
+    _compacting: trio.CancelScope | None = None
+
+    def called(self, method: str) -> list[dict[str, Any]]:
+        """Return the arguments of each call of a method."""
+        return [arguments for name, arguments in self.calls if name == method]
+
+    def watchers(self, session_id: str) -> list[trio.MemorySendChannel[Envelope | Exception]]:
+        """Return the channels of a session's subscribers."""
+        return self.sessions[session_id].watchers
+
+    async def create_session(
+        self, prompt: str | None, *, on_event: OnEvent | None = None, **options: Any
+    ) -> TurnResult:
+        self.calls.append(("create_session", {"prompt": prompt, **options}))
+        self._check_running()
+        if prompt is not None:
+            self._check_draining()
+        self._created += 1
+        session = FakeSession(f"n{self._created}", dict(options.get("labels") or {}), options.get("title"))
+        self.sessions[session.session_id] = session
+        if prompt is None:
+            return TurnResult(session.session_id)
+        return await self._turn(session, prompt, on_event)
+
+    async def start_turn(
+        self, session_id: str, prompt: str, *, on_event: OnEvent | None = None, **options: Any
+    ) -> TurnResult:
+        self.calls.append(("start_turn", {"session_id": session_id, "prompt": prompt, **options}))
+        session = self._session(session_id)
+        if session.lifecycle == "archived":
+            raise SessionNotFoundError("the session is archived", session_id=session_id)
+        return await self._turn(session, prompt, on_event)
+
+    async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
+        self.calls.append(("compact", {"session_id": session_id, "instructions": instructions}))
+        self._session(session_id)
+        if self.compaction is None:
+            with trio.CancelScope() as self._compacting:
+                await trio.sleep_forever()
+            raise AgentError("the turn was interrupted", session_id=session_id, cause="cancelled")
+        if isinstance(self.compaction, Exception):
+            raise self.compaction
+        return self.compaction
+
+    async def inject_context(self, session_id: str, text: str, **options: Any) -> bool:
+        self.calls.append(("inject_context", {"session_id": session_id, "text": text, **options}))
+        self._session(session_id)
+        return True
+
+    async def inputs(self, session_id: str) -> tuple[Input, ...]:
+        self.calls.append(("inputs", {"session_id": session_id}))
+        self._session(session_id)
+        return ()
+
+    async def withdraw(self, session_id: str, input_id: str) -> None:
+        self.calls.append(("withdraw", {"session_id": session_id, "input_id": input_id}))
+        self._session(session_id)
+
+    async def send_message(self, session_id: str, to: str, message: PeerMessage) -> str:
+        self.calls.append(("send_message", {"session_id": session_id, "to": to, "message": message}))
+        self._session(session_id)
+        return "m1"
+
+    async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
+        self.calls.append(("peers", {"session_id": session_id}))
+        self._session(session_id)
+        return ()
+
+    async def approve_tool(self, session_id: str, call_id: str, *, allow: bool, reason: str | None = None) -> None:
+        self.calls.append(
+            ("approve_tool", {"session_id": session_id, "call_id": call_id, "allow": allow, "reason": reason})
+        )
+        self._session(session_id)
+
+    async def fork(
+        self,
+        session_id: str,
+        *,
+        at: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        title: str | None = None,
+    ) -> SessionView:
+        self.calls.append(("fork", {"session_id": session_id, "at": at, "labels": labels, "title": title}))
+        return self._session(session_id).view()
+
+    async def label(
+        self, session_id: str, labels: Mapping[str, str | None] | None = None, *, title: str | None = None
+    ) -> SessionView:
+        self.calls.append(("label", {"session_id": session_id, "labels": labels, "title": title}))
+        session = self._session(session_id)
+        changed = {**session.labels, **(labels or {})}
+        session.labels = {name: value for name, value in changed.items() if value is not None}
+        session.title = title or session.title
+        return session.view()
+
+    async def interrupt(self, session_id: str) -> None:
+        self.calls.append(("interrupt", {"session_id": session_id}))
+        session = self._session(session_id)
+        if self._compacting is not None:
+            self._compacting.cancel()
+        elif session.turn is None or not session.turn.begun:
+            raise SessionNotRunningError("the session runs no turn", session_id=session_id)
+        await session.interrupt()
+
+    async def archive(self, session_id: str) -> None:
+        self.calls.append(("archive", {"session_id": session_id}))
+        session = self._session(session_id)
+        if session.turn is not None:
+            await session.turn.ended.wait()
+        session.lifecycle = "archived"
+        session.end_subscriptions()
+
+    async def delete(self, session_id: str) -> None:
+        self.calls.append(("delete", {"session_id": session_id}))
+        session = self._session(session_id)
+        await session.interrupt()
+        del self.sessions[session_id]
+        session.end_subscriptions()
+
+    async def drain(self) -> None:
+        self.calls.append(("drain", {}))
+        self._draining = True
+        for session in list(self.sessions.values()):
+            if session.turn is not None:
+                await session.turn.ended.wait()
+
+    async def stop(self) -> None:
+        self.calls.append(("stop", {}))
+        self._stopped = True
+        for session in list(self.sessions.values()):
+            await session.interrupt()
+            session.end_subscriptions()
+
+    async def resume(self, session_id: str) -> SessionView:
+        self.calls.append(("resume", {"session_id": session_id}))
+        return self._session(session_id).view()
+
+    async def read(self, session_id: str) -> SessionView:
+        self.calls.append(("read", {"session_id": session_id}))
+        if self.on_read is not None:
+            raise self.on_read
+        return self._session(session_id).view()
+
+    async def list(
+        self,
+        *,
+        offset: int = 0,
+        limit: int = 50,
+        labels: Mapping[str, str] | None = None,
+        include_archived: bool = False,
+    ) -> SessionPage:
+        arguments = {"offset": offset, "limit": limit, "labels": labels, "include_archived": include_archived}
+        self.calls.append(("list", arguments))
+        self._check_running()
+        shown = [
+            each.summary()
+            for each in reversed(self.sessions.values())
+            if (include_archived or each.lifecycle != "archived") and (labels or {}).items() <= each.labels.items()
+        ]
+        return SessionPage(tuple(shown[offset : offset + limit]))
+
+    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
+        self.calls.append(("history", {"session_id": session_id, "offset": offset, "limit": limit}))
+        self._session(session_id)
+        return HistoryPage(session_id, (), offset, 0)
+
+    @asynccontextmanager
+    async def subscribe(
+        self, session_id: str, *, after_seq: int | None = None
+    ) -> AsyncIterator[AsyncIterator[Envelope]]:
+        self.calls.append(("subscribe", {"session_id": session_id, "after_seq": after_seq}))
+        await self.on_subscribe()
+        session = self._session(session_id)
+        start = len(session.log) if after_seq is None else after_seq
+        if not 0 <= start <= len(session.log):
+            raise InvalidParamsError("is ahead of the log", path="$.after_seq")
+        send, receive = trio.open_memory_channel[Envelope | Exception](10_000)
+        for old in session.log[start:]:
+            send.send_nowait(old)
+        if session.lifecycle == "archived":
+            send.close()
+        else:
+            session.watchers.append(send)
+        try:
+            async with aclosing(self._follow(receive)) as envelopes:
+                yield envelopes
+        finally:
+            if send in session.watchers:
+                session.watchers.remove(send)
+
+    async def search_memory(self, query: str, **options: Any) -> tuple[MemoryHit, ...]:
+        self.calls.append(("search_memory", {"query": query, **options}))
+        self._check_running()
+        if self.hits is None:
+            raise MemoryDisabledError("semantic memory is disabled")
+        return tuple(self.hits)
+
+    def capabilities(self) -> Capabilities:
+        return self.can
+
+    def health(self) -> Health:
+        running = sum(each.turn is not None for each in self.sessions.values())
+        return Health("degraded" if self._stopped or self._draining else "ok", len(self.sessions), running, 10)
+
+    def _check_running(self) -> None:
+        if self._stopped:
+            raise AgentError("the runtime is shutting down", cause="shutting_down")
+
+    def _check_draining(self) -> None:
+        if self._draining:
+            raise AgentError("the runtime is shutting down", cause="shutting_down")
+
+    def _session(self, session_id: str) -> FakeSession:
+        self._check_running()
+        if session_id not in self.sessions:
+            raise SessionNotFoundError("no such session", session_id=session_id)
+        return self.sessions[session_id]
+
+    async def _follow(self, receive: trio.MemoryReceiveChannel[Envelope | Exception]) -> AsyncGenerator[Envelope, None]:
+        if self.withhold:
+            await trio.sleep_forever()
+        async for item in receive:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+    async def _turn(self, session: FakeSession, prompt: str, on_event: OnEvent | None) -> TurnResult:
+        self._check_draining()
+        if session.turn is not None:
+            raise SessionBusyError("another turn runs", session_id=session.session_id)
+        turn = session.turn = FakeTurn(self, session, prompt, on_event)
+        # A task of its own: a caller that is cancelled does not take its turn with it.
+        trio.lowlevel.spawn_system_task(self._run, turn)
+        await turn.ended.wait()
+        assert turn.result is not None
+        return turn.result.unwrap()
+
+    async def _run(self, turn: FakeTurn) -> None:
+        if self.on_begin is not None:
+            await self.on_begin()
+        turn.begun = True
+        turn.publish(RunStarted(turn.session_id, turn.prompt))
+        turn.result = await self._result(turn)
+        if self.on_end is not None:
+            await self.on_end()
+        turn.session.turn = None
+        turn.ended.set()
+
+    async def _result(self, turn: FakeTurn) -> outcome.Outcome[TurnResult]:
+        error: Exception | None = None
+        cause: FailureCause = "crash"
+        with turn.scope:
+            try:
+                await self.behaviour(turn)
+            except Exception as exc:  # noqa: BLE001 - it is the error of the turn's caller
+                error = exc
+        if turn.scope.cancelled_caught:
+            cause = "cancelled"
+            error = AgentError(
+                "the turn was interrupted",
+                session_id=turn.session_id,
+                cause="shutting_down" if self._stopped else "cancelled",
+            )
+        if error is not None:
+            turn.publish(RunFailed(turn.session_id, str(error), cause))
+            return outcome.Error(error)
+        turn.publish(RunCompleted(turn.session_id, turn.text, Usage()))
+        return outcome.Value(TurnResult(turn.session_id, turn.text, turns=1, stop_reason="end_turn"))
