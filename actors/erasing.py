@@ -1,4 +1,4 @@
-"""Deleting a session wherever something of it is kept: what a crash leaves half done is done at the next start."""
+"""Deletes a session from the store and from the memory. The next start finishes a deletion that a crash cut off."""
 
 import logging
 from typing import Final
@@ -12,15 +12,17 @@ logger: Final = logging.getLogger("warren.erasing")
 
 
 async def erase(session_id: str, storage: Storage, memory: MemoryActor | None) -> None:
-    """Delete a session from the store, and have it forgotten. Raises as `forget_deleted`, SessionNotFoundError."""
+    """Delete a session from the store and from the memory. Raises SessionNotFoundError, and as `forget_deleted`."""
     await storage.write(Delete(session_id))
     await forget_deleted(session_id, storage, memory)
 
 
 async def forget_deleted(session_id: str, storage: Storage, memory: MemoryActor | None) -> None:
-    """Have a deleted session forgotten. Raises StoreError: then it is due, to another delete or to the next start.
+    """Delete a deleted session from the memory too.
 
-    Without a memory, what one may hold is left for the next runtime that has it.
+    Without a memory the deletion stays due: the next runtime that has the memory does it.
+
+    Raises StoreError if the memory fails; the deletion stays due for another delete, or for the next start.
     """
     if memory is not None:
         await memory.forget(session_id)
@@ -28,10 +30,10 @@ async def forget_deleted(session_id: str, storage: Storage, memory: MemoryActor 
 
 
 async def finish_erasing(storage: Storage, memory: MemoryActor) -> None:
-    """Have forgotten what was deleted while there was no memory, or when a crash came between."""
+    """Do the deletions that are due in the memory, after a crash or after a runtime without the memory."""
     try:
         for session_id in await (await storage.reader()).erasures():
             await memory.forget(session_id)
             await storage.write(Erased(session_id))
     except WarrenError as exc:
-        logger.warning("deleted sessions are not forgotten yet: %s", exc)
+        logger.warning("deleted sessions are still in the memory: %s", exc)

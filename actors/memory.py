@@ -1,4 +1,4 @@
-"""The memory actor: owns what is remembered, takes new things one after another, answers searches beside them."""
+"""The memory actor: stores texts one batch after another, and answers searches beside them."""
 
 import logging
 import math
@@ -15,7 +15,7 @@ from warren import codec
 from warren.actors.eventlog import utc_now
 from warren.actors.owner import Owner
 from warren.actors.protocol import Forget, Remember
-from warren.actors.storage import StorageActor
+from warren.actors.storage import Storage
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.health import MemoryHealth
@@ -35,9 +35,9 @@ Search semantic memory for past conversation content. Memory contains text from 
 compacted away to save context space. Use it before you say that you do not know or remember something the user may \
 have told you, and when a summary lacks a detail: ask with the words that the passage itself is likely to have."""
 RETRY_AFTER: Final = 60.0
-"""Seconds until an index that could not be brought forward is tried again, where nothing asks for it before."""
+"""Seconds until a failed update of the index is retried, unless new texts come before."""
 SETTLE_AFTER: Final = timedelta(minutes=10)
-"""How long the commit of what was remembered may be on its way, in any process: much longer than it ever is."""
+"""Age at which a remembered tail is compared with the store. The commit that follows a tail takes seconds at most."""
 logger: Final = logging.getLogger("warren.memory")
 
 
@@ -46,39 +46,45 @@ async def _signature(
     limit: Annotated[int, f"Maximum number of results, {MAX_HITS} at most"] = 5,
     scope: Annotated[Literal["session", "project"], "This conversation, or all of the project"] = "session",
 ) -> str:
-    """Say what the tool's arguments are; each session's tool puts its own search in the place of this."""
+    """Carry the schema of the tool's arguments; `tool_of` puts a session's search in the place of this function."""
     raise NotImplementedError
 
 
-# Made once: a tool's schema takes longer than a turn, and every turn of every session has this one.
+# Made once: the schema of a tool takes longer to make than a turn takes, and every turn offers this tool.
 _TOOL: Final = tool(name=SEARCH, description=USAGE, category="memory")(_signature)
 
 
 @attrs.define(eq=False)
 class MemoryActor(Owner["MemoryStore"]):
-    """Owns the memory. Searches go past its mailbox and never wait for what is being remembered.
+    """Owns the memory. Searches do not go through the mailbox, so they never wait for texts that are being stored.
 
     Attributes:
-        storage: where the sessions are stored, None where nothing is.
+        storage: the store of the sessions, which tells the times of messages and whether they were committed.
     """
 
     name: ClassVar[str] = "memory"
-    storage: StorageActor | None = None
+    storage: Storage = attrs.field(kw_only=True)
     _work: trio.Event = attrs.field(factory=trio.Event)
-    _error: str | None = None
-    _refused: str | None = None
+    _index_error: str | None = None
+    _write_error: str | None = None
 
     async def remember(self, session_id: str, first: int, messages: Sequence[Message]) -> None:
-        """Take in what was said in messages of a session, the first of them at position `first`: all or nothing.
+        """Remember the texts of messages, all or none. Idempotent.
 
-        It happens before they are committed, and the commit may fail: what an earlier attempt left from that position
-        on gives way, and what no commit ever followed is dropped within a quarter of an hour, or by the next process.
-        Taking in the same messages again changes nothing.
+        Call it before the commit of the compaction that takes the messages out of the context. If that commit fails,
+        the next attempt replaces the texts from `first` on; texts without any commit are dropped within a quarter of
+        an hour, or by the next process.
 
-        Raises StoreError(cause="conflict") where the session's head has moved past `first` in the store, by another
-        process, and whatever the memory raises: then nothing was taken in.
+        Args:
+            session_id: the session.
+            first: the position of the first message.
+            messages: the messages, in order.
+
+        Raises:
+            StoreError: if another process has moved the session's head past `first` (cause "conflict"), or the memory
+                cannot be written. Nothing was remembered.
         """
-        record = await self._stored(session_id)
+        record = await self._record(session_id)
         if record is not None and record.head > first:
             problem = "another process has compacted the session further"
             raise StoreError(problem, session_id=session_id, cause="conflict", retryable=False)
@@ -86,7 +92,7 @@ class MemoryActor(Owner["MemoryStore"]):
         await self.mailbox.ask(Remember(entries, Tail(session_id, first)))
 
     async def _entries(self, session_id: str, first: int, messages: Sequence[Message]) -> tuple[MemoryEntry, ...]:
-        """Return what is worth remembering, each with its turn and its time."""
+        """Return the entries of messages that have a text, each with its turn and its time."""
         before, turn = await (await self.reader()).last_before(session_id, first)
         rows = await self._rows(session_id, before + 1, first + len(messages))
         times = {row.position: row.created_at for row in rows}
@@ -99,27 +105,25 @@ class MemoryActor(Owner["MemoryStore"]):
         return tuple(found)
 
     async def _rows(self, session_id: str, first: int, end: int) -> Sequence[MessageRow]:
-        if self.storage is None:
-            return ()
         rows, _ = await (await self.storage.reader()).messages(session_id, offset=first, limit=end - first)
         return rows
 
-    async def _stored(self, session_id: str) -> SessionRecord | None:
-        return None if self.storage is None else await (await self.storage.reader()).record(session_id)
+    async def _record(self, session_id: str) -> SessionRecord | None:
+        return await (await self.storage.reader()).record(session_id)
 
     async def add(self, entries: Sequence[MemoryEntry]) -> int:
-        """Take in entries of the caller's own; return how many were new."""
+        """Remember entries that the caller has made; return how many were new. Raises as `MemoryStore.index`."""
         return await self.mailbox.ask(Remember(tuple(entries)))
 
     async def forget(self, session_id: str) -> None:
-        """Drop all that is remembered of a session, for good: nothing of it is taken in any more."""
+        """Forget all texts of a session, and refuse further ones. Raises StoreError."""
         await self.mailbox.ask(Forget(session_id))
 
     async def rebuild(self, progress: Progress | None = None) -> None:
-        """Make the index anew, beside everything else: searches, compactions and deletes do not wait for it.
+        """Make the index again; searches, compactions and deletes go on meanwhile.
 
-        Cancelled, the rest is done by and by. Raises what `MemoryStore.rebuild` does; StoreError(cause="closed") where
-        the runtime ends meanwhile, and then the next one does the rest.
+        If it is cancelled, `keep_up` does the rest. Raises as `MemoryStore.rebuild`; StoreError(cause="closed") if the
+        runtime ends meanwhile, and then the next runtime does the rest.
         """
         try:
             await (await self.reader()).rebuild(progress)
@@ -139,92 +143,88 @@ class MemoryActor(Owner["MemoryStore"]):
         hits = await self.search(query, limit=wanted, session_id=session_id if scope == "session" else None)
         return codec.encode(hits).decode()
 
-    async def _take(self, owned: "MemoryStore", batch: list[Mail[Any]]) -> None:
+    async def _handle(self, resource: "MemoryStore", batch: list[Mail[Any]]) -> None:
         for mail in batch:
             try:
-                mail.answer(await self._do(owned, mail))
-                self._refused = None
+                mail.answer(await self._do(resource, mail))
+                self._write_error = None
             except WarrenError as exc:
-                if not isinstance(exc, SessionNotFoundError):  # else it is the session's fault
-                    self._refused = str(exc)
+                if not isinstance(exc, SessionNotFoundError):  # a deleted session says nothing about the memory
+                    self._write_error = str(exc)
                 mail.refuse(exc)
         self._work.set()
 
-    async def _do(self, owned: "MemoryStore", mail: Mail[Any]) -> int | None:
+    async def _do(self, resource: "MemoryStore", mail: Mail[Any]) -> int | None:
         match mail.message:
             case Remember(entries, tail):
-                return await owned.index(entries, tail)
+                return await resource.index(entries, tail)
             case Forget(session_id):
-                await owned.forget(session_id)
+                await resource.forget(session_id)
         return None
 
-    async def _close(self, owned: "MemoryStore", *, crashed: bool) -> None:
+    async def _close(self, resource: "MemoryStore", *, crashed: bool) -> None:
         if crashed:
-            self._work.set()  # the one that is opened in its place has an index to bring forward
-        await owned.aclose()
+            self._work.set()  # the store that is opened next has an index to update
+        await resource.aclose()
 
     async def keep_up(self) -> None:
-        """Bring the index forward whenever it is behind, and drop what was never committed.
+        """Update the index whenever it is behind, and drop texts whose messages were never committed. Never returns.
 
-        Searches are answered meanwhile. The index is a cache of what is stored: nothing that goes wrong with it ends
-        anything but this attempt.
+        Searches are answered meanwhile. The index is a cache of the rows: an error ends this attempt and nothing else.
         """
         while True:
-            self._work = work = trio.Event()  # before the look: what comes during it is looked at next
-            done = await self._caught_up()
-            done &= await self._settled()
+            # A new event before the work: texts that come during the work set this one, so they are seen next time.
+            self._work = work = trio.Event()
+            done = await self._catch_up()
+            done &= await self._drop_uncommitted()
             with trio.move_on_after(math.inf if done else RETRY_AFTER):
                 await work.wait()
 
-    async def _caught_up(self) -> bool:
+    async def _catch_up(self) -> bool:
         try:
             store = await self.reader()
             if store.is_behind:
                 await store.catch_up()
         except (WarrenError, OSError) as exc:
-            self._error = str(exc)
+            self._index_error = str(exc)
             logger.warning("the memory's index is behind: %s", exc)
         except Exception as exc:
-            self._error = repr(exc)
+            self._index_error = repr(exc)
             logger.exception("the memory's index is behind")
         else:
-            self._error = None
+            self._index_error = None
             return True
         return False
 
     def health(self) -> MemoryHealth:
-        """Return how far the index is, and what is wrong; never waits."""
-        behind = 0 if self._owned is None else self._owned.behind
-        error = self._refused or self._error
+        """Return the progress of the index, and the newest error. Never waits."""
+        behind = 0 if self._resource is None else self._resource.behind
+        error = self._write_error or self._index_error
         return MemoryHealth("ok" if error is None else "degraded", behind, error)
 
-    async def _settled(self) -> bool:
-        """Drop what was remembered of messages that no commit followed; return whether nothing is left to look at."""
-        if self.storage is None:
-            return True
+    async def _drop_uncommitted(self) -> bool:
+        """Drop texts of messages that no commit followed; return whether no session is left to check."""
         try:
             store = await self.reader()
             for mark in await store.unsettled():
                 if utc_now() - mark.since < SETTLE_AFTER:
                     return False
-                record = await self._stored(mark.session_id)
+                record = await self._record(mark.session_id)
                 await store.settle(mark, None if record is None else record.message_count)
         except WarrenError as exc:
-            logger.warning("the memory may hold what was never stored: %s", exc)
+            logger.warning("texts of uncommitted messages are still in the memory: %s", exc)
             return False
         return True
 
 
 @asynccontextmanager
-async def remembering(
-    open_it: OpenMemory, restarts: Restarts, storage: StorageActor | None = None
-) -> AsyncIterator[MemoryActor]:
-    """Open the memory of the sessions in `storage`, run its actor and keep its index up.
+async def remembering(open_it: OpenMemory, restarts: Restarts, storage: Storage) -> AsyncIterator[MemoryActor]:
+    """Open the memory of the sessions in `storage`, run its actor and keep its index up to date.
 
-    On leaving, what waits is done first.
+    At the end of the block the mail that waits is handled first. Raises StoreError if the memory cannot be opened,
+    ActorFailedError if the actor crashes too often.
     """
-    async with MemoryActor.running(open_it, restarts) as actor, supervised_nursery() as nursery:
-        actor.storage = storage
+    async with MemoryActor(open_it, storage=storage).running(restarts) as actor, supervised_nursery() as nursery:
         nursery.start_soon(actor.keep_up)
         try:
             yield actor
@@ -233,7 +233,7 @@ async def remembering(
 
 
 def indexable(message: Message) -> str:
-    """Return the text of a message that is worth remembering: what the user and the model said."""
+    """Return the text to remember of a message: the words of the user or of the model; empty for other messages."""
     match message:
         case UserMessage(content):
             return content

@@ -1,4 +1,4 @@
-"""An actor that owns one thing, opened anew after a crash: what storage and memory have in common."""
+"""An actor that owns one resource and opens it anew after a crash: the common part of the storage and memory actors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,93 +13,96 @@ from warren.errors import StoreError, WarrenError
 from warren.mailbox import Mail, Mailbox, MailboxClosedError
 
 T = TypeVar("T")
-MAY_WAIT: Final = 100_000
+MAILBOX_CAPACITY: Final = 100_000
 
 
 @attrs.define(eq=False)
 class Owner(ABC, Generic[T]):
-    """Takes whatever waits in its mailbox as one batch; a crash refuses the batch in hand and opens the thing anew.
+    """Handles all mail that waits as one batch.
+
+    After a crash the senders of the current batch get StoreError(cause="crash"), whose outcome is unknown. The crashed
+    resource is closed before a new one is opened, so two openings never work on one file.
 
     Attributes:
-        name: what errors and the log call it.
-        mailbox: where changes are asked of it.
+        name: the resource's name in errors and in the log.
+        mailbox: takes the requests for changes.
     """
 
     name: ClassVar[str]
     _open: Callable[[], Awaitable[T]]
-    _owned: T | None
-    mailbox: Mailbox = attrs.field(factory=lambda: Mailbox(MAY_WAIT))
-    _stale: T | None = None
-    _restarted: trio.Event = attrs.field(factory=trio.Event)
+    _resource: T | None = None
+    mailbox: Mailbox = attrs.field(factory=lambda: Mailbox(MAILBOX_CAPACITY))
+    _crashed: T | None = None
+    _opened: trio.Event = attrs.field(factory=trio.Event)
     _batch: list[Mail[Any]] = attrs.field(factory=list)
 
     @abstractmethod
-    async def _take(self, owned: T, batch: list[Mail[Any]]) -> None:
-        """Do what the messages ask for, and answer each."""
+    async def _handle(self, resource: T, batch: list[Mail[Any]]) -> None:
+        """Do the work of a batch, and answer each message."""
 
     @abstractmethod
-    async def _close(self, owned: T, *, crashed: bool) -> None:
-        """Close the thing for good."""
+    async def _close(self, resource: T, *, crashed: bool) -> None:
+        """Close a resource for good."""
 
     async def reader(self) -> T:
-        """Return the thing, for reading beside the mailbox; waits while a crashed actor restarts.
+        """Return the resource, for reads beside the mailbox. If the actor is restarting, wait for the new resource.
 
-        Raises StoreError at the end.
+        Raises StoreError(cause="closed") once the actor has ended.
         """
-        while self._owned is None:
+        while self._resource is None:
             if self.mailbox.statistics().closed:
                 raise self._closed()
-            await self._restarted.wait()
-        return self._owned
+            await self._opened.wait()
+        return self._resource
 
     async def run(self, restarts: Restarts) -> None:
-        """Serve until the mailbox is closed and empty, through restarts; then close the thing."""
+        """Serve until the mailbox is closed and empty, through restarts; then close the resource."""
+        # Shielded: a cancelled runtime first stores the turns that have ended. `running` closes the mailbox.
         with trio.CancelScope(shield=True):
             try:
-                await supervise(self.name, self._serve, restarts, self._crash)
+                await supervise(self.name, self._serve, restarts, self._on_crash)
             finally:
                 self.mailbox.abandon(self._closed)
-                for mail in self._batch:  # in hand when a KeyboardInterrupt came: its sender cannot be cancelled
+                for mail in self._batch:  # left over by a KeyboardInterrupt: their senders cannot be cancelled
                     mail.refuse(self._closed())
-                self._restarted.set()
-                for thing in (self._stale, self._owned):
-                    if thing is not None:
-                        await self._close(thing, crashed=False)
+                self._opened.set()
+                for resource in (self._crashed, self._resource):
+                    if resource is not None:
+                        await self._close(resource, crashed=False)
 
     async def _serve(self) -> None:
-        stale, self._stale = self._stale, None
-        if stale is not None:
-            await self._close(stale, crashed=True)
-        if self._owned is None:
-            self._owned = await self._open()
-        self._restarted.set()
+        crashed, self._crashed = self._crashed, None
+        if crashed is not None:
+            await self._close(crashed, crashed=True)
+        if self._resource is None:
+            self._resource = await self._open()
+        self._opened.set()
         while True:
             try:
                 self._batch = await self.mailbox.receive()
             except MailboxClosedError:
                 return
-            await self._take(self._owned, self._batch)
+            await self._handle(self._resource, self._batch)
             self._batch = []
 
-    def _crash(self) -> None:
+    def _on_crash(self) -> None:
         batch, self._batch = self._batch, []
         for mail in batch:
-            mail.refuse(StoreError(f"the {self.name} actor crashed; what waited was not confirmed", cause="crash"))
-        self._stale, self._owned = self._owned, None
-        if self._restarted.is_set():  # a restart that crashes again keeps those waiting
-            self._restarted = trio.Event()
+            mail.refuse(StoreError(f"the {self.name} actor crashed; the outcome of this is unknown", cause="crash"))
+        self._crashed, self._resource = self._resource, None
+        if self._opened.is_set():  # a second crash before the opening leaves the event for the readers that wait
+            self._opened = trio.Event()
 
     def _closed(self) -> WarrenError:
         return StoreError(f"the {self.name} is closed", cause="closed", retryable=False)
 
-    @classmethod
     @asynccontextmanager
-    async def running(cls, open_it: Callable[[], Awaitable[T]], restarts: Restarts) -> AsyncIterator[Self]:
-        """Open the thing and run its actor; on leaving, what waits is done first."""
-        actor = cls(open_it, await open_it())
+    async def running(self, restarts: Restarts) -> AsyncIterator[Self]:
+        """Open the resource and run the actor. At the end of the block the mail that waits is handled first."""
+        self._resource = await self._open()
         async with supervised_nursery() as nursery:
-            nursery.start_soon(actor.run, restarts)
+            nursery.start_soon(self.run, restarts)
             try:
-                yield actor
+                yield self
             finally:
-                actor.mailbox.close(actor._closed)
+                self.mailbox.close(self._closed)

@@ -1,4 +1,4 @@
-"""The projector: keeps plain files of the sessions up to date, in slices that cost the turns next to nothing."""
+"""The projector: keeps plain files of the sessions up to date, in slices that hardly slow the turns."""
 
 import logging
 import time
@@ -22,31 +22,31 @@ OpenProjection = Callable[[], "Follower"]
 TICK: Final = 0.5
 """Seconds between two looks at the store while nothing changes."""
 SLICE: Final = 0.05
-"""Seconds of work between two looks at what else the process does."""
+"""Seconds of work in one slice; after a slice the projector looks how busy the process is."""
 SHARE: Final = 0.02
-"""Of the time, for projecting while everything else keeps the interpreter busy."""
+"""Share of the time for slices while turns keep the interpreter busy."""
 RETRY_FIRST: Final = 1.0
 RETRY_LAST: Final = 30.0
-"""Seconds until it begins again after a failure; twice as long after each."""
+"""Seconds of backoff after the first failure and at most; the backoff doubles with each failure."""
 LAST_SLICE: Final = 1.0
-"""Seconds that the end of the runtime may wait for the files."""
+"""Seconds that the files may delay the end of the runtime."""
 logger: Final = logging.getLogger("warren.projector")
 
 
 @attrs.define
 class Pace:
-    """How long to rest after a slice of work: in proportion to what it took and to how busy the process is besides.
+    """The rest after a slice of work: in proportion to its processor time, and to the load of the rest of the process.
 
     Attributes:
-        wall: when the last rest began, in seconds.
-        cpu: seconds of processors that the process had used by then.
+        wall: the time in seconds at which the last rest began.
+        cpu: processor seconds that the process had used by then.
     """
 
     wall: float
     cpu: float
 
     def rest(self, step: "Step", wall: float, cpu: float) -> float:
-        """Return the seconds to rest after a step, which ended at these two times."""
+        """Return the seconds to rest after a step that has ended at these two times."""
         used = (cpu - self.cpu - step.cpu) / max(wall - self.wall, 1e-6)
         self.wall, self.cpu = wall, cpu
         rest = step.cpu / SHARE * min(1.0, max(0.0, used))
@@ -55,49 +55,49 @@ class Pace:
 
 @attrs.define(eq=False)
 class ProjectorActor:
-    """Follows the store, as far as this process and all others have committed to it. It has no mailbox: nobody waits.
+    """Follows the commits of this process and of all others. It has no mailbox, because no caller waits for it.
 
-    Nothing that goes wrong with it ends anything: it says so once, and begins again until it can go on.
+    An error never ends the runtime: it is logged once, and the projector retries with a backoff.
     """
 
     _follower: "Follower"
     _runner: Runner = thread_runner
     _error: str | None = None
-    _told: bool = False
+    _logged: bool = False
     _retry: float = RETRY_FIRST
     _pace: Pace = attrs.field(factory=lambda: Pace(time.monotonic(), time.process_time()))
 
     def statistics(self) -> "Status":
-        """Return how far the files are, and as `trouble` what is wrong; never waits."""
+        """Return the progress of the files, with the newest error as `trouble`. Never waits."""
         status = self._follower.status()
         return attrs.evolve(status, trouble=self._error or status.trouble)
 
     def health(self) -> ProjectorHealth:
-        """Return how far the files are, as a part of the runtime's health; never waits."""
+        """Return the progress of the files as a part of the runtime's health. Never waits."""
         found = self.statistics()
         return ProjectorHealth(
             "ok" if found.trouble is None else "degraded", found.projecting, found.lag, found.trouble
         )
 
     async def run(self) -> None:
-        """Follow until cancelled; what is begun ends first."""
+        """Follow until cancelled. A slice that has begun ends first."""
         rest = TICK
         while True:
             await trio.sleep(rest)
             rest = await self.step(SLICE)
 
     async def step(self, seconds: float) -> float:
-        """Work for about so long; return how long to rest."""
+        """Work for about `seconds`; return the seconds to rest."""
         try:
             step = await self._runner(partial(self._follower.step, seconds))
-        except Exception as exc:  # noqa: BLE001 - the files are not worth a turn, whatever it is
+        except Exception as exc:  # noqa: BLE001 - no error of the files may end the runtime
             return self._failed(exc)
         self._error, self._retry = None, RETRY_FIRST
-        self._tell(self._follower.status().trouble)
+        self._log(self._follower.status().trouble)
         return self._pace.rest(step, time.monotonic(), time.process_time())
 
     async def end(self) -> None:
-        """Bring the files up to date, unless that takes long, and let go of them."""
+        """Bring the files up to date within `LAST_SLICE`, and close them."""
         try:
             with trio.CancelScope(shield=True):
                 await self._runner(partial(self._follower.close, LAST_SLICE))
@@ -106,27 +106,27 @@ class ProjectorActor:
 
     def _failed(self, exc: Exception) -> float:
         self._error = exc.message if isinstance(exc, WarrenError) else repr(exc)
-        self._tell(self._error, None if isinstance(exc, WarrenError) else exc)
+        self._log(self._error, None if isinstance(exc, WarrenError) else exc)
         rest, self._retry = self._retry, min(2 * self._retry, RETRY_LAST)
         return rest
 
-    def _tell(self, trouble: str | None, bug: Exception | None = None) -> None:
-        """Log that something is wrong, and that it is over: each once."""
-        if trouble is not None and not self._told:
-            logger.warning("the projections are behind; it is tried again until it works: %s", trouble, exc_info=bug)
-        elif trouble is None and self._told:
-            logger.info("the projections are brought up to date again")
-        self._told = trouble is not None
+    def _log(self, trouble: str | None, bug: Exception | None = None) -> None:
+        """Log the first error, and the first success after it."""
+        if trouble is not None and not self._logged:
+            logger.warning("the projections are behind, and are retried until they succeed: %s", trouble, exc_info=bug)
+        elif trouble is None and self._logged:
+            logger.info("the projections are being written again")
+        self._logged = trouble is not None
 
 
 @asynccontextmanager
 async def projecting(open_it: OpenProjection, runner: Runner = thread_runner) -> AsyncIterator[ProjectorActor]:
-    """Run the projector; on leaving, the files show what was committed by then, unless that would take long.
+    """Run the projector. At the end of the block the files show all commits, unless that takes over `LAST_SLICE`.
 
-    `runner` has to run one function after another. Raises nothing of its own.
+    `runner` must run one function after another. Raises no error of its own.
     """
     actor = ProjectorActor(open_it(), runner)
-    await actor.step(0)  # so that the end knows what was committed since
+    await actor.step(0)  # notes the newest commit: `end` brings later ones forward
     try:
         async with supervised_nursery() as nursery:
             nursery.start_soon(actor.run)

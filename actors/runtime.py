@@ -51,19 +51,19 @@ async def open_service(
         stored = memory = projector = memory_fault = None
         if open_store is not None:
             stored = await stack.enter_async_context(storing(open_store, Restarts(config.intensity)))
+        storage: Storage = stored or DirectStorage(EphemeralStore(config.limits.event_log))
         if open_memory is not None:
             try:
-                memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), stored))
+                memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))
             except StoreError as exc:  # no session needs the memory in order to go on
                 memory_fault = exc
                 logger.critical("the memory cannot be used, sessions run without it: %s", exc)
-        if stored is not None and memory is not None:
-            await finish_erasing(stored, memory)
+        if memory is not None:
+            await finish_erasing(storage, memory)
         if open_projection is not None:
             projector = await stack.enter_async_context(projecting(open_projection))
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
-        storage: Storage = stored or DirectStorage(EphemeralStore(config.limits.event_log))
         runtime = (config, providers, by_name, storage, memory, threads, passing_tools, mcp_health, notes or {})
         shared = Shared(*runtime, memory_fault=memory_fault, session_store=stored is not None)
         yield await stack.enter_async_context(_sessions(shared, projector))

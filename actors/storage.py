@@ -1,4 +1,4 @@
-"""How the actors reach the store: through an actor that commits in groups, or directly if the store is in memory."""
+"""The actors' way to the store: an actor that commits in groups, or a direct call if the store is in memory."""
 
 import contextlib
 import logging
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 OpenStore = Callable[[], Awaitable["Store"]]
-HAND_OVER: Final = 2.0
-"""Seconds within which a process has to answer that is asked for a session; one that hangs does not."""
-ASK_AGAIN: Final = 0.02
+HAND_OVER_TIMEOUT: Final = 2.0
+"""Seconds within which the holder of a session has to answer a request for it; a process that hangs does not answer."""
+ANSWER_POLL: Final = 0.02
 """Seconds between two looks for the answer."""
 RENEWALS: Final = 3
-"""How often a lease is renewed in its time."""
+"""Renewals in the time of one lease: two may come late before other processes may take the sessions."""
 logger: Final = logging.getLogger("warren.storage")
 
 
@@ -37,44 +37,50 @@ class Storage(Protocol):
     """The store of a runtime, as its actors write and read it.
 
     Attributes:
-        frees_memory: whether a session that leaves memory makes room there, as its rows are elsewhere.
+        frees_memory: whether the eviction of an idle session frees its memory, because the rows are elsewhere.
     """
 
     frees_memory: ClassVar[bool]
 
     @property
     def lapses(self) -> int:
-        """How often this process was late to renew: leases from before have to be asked for again."""
+        """How often this process renewed its leases too late: a session has to claim again after each such lapse."""
 
     async def reader(self) -> "Store":
-        """Return the store, for reading. Raises StoreError at the end."""
+        """Return the store, for reads. Raises StoreError(cause="closed") at the end of the runtime."""
 
     async def claim(self, session_id: str) -> Claimed | Held | None:
-        """Take a session's lease: see `Claim`. Raises StoreError."""
+        """Take a session's lease; see `Claim`. Raises StoreError."""
 
     async def ask_for(self, session_id: str) -> bool:
-        """Ask the process that has a session to hand it over; return whether it is free now.
+        """Ask the process that has a session to hand it over; return whether the session is free now.
 
-        Raises SessionNotFoundError, StoreError.
+        An idle session is handed over within half a second, a session that runs a turn is not.
+
+        Raises SessionNotFoundError and StoreError.
         """
 
     def release(self, session_id: str, lease: Lease) -> None:
-        """Put a session's lease back, without waiting."""
+        """Put a session's lease back. Never waits; the store retries until the lease is back."""
 
     def decline(self, session_id: str) -> None:
-        """Refuse to hand a session over, without waiting."""
+        """Refuse to hand a session over. Never waits."""
 
     async def write(self, operation: Operation[R]) -> R:
-        """Commit one operation. Raises its typed error; then nothing of it was written. Cannot be cancelled."""
+        """Commit one operation and return its result. Cannot be cancelled, so the caller always learns the outcome.
+
+        Raises the operation's WarrenError, or StoreError if the store fails; then nothing of the operation was written,
+        except after StoreError(cause="crash"): the outcome of that one is unknown.
+        """
 
     async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:
-        """Do as `write`; after a crash that leaves the outcome unknown, `find` looks in the store for it."""
+        """Do as `write`; if a crash leaves the outcome unknown, return the result that `find` reads in the store."""
 
     async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
-        """Return what `find` sees in the store if a write's error leaves its outcome unknown; None for other errors."""
+        """Return the result that `find` reads in the store if `error` leaves a write's outcome unknown; else None."""
 
     def health(self) -> StoreHealth | None:
-        """Return how writing goes, None for a store that cannot fail; never waits."""
+        """Return the health of writes and reads; None for a store that cannot fail. Never waits."""
 
 
 @attrs.frozen(eq=False)
@@ -102,7 +108,7 @@ class DirectStorage:
         self._store.apply(Release(session_id, lease))
 
     def decline(self, session_id: str) -> None:
-        """See Storage: nobody asks."""
+        """See Storage; no other process could ask."""
 
     async def write(self, operation: Operation[R]) -> R:
         """See Storage."""
@@ -123,7 +129,10 @@ class DirectStorage:
 
 @attrs.define(eq=False)
 class StorageActor(Owner["Store"]):
-    """Owns the store. Reads go past its mailbox, to connections of their own: they never wait for a commit."""
+    """Owns the store and commits all operations that wait as one group.
+
+    Reads do not go through the mailbox: the store has connections of their own for them, so no read waits for a commit.
+    """
 
     name: ClassVar[str] = "storage"
     frees_memory: ClassVar[bool] = True
@@ -133,53 +142,45 @@ class StorageActor(Owner["Store"]):
 
     @property
     def lapses(self) -> int:
-        """How often this process was late to renew: leases from before have to be asked for again."""
+        """See Storage."""
         return self._lapses
 
     async def claim(self, session_id: str) -> Claimed | Held | None:
-        """Take a session's lease: see `Claim`."""
-        self._releases.pop(session_id, None)
+        """See Storage."""
+        self._releases.pop(session_id, None)  # a late retry of that release would drop the new lease
         return await self.write(Claim(session_id))
 
     async def ask_for(self, session_id: str) -> bool:
-        """Ask the process that has a session to hand it over; return whether it is free now.
-
-        An idle session is handed over within half a second; one that is at work is not. Raises SessionNotFoundError,
-        StoreError.
-        """
+        """See Storage."""
         if not await self.write(Request(session_id)):
             return True
-        end = trio.current_time() + HAND_OVER
+        deadline = trio.current_time() + HAND_OVER_TIMEOUT
         answer = None
-        while answer is None and trio.current_time() < end:
-            await trio.sleep(ASK_AGAIN)
+        while answer is None and trio.current_time() < deadline:
+            await trio.sleep(ANSWER_POLL)
             answer = await (await self.reader()).handed_over(session_id)
         return answer is True
 
     def release(self, session_id: str, lease: Lease) -> None:
-        """Put a session's lease back, without waiting; what the store cannot do now is tried again."""
+        """See Storage."""
         self._releases[session_id] = Release(session_id, lease)
-        self._tell_release(self._releases[session_id])
+        self._post(self._releases[session_id])
 
     def decline(self, session_id: str) -> None:
-        """Refuse to hand a session over, without waiting."""
-        with contextlib.suppress(WarrenError):
-            self.mailbox.tell(Write(Decline(session_id)))
+        """See Storage."""
+        self._post(Decline(session_id))
 
-    def _tell_release(self, release: Release) -> None:
-        with contextlib.suppress(WarrenError):  # closed: then all leases end
-            self.mailbox.tell(Write(release))
+    def _post(self, operation: Operation[Any]) -> None:
+        with contextlib.suppress(WarrenError):  # the mailbox is closed: all leases of this process end with it
+            self.mailbox.tell(Write(operation))
 
     async def write(self, operation: Operation[R]) -> R:
-        """Commit one operation together with what else waits. Raises its typed error; then nothing of it was written.
-
-        Cannot be cancelled: whoever writes learns what came of it.
-        """
+        """See Storage."""
         result: R = await self.mailbox.post(Write(operation)).wait_settled()
         return result
 
     async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:
-        """Do as `write`; where this actor crashed before it could say, `find` looks in the store what came of it."""
+        """See Storage."""
         try:
             return await self.write(operation)
         except StoreError as exc:
@@ -189,20 +190,19 @@ class StorageActor(Owner["Store"]):
             return found
 
     async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
-        """Return what `find` sees in the store, where a write's error is this actor's crash; None where it is another.
-
-        By then the store that crashed is closed, and nothing of it is still under way: what can be read is the truth.
-        """
+        """See Storage."""
+        # `reader` waits for the new store, which is opened after the crashed one is closed: no write of that one can
+        # still be under way, so the rows that `find` reads are final.
         if error.cause == "crash":
             with contextlib.suppress(StoreError), trio.CancelScope(shield=True):
                 return await find(await self.reader())
         return None
 
-    async def _take(self, owned: "Store", batch: list[Mail[Any]]) -> None:
+    async def _handle(self, resource: "Store", batch: list[Mail[Any]]) -> None:
         outcomes: list[Any] = []
         self._writes.began()
         try:
-            outcomes = await owned.write([cast("Write", mail.message).operation for mail in batch])
+            outcomes = await resource.write([cast("Write", mail.message).operation for mail in batch])
         finally:
             self._writes.ended(outcomes)
         for mail, result in zip(batch, outcomes, strict=True):
@@ -210,25 +210,26 @@ class StorageActor(Owner["Store"]):
                 mail.refuse(result)
             else:
                 mail.answer(result)
-                self._settle(cast("Write", mail.message).operation)
+                self._drop_release(cast("Write", mail.message).operation)
 
-    def _settle(self, operation: Operation[Any]) -> None:
+    def _drop_release(self, operation: Operation[Any]) -> None:
+        """End the retries of a release that is committed."""
         if self._releases.get(operation.session_id) is operation:
             del self._releases[operation.session_id]
 
-    async def _close(self, owned: "Store", *, crashed: bool) -> None:
-        await owned.aclose(leave=not crashed)
+    async def _close(self, resource: "Store", *, crashed: bool) -> None:
+        await resource.aclose(leave=not crashed)
 
     def health(self) -> StoreHealth:
-        """Return how writing goes; never waits."""
-        return self._writes.health(None if self._owned is None else self._owned.read_fault)
+        """See Storage."""
+        return self._writes.health(None if self._resource is None else self._resource.read_fault)
 
     async def keep_leases(self) -> None:
-        """Tell other processes again and again that this one lives; it shows whether the store can be written, too."""
+        """Renew the leases of this process for ever; each renewal also probes whether the store can be written."""
         while True:
             await trio.sleep((await self.reader()).lease / RENEWALS)
             for release in list(self._releases.values()):
-                self._tell_release(release)
+                self._post(release)
             try:
                 store = await self.reader()
                 await store.renew()
@@ -242,8 +243,11 @@ class StorageActor(Owner["Store"]):
 
 @asynccontextmanager
 async def storing(open_it: OpenStore, restarts: Restarts) -> AsyncIterator[StorageActor]:
-    """Open the store, run its actor and keep its leases; on leaving, what waits is done first."""
-    async with StorageActor.running(open_it, restarts) as actor, supervised_nursery() as nursery:
+    """Open the store, run its actor and renew its leases. At the end of the block the mail that waits is stored first.
+
+    Raises StoreError if the store cannot be opened, ActorFailedError if the actor crashes too often.
+    """
+    async with StorageActor(open_it).running(restarts) as actor, supervised_nursery() as nursery:
         nursery.start_soon(actor.keep_leases)
         try:
             yield actor

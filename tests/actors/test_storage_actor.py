@@ -41,7 +41,7 @@ def storage(
     """Return the context of a storage actor over a real store."""
     config = StoreConfig(folder, synchronous="NORMAL")
     opener = functools.partial(FaultyStore.prepared, config, faults, inline_runner, Holder.of(config))
-    return StorageActor.running(opener, Restarts(intensity or Intensity()))
+    return StorageActor(opener).running(Restarts(intensity or Intensity()))
 
 
 async def test_what_waits_is_committed_as_one_group(tmp_path: Path) -> None:
