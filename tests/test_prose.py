@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.layers import FOLDERS
 
-PLAIN: Final = ("mailbox", "src/warren")
+PLAIN: Final = ("mailbox", "src/warren", "actors/turn", "transport/providers", "transport/stdio")
 """Folders whose prose is held to the rule. Add a folder when its prose keeps it."""
 MOST_CLAUSES: Final = 3
 """Words "what" and "where" in 1,000 words of docstring."""
@@ -39,5 +39,5 @@ def test_docstrings_name_their_subject(folder: str) -> None:
     hidden = [f"{place}: {text}" for place, text in found if HIDES_ITS_SUBJECT.search(text.partition("\n")[0])]
     words = [word.lower() for _, text in found for word in re.findall(r"[A-Za-z']+", text)]
     assert hidden == []
-    assert len(words) > 500
+    assert len(words) > 100
     assert 1000 * (words.count("what") + words.count("where")) <= MOST_CLAUSES * len(words)

@@ -1,4 +1,4 @@
-"""Tool calls that wait for somebody's word."""
+"""Approval of tool calls: calls that wait for a decision, and the time that a turn may run meanwhile."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -14,16 +14,16 @@ from warren.events import Event, ToolApprovalRequested, ToolApprovalResolved
 from warren.messages import ToolUseBlock
 from warren.tools import Tool
 
-NOBODY: Final = "not run: nobody approved it in time"
+NOBODY: Final = "not run: it was not approved in time"
 
 
 @attrs.define(eq=False)
 class RunningTime:
-    """How long a turn has run. The clock stands still while a tool call waits for somebody's word.
+    """The running time of a turn. Its clock is stopped while a tool call waits for approval.
 
     Attributes:
         left: seconds that the turn may run; infinite without a limit.
-        scope: the turn's cancel scope, whose deadline is the end of that time.
+        scope: the turn's cancel scope; its deadline is the end of that time.
     """
 
     left: float
@@ -42,7 +42,7 @@ class RunningTime:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Stop the clock in this block; blocks of several tasks may overlap."""
+        """Stop the clock for a body; bodies of several tasks may overlap."""
         if not self._waiting:
             self._stopped, self.scope.deadline = trio.current_time(), math.inf
         self._waiting += 1
@@ -63,12 +63,12 @@ class _Waiting:
 
 @attrs.define(eq=False)
 class Approvals:
-    """Which of a turn's tool calls may run, and those that wait to hear it.
+    """The gates of a turn's tool calls, and the calls that wait for a decision.
 
     Attributes:
-        gates: what becomes of a call, by its tool's kind.
+        gates: for each kind of tools whether a call runs, waits for approval, or is refused.
         timeout: seconds that a call waits.
-        emit: takes the events.
+        emit: publishes an event.
         time: the turn's running time.
     """
 
@@ -79,17 +79,17 @@ class Approvals:
     _waiting: dict[str, _Waiting] = attrs.field(factory=dict)
 
     def asks(self, tool: Tool) -> bool:
-        """Tell whether calls of a tool wait for somebody's word."""
+        """Return whether calls of a tool wait for approval."""
         return self.gates.of(tool.category) == "ask"
 
     def denied(self, tool: Tool) -> str | None:
-        """Return why calls of a tool are never run, for the model; None where they are."""
+        """Return the reason, for the model, if calls of a tool are always refused; else None."""
         if self.gates.of(tool.category) != "deny":
             return None
         return f"not run: {tool.category} tools are denied here; go on without them"
 
     async def refused(self, call: ToolUseBlock, tool: Tool) -> str | None:
-        """Wait for somebody's word on a call; return why it is not run, for the model, or None."""
+        """Wait for approval of a call. Return None if it may run, else the reason of the refusal, for the model."""
         decision = await self.decision(call, tool)
         if decision is None:
             return NOBODY
@@ -97,7 +97,7 @@ class Approvals:
         return None if decision.allow else f"not run: it was refused{reason}"
 
     async def decision(self, call: ToolUseBlock, tool: Tool) -> Decision | None:
-        """Wait for somebody's word on a call, or on a question that a running call asks; None if nobody says one."""
+        """Wait for the decision on a call, or on a question of a running call. Return None after the timeout."""
         self.emit(ToolApprovalRequested(call.id, call.name, call.args, tool.category, round(self.timeout * 1000)))
         decision = await self._wait(call.id)
         if decision is None:
@@ -116,7 +116,7 @@ class Approvals:
         return waiting.decision
 
     def decide(self, call_id: str, decision: Decision) -> None:
-        """Let a call go on, or refuse it. Raises InvalidParamsError where none of that id waits."""
+        """Approve or refuse a waiting call. Raises InvalidParamsError if no call of that id waits."""
         waiting = self._waiting.get(call_id)
         if waiting is None or waiting.decision is not None:
             problem = f"$.call_id: no tool call {call_id!r} waits for approval"

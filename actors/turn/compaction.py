@@ -1,4 +1,4 @@
-"""Compaction, a sub-protocol of the session actor: one attempt, its steps in `_steps` in their order."""
+"""Compaction within a turn: one attempt (its steps are in `_steps`, in their order), and the decision to make one."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -31,25 +31,25 @@ from warren.windows import Window, window_of
 T = TypeVar("T")
 logger: Final = logging.getLogger("warren.compaction")
 Index = Callable[[int, Sequence[Message]], Awaitable[None]]
-"""Takes messages, the first of them at that position, into the memory: all or none. Raises WarrenError."""
+"""Adds messages to the memory, all or none; the position is that of the first one. Raises WarrenError."""
 
 CommitCompaction = Callable[[CompactionEntry], Awaitable[Callable[[], None]]]
-"""Stores a new head, and that it is complete, while the context still is the old one; returns what tells of it.
+"""Stores a new head of the context, and returns the event that announces it. The context is still the old one.
 
-Raises WarrenError: then nothing changed.
+Raises WarrenError if it could not be stored: then nothing has changed.
 """
 CUT_SHORT: Final = CompactionFailed("the turn ended before the compaction did", "cancelled")
 
 
 @attrs.frozen
 class CompactionPlan:
-    """How a session's context is compacted.
+    """The settings of a session's compaction.
 
     Attributes:
         compactor: the policy.
-        distance: steps from an attempt that was refused to the next one of its kind.
-        window: what the model takes, where that is known.
-        index: None without a memory.
+        distance: steps from a refused attempt to the next one of its kind.
+        window: the model's context window in tokens; None if it is unknown.
+        index: adds the summarised messages to the memory; None without a memory.
     """
 
     compactor: Compactor
@@ -59,15 +59,15 @@ class CompactionPlan:
 
 
 @value
-class Summarising:
-    """What the turn has for an attempt.
+class SummaryCall:
+    """The turn's side of an attempt.
 
     Attributes:
         choice: the model that writes the summary.
-        retry: how its failed calls are tried again.
-        emit: takes the events.
-        book: takes the tokens of the call, whatever comes of it.
-        commit: stores what came of it.
+        retry: the retries of its failed calls.
+        emit: publishes an event.
+        book: charges the tokens of the call, also if the attempt fails.
+        commit: stores the new head.
     """
 
     choice: ModelChoice
@@ -79,32 +79,32 @@ class Summarising:
 
 @attrs.define(eq=False)
 class Compaction:
-    """One attempt at the context of a running turn. Whatever ends it, the context is wholly old or wholly new.
+    """One attempt to compact the context of a running turn. The context is wholly old or wholly new at its end.
 
     Attributes:
-        plan: how.
-        context: what is compacted.
-        step: the step before which it happens.
-        by: the model, and who takes what comes of it.
-        instructions: what the user wants the summary to mind.
-        failure: what was told of an attempt that failed.
-        refused: whether it failed because the memory or the store did not take what was to leave.
+        plan: the settings.
+        context: the context.
+        step: the step before which the attempt is made.
+        by: the model, and the turn's callbacks.
+        instructions: the user's instructions for the summary.
+        failure: the event of the failed attempt.
+        refused: whether it failed because the memory or the store did not accept the messages.
     """
 
     plan: CompactionPlan
     context: Transcript
     step: int
-    by: Summarising
+    by: SummaryCall
     instructions: str | None = None
     failure: CompactionFailed | None = None
     refused: bool = False
 
     async def summarise(self, last_input_tokens: int) -> CompactionEntry | None:
-        """Compact by a summary of the model's; on failure say so on the stream and return None."""
+        """Compact by a summary of the model. On failure publish the event that says so, and return None."""
         return await self._told(self._summary, last_input_tokens)
 
     async def drop_oldest(self, result: CompactionResult, last_input_tokens: int) -> CompactionEntry | None:
-        """Compact without a model, to what `mechanical` has left of the context."""
+        """Compact without a model, to the head that `mechanical` made of the context."""
 
         async def rebuild(_messages: Sequence[Message]) -> tuple[CompactionResult, int]:
             return result, 0
@@ -112,7 +112,7 @@ class Compaction:
         return await self._told(rebuild, last_input_tokens)
 
     async def refuse(self, error: CompactionError, last_input_tokens: int) -> None:
-        """Tell of an attempt that failed before it could begin."""
+        """Publish the failure of an attempt that could not begin."""
 
         async def rebuild(_messages: Sequence[Message]) -> tuple[CompactionResult, int]:
             raise error
@@ -122,7 +122,7 @@ class Compaction:
     async def _told(
         self, rebuild: Callable[[Sequence[Message]], Awaitable[tuple[CompactionResult, int]]], last_input_tokens: int
     ) -> CompactionEntry | None:
-        """Run the steps, and tell of them: started first, its end last."""
+        """Run the steps between the events of their start and their end."""
         self.by.emit(CompactionStarted(last_input_tokens, estimate(self.context.size), len(self.context)))
         entry, self.failure = None, CUT_SHORT
         try:
@@ -145,7 +145,7 @@ class Compaction:
         live = self.context.positions
         cut = len(live) - len(result.retained)
         new_head = live[cut] if result.retained and cut >= 0 else self.context.end - len(result.retained)
-        self.refused = True  # until both have taken it
+        self.refused = True  # until both the memory and the store have the messages
         if self.plan.index is not None and result.discarded:
             for first, messages in _runs(live[cut - len(result.discarded) : cut], result.discarded):
                 await self.plan.index(first, messages)
@@ -153,7 +153,7 @@ class Compaction:
         entry = CompactionEntry(self.step, utc_now(), new_head, *counts, result.summary or "", summary_tokens)
         tell = await self.by.commit(entry)
         self.refused = False
-        # No checkpoint from the commit on: what is stored is what is here, and what is told.
+        # No checkpoint from the commit on: the store, the context and the stream must say the same.
         self.context.move_head(max(new_head, head), map(codec.encode, result.prefix))
         tell()
         return entry
@@ -166,11 +166,11 @@ class Compaction:
         return consulted(lambda: verify(messages, self.plan.compactor.rebuild_history(messages, summary)))
 
     async def _ask(self, messages: Sequence[Message]) -> ModelReply:
-        """Call the model for a summary. Its pieces reach no stream; its tokens are booked also where it is empty."""
+        """Call the model for a summary. Its pieces are not published; its tokens are charged even if it is empty."""
         compactor, window = self.plan.compactor, self.plan.window
         prompt = prompt_with(consulted(compactor.compaction_prompt), self.instructions)
         cap = consulted(compactor.max_summary_tokens)
-        room = None if window is None else attrs.evolve(window, answer=cap).request  # no tools in this one
+        room = None if window is None else attrs.evolve(window, answer=cap).request  # a summary calls no tools
         request = ModelRequest(
             self.by.choice.model, summary_request(messages, prompt, room), options=ModelOptions(max_tokens=cap)
         )
@@ -178,10 +178,7 @@ class Compaction:
 
 
 def consulted(ask: Callable[[], T]) -> T:
-    """Return what a compactor answers; it may be the host's code, whose bug is not the turn's.
-
-    Raises CompactionError.
-    """
+    """Call a method of the compactor. Raises CompactionError for a bug in it: it may be the host's code."""
     try:
         return ask()
     except CompactionError:
@@ -192,7 +189,7 @@ def consulted(ask: Callable[[], T]) -> T:
 
 
 def _runs(positions: Sequence[int], messages: Sequence[Message]) -> Iterator[tuple[int, Sequence[Message]]]:
-    """Cut messages where their positions have a gap; yield the first position of each part, and the part."""
+    """Split messages at the gaps of their positions; yield each part with its first position."""
     starts = [at for at in range(len(positions)) if not at or positions[at] != positions[at - 1] + 1]
     for begin, end in pairwise([*starts, len(positions)]):
         yield positions[begin], messages[begin:end]
@@ -200,24 +197,24 @@ def _runs(positions: Sequence[int], messages: Sequence[Message]) -> Iterator[tup
 
 @attrs.define(eq=False)
 class ContextKeeper:
-    """Keeps a turn's context within what its model can take.
+    """Keeps the context of a turn within the window of its model.
 
     Attributes:
-        plan: how; None where compaction is off.
+        plan: the settings of compaction; None if it is off.
         context: the context.
-        by: the model that writes summaries, and who takes what comes of them.
+        by: the model that writes summaries, and the turn's callbacks.
         last_input_tokens: of the newest model call, 0 after a compaction.
         last_step: the step of the newest attempt.
     """
 
     plan: CompactionPlan | None
     context: Transcript
-    by: Summarising
+    by: SummaryCall
     last_input_tokens: int
     last_step: int | None
 
     async def make_room(self, step: int) -> Sequence[Message]:
-        """Compact where it is due; return what to send: the context, or a view of it that the window can hold."""
+        """Compact if it is due. Return the context to send, cut to the window if it still exceeds it."""
         if self.plan is None:
             return self.context
         size = estimate(self.context.size)
@@ -233,7 +230,7 @@ class ContextKeeper:
         return await self._fitted(self.plan, step)
 
     async def _fail(self, plan: CompactionPlan, step: int, error: CompactionError) -> None:
-        """Tell of a compactor that cannot say whether a compaction is due, and not again at every step."""
+        """Publish the failure of a compactor that raised when it was asked, but not again at every step."""
         if self.last_step is None or step - self.last_step >= max(1, plan.distance):
             self.last_step = step
             await Compaction(plan, self.context, step, self.by).refuse(error, self.last_input_tokens)
@@ -241,7 +238,7 @@ class ContextKeeper:
     async def compact(
         self, plan: CompactionPlan, step: int, instructions: str | None = None
     ) -> CompactionEntry | CompactionFailed:
-        """Make one attempt, which arms the guard whatever comes of it."""
+        """Make one attempt. Its step is noted even if it fails, so that the next one keeps its distance."""
         self.last_step = step
         attempt = Compaction(plan, self.context, step, self.by, instructions)
         entry = await attempt.summarise(self.last_input_tokens)
@@ -249,19 +246,24 @@ class ContextKeeper:
         return entry or attempt.failure or CUT_SHORT
 
     async def _fitted(self, plan: CompactionPlan, step: int) -> Sequence[Message]:
-        """Where the context exceeds the window all the same, make it fit without the model."""
+        """Make the context fit without the model if it still exceeds the window."""
         if plan.window is None or estimate(self.context.size) <= plan.window.room:
             return self.context
         try:
             fitted = mechanical(self.context, plan.window.room)
         except CompactionError:
-            return self.context  # the provider may count more kindly than we do; if not, its error says what is wrong
+            return (
+                self.context
+            )  # the provider may count fewer tokens than our estimate; if not, its error names the problem
         if fitted.result.discarded and self._may_drop(plan, step):
             await self._drop(plan, fitted.result, step)
         return fitted.request
 
     def _may_drop(self, plan: CompactionPlan, step: int) -> bool:
-        """After a refusal the request alone is made to fit for a while: whoever watches is not told at every step."""
+        """Return whether messages may leave the context.
+
+        For some steps after a refused attempt only the request is cut: a new attempt would fail at each step.
+        """
         refused = self.context.refused
         return refused is None or step - refused >= max(1, plan.distance)
 
@@ -271,7 +273,7 @@ class ContextKeeper:
         self._note(attempt, step)
 
     def _note(self, attempt: Compaction, step: int) -> None:
-        """Keep what the next attempts depend on."""
+        """Note the step and the refusal of an attempt, on which the next ones depend."""
         self.context.refused = step if attempt.refused else None
         if attempt.refused:
             self.last_step = step
@@ -282,7 +284,7 @@ class ContextKeeper:
 def window_for(
     config: CompactionConfig, model: str, max_tokens: int | None, tools: Mapping[str, Tool]
 ) -> Window | None:
-    """Return what a model takes, and how much of it the answer and the tools do; None where that is unknown."""
+    """Return the model's window and the part of it for the answer and the tools; None if the window is unknown."""
     tokens = config.window or window_of(model)
     if tokens is None:
         return None
@@ -291,6 +293,6 @@ def window_for(
 
 
 def prefix_of(first: bytes | None, compaction: CompactionEntry | None) -> list[bytes]:
-    """Return what stands before the head of a stored context: its system message, and the summary."""
+    """Return the messages before the head of a stored context: the system message and the summary."""
     system = [first] if first is not None and isinstance(codec.decode_message(first), SystemMessage) else []
     return system if compaction is None else [*system, codec.encode(summary_message(compaction.summary))]

@@ -1,4 +1,4 @@
-"""Extraction: one more question after a turn's final answer, for the same as data. No stream shows its words."""
+"""Extraction: a model call after the final answer of a turn, for the same answer as data. It is not streamed."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -14,21 +14,21 @@ from warren.options import OutputWish
 from warren.structured.output import Fit, correction, request
 
 NO_SUCH_FORM: Final = ("bad_request", "server_error")
-"""How servers answer that do not take a schema: some with a 400, llama.cpp's with a 500 that no retry helps."""
+"""Causes of the errors of servers that refuse a schema: most answer 400, llama.cpp's 500, which no retry helps."""
 CUT_SHORT: Final = "the turn ended before its answer was there as data"
 Ask = Callable[[Sequence[Message], Mapping[str, Any] | None], Awaitable[ModelReply]]
-"""Calls the model with these messages after the context, and a schema to force on its answer, if any."""
+"""Calls the model with the context and these messages, and a schema to force its answer into, if any."""
 
 
 @attrs.define(eq=False)
 class Extraction:
-    """Brings one turn's answer into the form that was asked for. It adds nothing to the transcript.
+    """Asks for the answer of one turn as data that fits a schema. It adds nothing to the transcript.
 
     Attributes:
-        wish: the form, and how often to try.
-        emit: takes the event that tells of the end.
+        wish: the schema, and the number of retries.
+        emit: publishes the event of the end.
         ask: calls the model.
-        attempts: answers that the model has given.
+        attempts: number of the model's answers so far.
     """
 
     wish: OutputWish
@@ -37,9 +37,11 @@ class Extraction:
     attempts: int = 0
 
     async def run(self) -> Any:
-        """Return the data, and tell of it or of what ended the attempt.
+        """Return the data, and publish the event of success or failure.
 
-        Raises AgentError(cause="structured_output") where no answer fits, and what the model call raises.
+        Raises:
+            AgentError: with the cause `structured_output`, if no answer fits the schema.
+            WarrenError: the errors of a model call.
         """
         failure: str | None = CUT_SHORT
         try:
@@ -64,7 +66,7 @@ class Extraction:
             except ProviderError as exc:
                 if forced is None or exc.cause not in NO_SUCH_FORM:
                     raise
-                forced = None  # the words alone ask for the same
+                forced = None  # the prompt alone asks for the same data
                 continue
             self.attempts += 1
             found = await check_fit(schema, reply.message)

@@ -1,4 +1,4 @@
-"""One model call with its retries; what was shown to subscribers once is never shown again."""
+"""One model call with its retries; text that subscribers have seen is not published again."""
 
 import contextlib
 import logging
@@ -21,11 +21,11 @@ logger: Final = logging.getLogger("warren.model")
 
 
 @attrs.define
-class Shown:
-    """The text of one kind that subscribers have seen of this call, and where the running attempt stands in it.
+class PublishedText:
+    """The published text of a call, and the place of the running attempt in it; one for answer, one for reasoning.
 
-    A retried attempt repeats the beginning as a rule: that part is passed over. Where it turns out differently, the
-    rest of the attempt is not streamed at all; `text_complete` then brings the whole text.
+    A retry usually repeats the beginning of the text, and this part is not published again. If the retry differs from
+    it, the rest of the attempt is not streamed; `text_complete` then has the whole text.
     """
 
     parts: list[str] = attrs.field(factory=list)
@@ -40,7 +40,7 @@ class Shown:
         self._diverged = False
 
     def fresh(self, text: str) -> str:
-        """Return the part of the attempt's next piece that is to be shown."""
+        """Return the part of the next piece that is to be published."""
         if not self._earlier:
             self.parts.append(text)
             return text
@@ -57,25 +57,26 @@ class Shown:
 
 @attrs.define
 class ModelCall:
-    """One step's call.
+    """The model call of one step.
 
     Attributes:
-        emit: takes the events.
-        policy: how often and when to try again.
-        text: the answer's text as shown so far; what is kept of an interrupted call.
-        reasoning: likewise for reasoning.
+        emit: publishes an event.
+        policy: the retries.
+        text: the published text of the answer, which is kept if the call is interrupted.
+        reasoning: the published reasoning.
     """
 
     emit: Callable[[Event], None]
     policy: RetryPolicy
-    text: Shown = attrs.field(factory=Shown)
-    reasoning: Shown = attrs.field(factory=Shown)
+    text: PublishedText = attrs.field(factory=PublishedText)
+    reasoning: PublishedText = attrs.field(factory=PublishedText)
 
     async def run(self, choice: ModelChoice, request: ModelRequest) -> ModelReply:
         """Return the model's reply.
 
-        Raises ProviderError when it is final, when the attempts are used up, and when the provider asks for a longer
-        wait than the policy allows.
+        Raises:
+            ProviderError: if it is not retryable, the attempts are used up, or the provider asks for a longer wait than
+                the policy allows.
         """
         attempt = 1
         while True:
@@ -92,7 +93,7 @@ class ModelCall:
             self.reasoning.retry()
 
     def partial(self) -> AssistantMessage | None:
-        """Return what an ended call had said, without its reasoning: a provider refuses reasoning that is cut."""
+        """Return the message of an interrupted call, without its reasoning: providers refuse reasoning that is cut."""
         text = "".join(self.text.parts)
         return AssistantMessage((TextBlock(text),), "cancelled") if text else None
 
@@ -102,7 +103,7 @@ class ModelCall:
             return await choice.provider.complete(request, pieces)
         except WarrenError:
             raise
-        except Exception as exc:  # a provider is the host's code: its bug fails this turn, not the session
+        except Exception as exc:  # a provider may be the host's code: its bug fails this turn, not the session
             logger.exception("provider of model %s raised", choice.model)
             problem = storable(f"the provider failed: {type(exc).__name__}: {exc}")
             raise ProviderError(problem, cause="provider_bug") from exc
@@ -110,11 +111,11 @@ class ModelCall:
             pieces.end()
 
     def _piece(self, piece: Piece) -> None:
-        # Not a match: its class patterns take twice the time, and a piece is what there is most of.
+        # Not a match: its class patterns take twice the time, and pieces are the most frequent values here.
         if isinstance(piece, TextPiece):
             if fresh := self.text.fresh(piece.text):
                 self.emit(TextDelta(fresh))
-        # What a host's provider hands out may be neither, whatever the types say; it is passed over.
+        # A host's provider may emit other values in spite of the types; they are skipped.
         elif isinstance(piece, ReasoningPiece) and (  # type: ignore[redundant-expr]
             fresh := self.reasoning.fresh(piece.text)
         ):
@@ -128,7 +129,7 @@ async def ask_aside(
     emit: Callable[[Event], None],
     book: Callable[[Usage], None],
 ) -> ModelReply:
-    """Call a model whose pieces reach no stream: `emit` is told of retries alone. `book` takes the tokens."""
+    """Call a model without publishing its pieces: `emit` gets only the retries. `book` gets the tokens."""
 
     def only_retries(event: Event) -> None:
         if isinstance(event, Retrying):
@@ -140,16 +141,16 @@ async def ask_aside(
 
 
 def _too_long(policy: RetryPolicy, error: ProviderError) -> bool:
-    # A shorter wait than the provider asked for fails again, and a longer one than the bound keeps the caller waiting.
+    # A shorter wait than the provider asks for would fail again, and one above the bound would block the caller.
     return error.retry_after is not None and error.retry_after > policy.max_retry_after
 
 
 def retry_delay(policy: RetryPolicy, attempt: int, retry_after: float | None) -> float:
-    """Return the seconds to wait after the failed `attempt` (from 1); the provider's own wish wins."""
+    """Return the seconds to wait after a failed attempt, counted from 1; the provider's `retry_after` comes first."""
     if retry_after is not None:
         return max(retry_after, 0.0)
     delay = policy.max_delay
-    with contextlib.suppress(OverflowError):  # far out the power leaves the range of a float: the bound holds there too
+    with contextlib.suppress(OverflowError):  # a high power overflows a float: the bound holds there too
         delay = min(policy.initial_delay * policy.factor ** (attempt - 1), delay)
     spread: float = delay * policy.jitter * random.uniform(-1, 1)  # noqa: S311 - spreads load, hides nothing
     return delay + spread

@@ -1,4 +1,4 @@
-"""What a turn came to, and what follows from it: the record, the terminal event, the reply. No I/O."""
+"""The outcome of a turn, and its consequences: the record, the terminal event, the reply. No I/O."""
 
 from typing import Any, Final
 
@@ -22,19 +22,19 @@ LONGEST_TEXT: Final = 256 * 1024
 
 @value
 class Outcome:
-    """The end of a turn, whichever it is.
+    """The end of a turn, with an answer or an error.
 
     Attributes:
-        text: the final answer, or as much as there was of it.
-        stop_reason: why the model stopped.
+        text: the final answer, or the part of it that has arrived.
+        stop_reason: the model's stop reason.
         usage: tokens of the turn.
-        spent: what it used of the budgets.
-        last_input_tokens: of the newest model call, 0 after a compaction.
+        spent: the turn's part of the budgets.
+        last_input_tokens: of the newest model call; 0 after a compaction.
         last_compaction_step: the step of the newest attempt to compact.
-        prompt: what the user said; None where the turn only compacted.
-        error: None for an answer, else what its caller gets.
-        structured_output: the answer as data, where that was asked for.
-        refused: whether the provider refused the exchange, which leaves the model's context then.
+        prompt: the user's prompt; None if the turn only compacted.
+        error: the error for the caller; None for an answer.
+        structured_output: the answer as data, if a schema was given.
+        refused: whether the provider refused the exchange; its messages leave the context then.
     """
 
     text: str
@@ -49,7 +49,7 @@ class Outcome:
     refused: bool = False
 
     def failed(self, error: WarrenError) -> "Outcome":
-        """Return the same turn, ended by `error`, which carries what the turn had so far."""
+        """Return the same outcome with an error, which carries the text so far."""
         if self.text:
             error.details["text"] = self.text[:LONGEST_TEXT]
             if len(self.text) > LONGEST_TEXT:
@@ -65,7 +65,7 @@ class Outcome:
         return RunFailed(session_id, self.error.message, cause_of(self.error))
 
     def result(self, session_id: str) -> TurnResult:
-        """Return what the caller of an answered turn gets."""
+        """Return the result for the caller of an answered turn."""
         spent = self.spent
         return TurnResult(
             session_id,
@@ -78,23 +78,25 @@ class Outcome:
         )
 
     def ending(self, session_id: str) -> TurnResult | WarrenError:
-        """Return what becomes of those who wait for the turn."""
+        """Return the result or the error for each call that waits for the turn."""
         return self.error or self.result(session_id)
 
     def charged(self, base: SessionRecord, now: SessionRecord) -> SessionRecord:
-        """Return the record with what the turn has cost: all that stays of a turn that could not be stored.
+        """Return the record with the cost of the turn, which counts even if the turn could not be stored.
 
-        `base` is the session as the turn found it, `now` as it is: another one where the turn has compacted it.
+        Args:
+            base: the record at the start of the turn.
+            now: the record at present; it differs from `base` if the turn has compacted the context.
         """
         return now.changed(**self._costs(base))
 
     def settled(
         self, base: SessionRecord, now: SessionRecord, terminal: Entry | None, last_seq: int, message_count: int
     ) -> SessionRecord:
-        """Return the record as the turn leaves it; `terminal` is None where it only compacted."""
+        """Return the record after the turn; `terminal` is None if the turn only compacted."""
         return now.changed(
             turns=base.turns + (terminal is not None),
-            # Not the later of two times: a clock that was once far ahead would leave it there.
+            # Not the maximum of both times: after a clock that was once far ahead it would never change again.
             updated_at=now.updated_at if terminal is None else terminal.timestamp,
             message_count=message_count,
             last_seq=last_seq if terminal is None else terminal.seq,
@@ -106,7 +108,7 @@ class Outcome:
         )
 
     def _left_out(self, base: SessionRecord, message_count: int) -> tuple[Span, ...]:
-        """Return what is no longer in the model's context: also this turn's messages if the provider refused them."""
+        """Return the ranges of messages outside the context, with those of this turn if the provider refused them."""
         earlier, first = base.left_out, base.message_count
         if not self.refused:
             return earlier
@@ -124,9 +126,9 @@ class Outcome:
         *,
         turn_open: bool,
     ) -> SessionRecord:
-        """Return the record in the middle of the turn, with the new head and all that the turn has added so far.
+        """Return the record within the turn, with the new head and all messages of the turn so far.
 
-        `turn_open` is false where the compaction is all there is to the turn.
+        `turn_open` is false if the turn consists of the compaction alone.
         """
         return now.changed(
             head=entry.head,
@@ -140,7 +142,7 @@ class Outcome:
         )
 
     def _title(self, now: SessionRecord) -> str | None:
-        """Return the session's title; the first turn gives it one, for good."""
+        """Return the session's title; the first turn sets it."""
         return now.title if now.turns or now.title or self.prompt is None else title_of(self.prompt)
 
     def _costs(self, base: SessionRecord) -> dict[str, Any]:
@@ -154,13 +156,13 @@ class Outcome:
 
 
 def title_of(prompt: str) -> str | None:
-    """Return the first line of a prompt that says something, cut to `TITLE_LENGTH` characters."""
+    """Return the first line of a prompt that is not blank, cut to `TITLE_LENGTH` characters."""
     lines = (line.strip() for line in prompt.splitlines())
     return next((line[:TITLE_LENGTH].rstrip() for line in lines if line), None)
 
 
 def cause_of(error: WarrenError) -> FailureCause:
-    """Return how `run_failed` names the error."""
+    """Return the cause in `run_failed` for an error."""
     match error:
         case ProviderError():
             return "provider_error"

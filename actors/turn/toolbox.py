@@ -1,4 +1,4 @@
-"""Running the tools a model asked for: in parallel, each with its own time limit, each reported as it ends."""
+"""Runs the tool calls of a step: in parallel, each with its own time limit and its own events."""
 
 import itertools
 import logging
@@ -32,12 +32,12 @@ class ToolRun:
     """The tool calls of one step.
 
     Attributes:
-        tools: what may be called, by name.
-        emit: takes the events.
-        timeout: seconds for a tool that names no limit of its own.
-        threads: how many sync tools run at once in the runtime.
-        approvals: which calls may run.
-        results: by call id; complete after `run`, and after `close` in any case.
+        tools: the tools by name.
+        emit: publishes an event.
+        timeout: seconds for a tool without a time limit of its own.
+        threads: bounds the sync tools of the whole runtime.
+        approvals: the gates of the calls.
+        results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
 
     tools: Mapping[str, Tool]
@@ -50,7 +50,7 @@ class ToolRun:
     _started: dict[str, float] = attrs.field(factory=dict)
 
     async def run(self, calls: Sequence[ToolUseBlock], allowed: int) -> None:
-        """Run all calls; those past the first `allowed` ones are refused: the budget is used up."""
+        """Run the first `allowed` calls; the others are refused, because the budget is used up."""
         self._calls = calls
         for call in calls:
             self.emit(ToolCallRequested(call.id, call.name, call.args))
@@ -105,11 +105,16 @@ class ToolRun:
     async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
         limit = tool.timeout or self.timeout
         content, is_error = "", False
-        asking.set(partial(self._question, call, tool, itertools.count(1)))  # each call has a task, and its context
+        asking.set(
+            partial(self._question, call, tool, itertools.count(1))
+        )  # each call has a task, and so a context of its own
         try:
             with trio.move_on_after(limit) as scope:
                 content = _as_text(await self._invoke(tool, bound))
-        except (Exception, SystemExit) as exc:  # outside of the scope: of a group it leaves what is not its own
+        except (
+            Exception,
+            SystemExit,
+        ) as exc:  # outside of the scope, which takes its own Cancelled out of an exception group and leaves the rest
             logger.info("tool %s failed", call.name, exc_info=True)
             content, is_error = str(exc) if isinstance(exc, ToolError) else f"{type(exc).__name__}: {exc}", True
         if scope.cancelled_caught:
@@ -120,7 +125,7 @@ class ToolRun:
     async def _question(
         self, call: ToolUseBlock, tool: Tool, numbers: Iterator[int], question: Mapping[str, Any]
     ) -> Decision | None:
-        """Have a question of a running call answered, where calls of its kind wait for somebody's word."""
+        """Ask for the answer to a question of a running call, if calls of its kind wait for approval."""
         if not self.approvals.asks(tool):
             return None
         asked = ToolUseBlock(f"{call.id}.{next(numbers)}", call.name, question)

@@ -10,7 +10,7 @@ import trio
 from warren.actors.checks import storable
 from warren.actors.supervision import first_error
 from warren.actors.turn.approvals import Approvals, RunningTime
-from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, Summarising
+from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.outcome import Outcome
@@ -54,21 +54,21 @@ CANCELLED: Final = "cancelled before it ended"
 
 @value
 class TurnPlan:
-    """What a turn is started with.
+    """The settings of a turn.
 
     Attributes:
-        prompt: what the user says; None compacts the context and does nothing else.
-        instructions: what such a compaction's summary shall mind.
-        choice: the model to call.
+        prompt: the user's prompt; None compacts the context and does nothing else.
+        instructions: the user's instructions for the summary of such a compaction.
+        choice: the model.
         options: the options of each model call.
-        tools: what the model may call, by name.
-        gates: which of the calls wait for somebody's word.
-        meter: the budgets it draws from.
-        retry: how failed model calls are tried again.
-        limits: the runtime's bounds.
-        tool_threads: shared by all sync tools of the runtime.
-        compaction: how the context is compacted; None where that is off.
-        output: what the answer is brought into; None leaves it as it is.
+        tools: the tools by name.
+        gates: the gates of the tool calls.
+        meter: the budgets.
+        retry: the retries of failed model calls.
+        limits: the bounds of the runtime.
+        tool_threads: bounds the sync tools of the whole runtime.
+        compaction: the settings of compaction; None if it is off.
+        output: the schema of the answer; None if it stays a text.
     """
 
     prompt: str | None
@@ -87,22 +87,22 @@ class TurnPlan:
 
 @attrs.define(eq=False)
 class Turn:
-    """A running turn. It appends to the session's context; the session actor commits that, or takes it back.
+    """A running turn. It appends to the session's context; the session actor commits the messages, or removes them.
 
     Attributes:
-        record: the session as the turn found it.
-        context: what the model sees; the turn appends to it.
-        inputs: takes what has been said to the session meanwhile, if there is room for it; after a `last` step only
-            what wants another one.
-        emit: publishes the next event.
-        commit_compaction: stores a new head of the context, with all that the turn has added so far; returns what
-            tells of it.
-        text: the newest answer's text.
-        stop_reason: why the model stopped.
-        structured_output: the answer as data, where that was asked for.
-        keeper: keeps the context within what the model can take.
-        compacted: what came of a compaction that was all there was to do.
-        begun: whether its first event is out, and so its terminal one has to follow.
+        record: the record at the start of the turn.
+        context: the model's context.
+        inputs: takes inputs from the inbox if the budgets leave a step for them; after a `last` step only inputs that
+            ask for another one.
+        emit: publishes an event.
+        commit_compaction: stores a new head of the context with all messages of the turn so far, and returns the
+            event that announces it.
+        text: the text of the newest answer.
+        stop_reason: the model's stop reason.
+        structured_output: the answer as data, if a schema was given.
+        keeper: keeps the context within the model's window.
+        compacted: the result of a turn that only compacts.
+        begun: whether the first event is published, so that the terminal one has to follow.
     """
 
     plan: TurnPlan
@@ -126,28 +126,27 @@ class Turn:
     _tool_run: ToolRun | None = None
 
     def __attrs_post_init__(self) -> None:
-        # Nothing of these refers to the turn: what lives once a turn must not wait for the garbage collector.
+        # These must not refer to the turn: without a cycle it is freed at once, not by the garbage collector.
         plan, record = self.plan, self.record
-        summarising = Summarising(plan.choice, plan.retry, self.emit, plan.meter.charge, self.commit_compaction)
+        summarising = SummaryCall(plan.choice, plan.retry, self.emit, plan.meter.charge, self.commit_compaction)
         marks = (record.last_input_tokens, record.last_compaction_step)
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
         self._time = RunningTime(plan.meter.seconds_left())
         self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit, self._time)
 
     def interrupt(self, error: AgentError) -> None:
-        """End the turn at its next checkpoint with an error; a turn already past its last step is not touched."""
+        """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""
         self._interrupted = self._interrupted or error
         self._time.scope.cancel()
 
     def decide(self, call_id: str, decision: Decision) -> None:
-        """Settle a tool call that waits for somebody's word. Raises InvalidParamsError where none of that id does."""
+        """Approve or refuse a waiting tool call. Raises InvalidParamsError if no call of that id waits."""
         self._approvals.decide(call_id, decision)
 
     async def run(self) -> Outcome:
-        """Run to the end, whichever it is.
+        """Run to the end: an answer, an error or an interrupt.
 
-        What was added is a transcript that providers accept, in every case. A cancellation from outside passes
-        through.
+        The messages of the turn are acceptable to providers in each case. A cancellation from outside passes through.
         """
         error: WarrenError | None = None
         try:
@@ -155,7 +154,7 @@ class Turn:
                 await self._steps()
         except WarrenError as exc:
             error = exc
-        except Exception as exc:  # a tool or a provider is the host's code: its bug ends the turn, not the session
+        except Exception as exc:  # a tool or a provider may be the host's code: its bug ends the turn, not the session
             logger.exception("a turn of session %s crashed", self.record.session_id)
             error = AgentError(storable(f"the turn crashed: {first_error(exc)!r}"), cause="crash")
         if self._time.scope.cancelled_caught or (self._interrupted is not None and error is not None):
@@ -167,11 +166,11 @@ class Turn:
             self._close(CANCELLED if self._interrupted else error.message)
         if self.begun:
             self._clock()
-            self._warn()  # subscribers hear what the last step has used before the terminal event
+            self._warn()  # subscribers get the usage of the last step before the terminal event
         return self.so_far() if error is None else self.so_far().failed(error)
 
     def so_far(self) -> Outcome:
-        """Return what the turn has come to."""
+        """Return the outcome of the turn."""
         self._clock()
         marks = (self.keeper.last_input_tokens, self.keeper.last_step)
         return Outcome(
@@ -223,7 +222,7 @@ class Turn:
             self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
 
     def _take_inputs(self, *, last: bool) -> bool:
-        """Let what was said meanwhile enter the conversation; return whether there was anything."""
+        """Add inputs that came meanwhile to the conversation; return whether there were any."""
         taken = self.inputs(last, self._has_room)
         for said in taken:
             self._add(UserMessage(said.text) if said.kind == "steer" else ContextMessage(said.text, said.source))
@@ -231,21 +230,23 @@ class Turn:
         return bool(taken)
 
     def _has_room(self) -> bool:
-        """Tell whether the budgets have a step for what was said; else it is for the next turn."""
+        """Return whether the budgets have a step left for inputs; if not, the next turn takes them."""
         self._clock()
-        return self.plan.meter.has_steps(1 if self.plan.output is None else 2)  # an answer, and the same as data
+        return self.plan.meter.has_steps(
+            1 if self.plan.output is None else 2
+        )  # a step for the answer, and one for the answer as data
 
     async def _make_room(self) -> Sequence[Message]:
-        """Return what to send at the next step, if there may be one."""
+        """Return the context for the next step; raise the error of a used-up budget if there may be none."""
         self._check_budgets()
         before = self.plan.meter.usage
         context = await self.keeper.make_room(self._step)
-        if self.plan.meter.usage is not before:  # a compaction drew from the same budget
+        if self.plan.meter.usage is not before:  # a compaction may have used the rest of the budget
             self._check_budgets()
         return context
 
     async def _ask_for_data(self, asked: Sequence[Message], schema: Mapping[str, Any] | None) -> ModelReply:
-        """Make a step that nobody sees; what is asked in it is no part of the conversation."""
+        """Make a step that is not published, with messages that are no part of the conversation."""
         plan, context = self.plan, await self._make_room()
         request = ModelRequest(
             plan.choice.model,
@@ -258,13 +259,13 @@ class Turn:
         return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.meter.charge)
 
     def _tokens_left(self) -> int | None:
-        """Return what the budgets leave for the next answer after its input, by an estimate; at least one token."""
+        """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
         left = self.plan.meter.tokens_left()
         return None if left is None else max(1, left - estimate(self.context.size))
 
     @property
     def _step(self) -> int:
-        """The session's step counter."""
+        """The number of the session's steps so far."""
         return self.record.steps + self.plan.meter.steps
 
     async def _call_model(self, context: Sequence[Message]) -> AssistantMessage:
@@ -309,7 +310,7 @@ class Turn:
             raise self._exhausted(plan.meter.use("tool_calls"))
 
     def _accept(self, message: AssistantMessage) -> None:
-        """Keep the answer; what is no JSON, such as half a character or an object, is the provider's bug."""
+        """Add the answer to the context. Raises ProviderError for content that is no JSON, such as half a character."""
         try:
             self._add(message)
         except (TypeError, ValueError) as exc:
@@ -337,10 +338,10 @@ class Turn:
         return BudgetExhaustedError(f"the {kind} budget is used up", cause=kind, details=details)
 
     def _close(self, reason: str) -> None:
-        """Complete what an abrupt end left open: keep partial text, give every open call a result."""
+        """Complete the messages after an abrupt end: keep partial text, give every open call a result."""
         if self._call is not None and (partial := self._call.partial()) is not None:
             self.text, self.stop_reason = partial.text, partial.stop_reason
-            # What was said was paid for, also where the provider did not come to say how much it was.
+            # Partial text has cost tokens, even if the provider could not report them any more.
             said = estimate(len(partial.text.encode()))
             self.plan.meter.charge(Usage(estimate(self.context.size), said, estimated=True))
             self._add(partial)
@@ -353,7 +354,7 @@ class Turn:
 
 
 def cancelled() -> AgentError:
-    """Return the error of a turn that somebody interrupted."""
+    """Return the error of a turn that a caller has interrupted."""
     return AgentError("the turn was interrupted", cause="cancelled")
 
 

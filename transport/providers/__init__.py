@@ -1,4 +1,4 @@
-"""Ways to models: `echo` and `scripted` offline, `openai` and `anthropic` over one shared HTTP client.
+"""Model providers: `echo` and `scripted` offline, `openai` and `anthropic` over one shared HTTP client.
 
 May import the packages below transport, and nothing else of `warren.transport`.
 """
@@ -53,14 +53,16 @@ async def open_providers(
     client: "httpx.AsyncClient | None" = None,
     extra: Mapping[str, Provider] | None = None,
 ) -> AsyncIterator[Providers]:
-    """Open the ways to models; what they share is closed on leaving.
+    """Open the model providers for a body; on leaving, their shared HTTP client is closed.
 
-    `environ` (the process's environment unless given, read now) holds the keys and addresses: OPENAI_API_KEY,
-    OPENAI_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL. `bounds` says how long a server may be silent, before its
-    answer and within it, and how much it may send. `client` replaces the shared HTTP client and stays the caller's to
-    close. `extra` adds providers of the program's own under their names; they come before the built-in ones.
+    Args:
+        environ: the variables with keys and addresses (OPENAI_API_KEY, OPENAI_BASE_URL, ANTHROPIC_API_KEY,
+            ANTHROPIC_BASE_URL), read now; None is the environment of the process.
+        bounds: the time for which a server may be silent, and the bytes that it may send.
+        client: replaces the shared HTTP client; the caller closes it.
+        extra: more providers by name; they take precedence over the built-in ones.
 
-    Trap: a call outlives the providers at its own risk; leave this context after the runtime that uses it.
+    Trap: a call that still runs when the body is left fails. Leave this context after the runtime that uses it.
     """
     connection = _Connection(client)
     environ = dict(os.environ if environ is None else environ)
@@ -72,7 +74,7 @@ async def open_providers(
 
 @attrs.define
 class _Connection:
-    """The shared client, made when it is needed first: importing httpx and reading certificates take time."""
+    """The shared HTTP client, made on first use: importing httpx and reading certificates take time."""
 
     given: "httpx.AsyncClient | None"
     made: "httpx.AsyncClient | None" = None

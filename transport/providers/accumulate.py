@@ -1,4 +1,4 @@
-"""Putting an answer together from its pieces: tool calls from fragments, token counts. No I/O."""
+"""The assembly of an answer from its pieces: tool calls from fragments, token counts. No I/O."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ BYTES_PER_TOKEN: Final = 4
 
 @attrs.define
 class Call:
-    """One tool call, as far as it has arrived."""
+    """A tool call that is still arriving."""
 
     id: str = ""
     name: str = ""
@@ -25,11 +25,11 @@ class Call:
 
     @property
     def arguments(self) -> str:
-        """What has arrived of the arguments' JSON."""
+        """The JSON of the arguments, as far as it has arrived."""
         return joined(self._fragments)
 
     def add(self, name: str, arguments: str) -> None:
-        """Take the next fragment; the name may come once, in every fragment, or in parts."""
+        """Add a fragment. Servers send the name once, in every fragment, or in parts."""
         if name.startswith(self.name):
             self.name = name
         elif name:
@@ -38,13 +38,13 @@ class Call:
             self._fragments.append(arguments)
 
     def is_whole(self) -> bool:
-        """Whether the arguments are a JSON object already, so that nothing can follow."""
+        """Return whether the arguments are a whole JSON object already, so that no fragment can follow."""
         if not self._fragments or not self._fragments[-1].rstrip().endswith("}"):
             return False  # spares parsing after nearly every fragment
         return parse_arguments(self.arguments)[1] is None
 
     def block(self, taken: set[str]) -> ToolUseBlock:
-        """Return the call, under an id that is not in `taken`; the id is added there."""
+        """Return the call under an id that is not in `taken`, and add the id there."""
         args, invalid = parse_arguments(self.arguments)
         own = self.id if self.id and self.id not in taken else f"call_{uuid.uuid4().hex}"
         taken.add(own)
@@ -53,14 +53,14 @@ class Call:
 
 @attrs.define
 class ToolCalls:
-    """Tool calls of one answer, put together from fragments that say by an index which call they belong to."""
+    """The tool calls of one answer. Each fragment names its call by an index."""
 
     _calls: list[Call] = attrs.field(factory=list)
     _open: dict[int, Call] = attrs.field(factory=dict)
     _last: int = 0
 
     def add(self, index: object, call_id: str, name: str, arguments: str) -> None:
-        """Take a fragment. Servers that leave the index out, or give every call the same one, are understood."""
+        """Add a fragment. An index may be missing, or be the same for every call, as some servers send it."""
         if type(index) is int:
             self._last = index
         call = self._open.get(self._last)
@@ -71,12 +71,12 @@ class ToolCalls:
         call.add(name, arguments)
 
     def blocks(self, taken: set[str]) -> Iterator[ToolUseBlock]:
-        """Yield the calls in the order they began, under ids of their own."""
+        """Yield the calls in the order of their first fragments, each under a unique id."""
         return (call.block(taken) for call in self._calls)
 
 
 def _begins_another(call: Call, call_id: str, name: str, arguments: str) -> bool:
-    """Tell whether a fragment under a known index is the first one of another call."""
+    """Return whether a fragment with a known index begins another call."""
     if not name or (call_id and call_id == call.id):
         return False
     if call_id and call.id and name != call.name and not call.arguments:
@@ -85,7 +85,7 @@ def _begins_another(call: Call, call_id: str, name: str, arguments: str) -> bool
 
 
 def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
-    """Return a call's arguments, and the text where it is not a JSON object. Nothing and `null` are no arguments."""
+    """Return the arguments of a call, and the raw text if it is no JSON object. Blank and `null` are no arguments."""
     if raw.strip() in ("", "null"):
         return {}, None
     try:
@@ -97,7 +97,7 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
 
 @attrs.frozen
 class Counts:
-    """The tokens that a server reports; None where it says nothing. `input` includes cached tokens."""
+    """The token counts that a server reports; None if it reports none. `input` includes cached tokens."""
 
     input: int | None = None
     output: int | None = None
@@ -105,9 +105,13 @@ class Counts:
     read: int = 0
 
     def usage(self, sent: int, blocks: Iterable[Block]) -> Usage:
-        """Return the usage; what is missing is estimated from the bytes sent and answered, four a token.
+        """Return the usage; missing counts are estimated at four bytes a token.
 
-        An input of 0 counts as not reported: no request is empty.
+        An input of 0 counts as missing, because no request is empty.
+
+        Args:
+            sent: the size of the request in bytes.
+            blocks: the answer.
         """
         if self.input and self.output is not None:
             return Usage(self.input, self.output, self.created, self.read)
@@ -118,7 +122,7 @@ class Counts:
 
 
 def reply(blocks: tuple[Block, ...], stop_reason: StopReason, counts: Counts, sent: int) -> ModelReply:
-    """Return the whole answer; one that calls tools and claims to be at its end stopped for the tools."""
+    """Return the whole answer. If it calls tools, its stop reason is `tool_use` even if the server says `end_turn`."""
     calls = any(isinstance(block, ToolUseBlock) for block in blocks)
     reason = "tool_use" if calls and stop_reason == "end_turn" else stop_reason
     return ModelReply(AssistantMessage(blocks, reason), counts.usage(sent, blocks))

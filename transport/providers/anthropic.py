@@ -32,7 +32,7 @@ VERSION: Final = "2023-06-01"
 MAX_TOKENS: Final = 32_000
 MAX_TOKENS_OF_OLD_MODELS: Final = 4_096
 METADATA: Final = "anthropic"
-"""The key under which a reasoning block's metadata keeps what the protocol wants back verbatim."""
+"""The key of the part of a reasoning block's metadata that the protocol wants back verbatim."""
 
 _STOP: Final[Mapping[str, StopReason]] = {
     "tool_use": "tool_use",
@@ -45,18 +45,18 @@ _STOP: Final[Mapping[str, StopReason]] = {
 
 @attrs.frozen
 class MessagesDialect:
-    """Anthropic messages, streamed."""
+    """Anthropic's messages protocol, streamed."""
 
     def url(self, endpoint: Endpoint) -> str:
-        """Return the address that requests go to; the base URL may or may not end with the version."""
+        """Return the address for requests; the base URL may or may not end with the version."""
         return f"{endpoint.url.removesuffix('/v1')}/v1/messages"
 
     def headers(self, key: str | None) -> dict[str, str]:
-        """Return the headers that go with every request."""
+        """Return the headers of every request."""
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
     def payload(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:  # noqa: ARG002 - of the protocol
-        """Return a request's body; the answer's cap is required here, so that one is always sent."""
+        """Return the body of a request. It always has a cap of the answer, which this protocol requires."""
         most = _most_tokens(request.model)
         system = (message.content for message in request.messages if isinstance(message, SystemMessage))
         body: dict[str, Any] = {
@@ -79,13 +79,13 @@ class MessagesDialect:
         return body
 
     def answer(self, request: ModelRequest, endpoint: Endpoint) -> "MessagesAnswer":
-        """Return what takes the answer to a request."""
+        """Return the empty answer to a request, to be fed with the events of the stream."""
         return MessagesAnswer(endpoint, known_calls(request), forced=forced_schema(request) is not None)
 
 
 @attrs.define
 class _Part:
-    """One content block, as far as it has arrived."""
+    """A content block that is still arriving."""
 
     kind: str
     start: dict[str, Any]
@@ -94,7 +94,7 @@ class _Part:
     call: Call = attrs.field(factory=Call)
 
     def block(self, taken: set[str]) -> Block | None:
-        """Return the block, or None where nothing has arrived of it."""
+        """Return the block, or None if it is empty."""
         text = joined(self.text)
         match self.kind:
             case "text":
@@ -110,7 +110,7 @@ class _Part:
                 return UnknownBlock(self.kind, _rest(self.start, "type"))
 
     def _called(self) -> Call:
-        """Return the call; some servers give its arguments whole at the start, in place of fragments."""
+        """Return the call; some servers send its arguments whole at the start instead of in fragments."""
         if not self.call.arguments and (given := wire.as_object(self.start.get("input"))):
             self.call.add("", codec.encode(given).decode())
         return self.call
@@ -118,7 +118,7 @@ class _Part:
 
 @attrs.define
 class MessagesAnswer:
-    """One answer, put together from its events; see `dialect.Answer`."""
+    """An answer, assembled from its events; see `dialect.Answer`."""
 
     _endpoint: Endpoint
     _taken: set[str]
@@ -132,7 +132,7 @@ class MessagesAnswer:
     _usage: dict[str, Any] = attrs.field(factory=dict)
 
     def feed(self, data: str) -> list[Piece]:
-        """Take the next event of the stream and return its pieces. Raises ProviderError."""
+        """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
         if not data.strip():
             return []
         event = wire.parse_object(data)
@@ -143,7 +143,7 @@ class MessagesAnswer:
         return take(self, event) if take is not None else []
 
     def whole(self, data: str) -> list[Piece]:
-        """Take the plain JSON of an answer that was not streamed. Raises ProviderError."""
+        """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         message = wire.parse_object(data)
         if message.get("error"):
             self._error(message)
@@ -157,7 +157,7 @@ class MessagesAnswer:
         return pieces
 
     def reply(self, sent: int) -> ModelReply:
-        """Return the whole; `sent` is the size of the request in bytes, for estimates."""
+        """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         parts = (self._parts[index].block(self._taken) for index in sorted(self._parts))
         blocks = tuple(_spoken(block) if self._forced else block for block in parts if block is not None)
         stopped = "end_turn" if self._forced and self._stop_reason == "tool_use" else self._stop_reason
@@ -169,7 +169,7 @@ class MessagesAnswer:
         return []
 
     def _block_start(self, event: dict[str, Any]) -> list[Piece]:
-        """Open a block; an answer that was not streamed has its whole content here."""
+        """Begin a block; in an answer that was not streamed it has its whole content already."""
         start = wire.object_in(event, "content_block")
         part = _Part(wire.as_text(start.get("type")), start)
         self._parts[_index(event)] = part
@@ -193,7 +193,7 @@ class MessagesAnswer:
         return _said(part, text)
 
     def _message_delta(self, event: dict[str, Any]) -> list[Piece]:
-        """Take the stop reason and the token counts, which replace those of the start."""
+        """Note the stop reason, and the token counts, which replace those of the start."""
         self._usage |= {name: count for name, count in wire.as_object(event.get("usage")).items() if count is not None}
         if stop := wire.text_in(wire.object_in(event, "delta"), "stop_reason"):
             self._stop_reason = _STOP.get(stop, "end_turn")
@@ -221,7 +221,7 @@ _EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], list[Piec
 
 
 def _spoken(block: Block) -> Block:
-    """Return the tool call that an answer was forced into as the text that it stands for."""
+    """Return the text of an answer that was forced into a tool call."""
     if not isinstance(block, ToolUseBlock):
         return block
     return TextBlock(codec.encode(block.args).decode() if block.invalid_args is None else block.invalid_args)
@@ -246,10 +246,10 @@ def _index(event: dict[str, Any]) -> int:
 
 
 def to_wire(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return a transcript in the protocol's form; system messages go elsewhere.
+    """Return a transcript in the form of the protocol, without its system messages.
 
-    Messages of one role in a row become one. Blank text, unknown blocks and reasoning without this provider's
-    signature are refused there and left out, as is a message with nothing else in it.
+    Consecutive messages of one role are merged. Blank text, unknown blocks and reasoning without this provider's
+    signature are left out, because the server refuses them; so are messages that are empty without them.
     """
     turns: list[dict[str, Any]] = []
     for role, content in map(_turn, messages):
@@ -318,7 +318,7 @@ def _rest(data: dict[str, Any], without: str) -> dict[str, Any]:
 
 
 def _counts(usage: dict[str, Any]) -> Counts:
-    """Return the counts; the protocol counts cached input apart."""
+    """Return the counts; the protocol reports cached input separately."""
     fresh = wire.as_count(usage.get("input_tokens"))
     created = wire.as_count(usage.get("cache_creation_input_tokens")) or 0
     read = wire.as_count(usage.get("cache_read_input_tokens")) or 0

@@ -1,4 +1,4 @@
-"""The offline model: it says what it was told."""
+"""The offline model: it repeats the prompt."""
 
 import re
 import sys
@@ -27,15 +27,15 @@ _WORD: Final = re.compile(r"\s*\S+|\s+")
 
 @attrs.frozen
 class EchoProvider:
-    """Answers with the last user message, or with the results of the tools that ran after it.
+    """A provider that answers with the last user message, or with the results of the tools that ran after it.
 
     Deterministic and without delay: the text arrives word by word (at most 1,000 pieces), a token is four characters,
-    `input_tokens` counts the answered text alone, and `max_tokens` cuts the answer. It never calls a tool. Asked for
-    data it repeats its last answer: a prompt that is JSON comes back as data. The model's name makes no difference.
+    `input_tokens` counts the answered text alone, and `max_tokens` cuts the answer. It never calls a tool. If data is
+    asked for, it repeats its last answer, so a prompt in JSON comes back as data. It ignores the model's name.
     """
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
-        """Return the echo; there is one checkpoint, before the first piece."""
+        """Return the answer. The only checkpoint is before the first piece."""
         await trio.lowlevel.checkpoint()
         heard = last_words(request.messages) if request.answer_schema is None else _last_answer(request.messages)
         text, stop_reason = _cut(heard, request.answer_cap(sys.maxsize))
@@ -47,9 +47,9 @@ class EchoProvider:
 
 
 def last_words(messages: Sequence[Message]) -> str:
-    """Return what the next answer is to: the last user message or tool results, of the last two messages.
+    """Return the last user message or tool results, if they are among the last two messages; else an empty text.
 
-    It takes no others because `messages` may decode what it is asked for.
+    Earlier messages are not looked at, because `messages` may decode each message on access.
     """
     for position in range(len(messages) - 1, max(-1, len(messages) - 3), -1):
         message = messages[position]
@@ -61,13 +61,13 @@ def last_words(messages: Sequence[Message]) -> str:
 
 
 def _last_answer(messages: Sequence[Message]) -> str:
-    """Return what was said last: asked for that as data, the echo can only say it again."""
+    """Return the last answer, which the echo repeats if the request is for data."""
     said = (message.text for message in reversed(messages) if isinstance(message, AssistantMessage))
     return next(said, "")
 
 
 def words(text: str) -> list[str]:
-    """Cut a text after its words; joined, the pieces are the text. A long text gets longer pieces, not more."""
+    """Cut a text after its words into at most 1,000 pieces, which joined are the text."""
     found: list[str] = _WORD.findall(text)
     size = -(-len(found) // MOST_PIECES)
     if size <= 1:

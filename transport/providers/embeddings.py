@@ -1,4 +1,4 @@
-"""Vectors of meaning from any server that speaks OpenAI's `/embeddings`: batched, tried again, failing as a whole."""
+"""Embeddings from any server with OpenAI's `/embeddings` endpoint: in batches, with retries, all or nothing."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -19,10 +19,10 @@ from warren.transport.providers.settings import OPENAI, Endpoint, endpoint
 logger: Final = logging.getLogger("warren.memory")
 BATCH: Final = 64
 LONGEST: Final = 6_000
-"""Characters of a text that the model gets: servers refuse what is beyond their window. The memory keeps all of it."""
+"""Characters of a text that are embedded: servers refuse longer texts. The memory keeps the whole text."""
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0, pool=None)
 ANSWER_SECONDS: Final = 120.0
-"""How long an answer may take in all; a server that sends a byte now and then is not silent."""
+"""The most seconds for a whole answer: a server that trickles bytes would never hit the timeout for silence."""
 LONGEST_VECTOR: Final = 256 * 1024
 """Bytes of JSON that a server may send for each text: about 10,000 numbers in full precision."""
 RETRY: Final = RetryPolicy(max_attempts=4, initial_delay=0.25, max_retry_after=5.0)
@@ -33,11 +33,11 @@ class RemoteEmbedder:
     """An Embedder behind HTTP.
 
     Attributes:
-        endpoint: where it is.
-        model: its name there.
-        client: what calls it.
-        retry: how a failed call is tried again; its `jitter` is left out.
-        dimensions: numbers in each vector, 0 while nobody has asked.
+        endpoint: the address and the key.
+        model: the model's name on the server.
+        client: the HTTP client.
+        retry: the retries of a failed call; `jitter` is ignored.
+        dimensions: numbers in each vector; 0 until the first answer.
     """
 
     endpoint: Endpoint
@@ -52,9 +52,10 @@ class RemoteEmbedder:
         return f"{OPENAI.name}:{self.model}"
 
     async def embed(self, texts: Sequence[str], /) -> list[list[float]]:
-        """Return the texts' vectors, in order; of a long text, that of its first 6,000 characters.
+        """Return the vectors of texts, in order. Of a longer text, the first 6,000 characters count.
 
-        All or nothing. Raises ProviderError once a part has been tried in vain as often as `retry` has it.
+        Raises:
+            ProviderError: if a batch failed on its last attempt; there are no vectors at all then.
         """
         vectors: list[list[float]] = []
         for start in range(0, len(texts), BATCH):
@@ -94,7 +95,7 @@ class RemoteEmbedder:
         return await remote.parsed(lambda raw: self._vectors(wire.parse_object(raw), len(texts)), text)
 
     async def _text(self, response: httpx.Response, most: int) -> str:
-        """Return the text of an answer that is no error and within its bound. Raises ProviderError."""
+        """Return the body of an answer. Raises ProviderError if it is an error or longer than `most` bytes."""
         body = remote.Body(response, most if response.is_success else remote.LONGEST_REFUSAL)
         text = (await body.read()).decode(errors="replace")
         if not response.is_success:
@@ -107,7 +108,7 @@ class RemoteEmbedder:
         return text
 
     def _vectors(self, answer: Mapping[str, Any], wanted: int) -> list[list[float]]:
-        """Return the vectors of an answer, whose order is that of their indexes. Raises ProviderError."""
+        """Return the vectors of an answer by their indexes. Raises ProviderError for a malformed answer."""
         rows = [wire.as_object(row) for row in wire.as_list(answer.get("data"))]
         found = {wire.as_count(row.get("index", place)): row.get("embedding") for place, row in enumerate(rows)}
         vectors = [vector for place in range(wanted) if _is_vector(vector := found.get(place))]
@@ -119,7 +120,7 @@ class RemoteEmbedder:
         return vectors
 
     def _broken(self, exc: Exception) -> ProviderError:
-        """Return what a failure of the connection means to the caller."""
+        """Return the error for a failed connection."""
         if isinstance(exc, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
             return self._failure("cannot be called: the request is not valid HTTP", "bad_address")
         if isinstance(exc, httpx.TimeoutException):
@@ -145,11 +146,17 @@ async def open_remote(
     retry: RetryPolicy = RETRY,
     known: Callable[[], int] = lambda: 0,
 ) -> AsyncIterator[RemoteEmbedder]:
-    """Open a model of the server at OPENAI_BASE_URL and learn the length of its vectors by one call.
+    """Open an embedding model of the server at OPENAI_BASE_URL, and call it once for the length of its vectors.
 
-    Where it does not answer now but may later, `known` is asked for the length: 0 for one that is not known.
+    Args:
+        model: the model's name on the server.
+        environ: the variables with the key and the address.
+        client: replaces the HTTP client; the caller closes it.
+        retry: the retries of a failed call.
+        known: returns the length of the vectors if the server does not answer now but may later; 0 if it is unknown.
 
-    Raises ProviderError where neither tells, or the key or the address is missing.
+    Raises:
+        ProviderError: if the length cannot be learnt, or the key or the address is missing.
     """
     place = endpoint(OPENAI, environ)
     if problem := place.problem:
@@ -167,6 +174,6 @@ async def _dimensions(embedder: RemoteEmbedder, known: Callable[[], int]) -> int
         length = known() if exc.retryable else 0
         if not length:
             raise
-        logger.warning("%s: until it answers nothing is remembered, and searches go by words", exc)
+        logger.warning("%s. Until the server answers, new texts are not remembered and searches match words only", exc)
         return length
     return len(vector)

@@ -1,4 +1,4 @@
-"""Turning what a server refuses into a ProviderError that says truly whether to try again. No I/O."""
+"""A server's refusals as ProviderErrors: the cause, and whether a retry can succeed. No I/O."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ LONGEST_QUOTE: Final = 300
 UNAUTHORIZED: Final = 401
 NOTHING_THERE: Final = (404, 405)
 SHORTEST_KEY: Final = 8
-"""A shorter text is no secret, and hiding it wherever it stands would only tell of it."""
+"""Shorter texts are no secrets, and replacing each of their occurrences in a message would reveal them."""
 SERVER_FAULTS: Final = range(500, 600)
 REQUEST_FAULTS: Final = range(400, 500)
 _TOO_LONG: Final = re.compile(r"context.{0,12}(length|window|size)|prompt is too long", re.IGNORECASE)
@@ -48,7 +48,7 @@ _STATUS: Final = {
     504: Verdict("timeout", retryable=True),
     529: Verdict("overloaded", retryable=True),
 }
-# Error types and codes that say more than the status they come with.
+# Error types and codes that are more precise than the HTTP status beside them.
 _PRECISE: Final = {
     "insufficient_quota": Verdict("quota", retryable=False),
     "billing_error": Verdict("quota", retryable=False),
@@ -56,7 +56,7 @@ _PRECISE: Final = {
     "exceed_context_size_error": Verdict("context_length", retryable=False),
     "overloaded_error": _STATUS[529],
 }
-# The others: needed where an error comes inside a stream, without a status.
+# The other types and codes: an error inside a stream has no HTTP status.
 _KINDS: Final = {
     "api_error": Verdict("server_error", retryable=True),
     "server_error": Verdict("server_error", retryable=True),
@@ -74,7 +74,7 @@ _KINDS: Final = {
 
 
 def refused(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: str, path: str) -> ProviderError:
-    """Return the error of an answer other than 200; `path` is that of the request."""
+    """Return the error for an HTTP status other than 200; `path` is the path of the request."""
     error = _error_of(body)
     verdict = _judge(status, error)
     retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), verdict.retryable)
@@ -120,7 +120,7 @@ def _number(text: str) -> float | None:
 
 
 def _error_of(body: str) -> dict[str, Any]:
-    """Return the error object of a body, whose form differs from server to server."""
+    """Return the error object of a body; its place differs from server to server."""
     try:
         data = wire.as_object(wire.parse(body))
     except ValueError:
@@ -162,7 +162,7 @@ def _by_status(status: int) -> Verdict:
 
 
 def hint(endpoint: Endpoint) -> str:
-    """Return what to try if a server has nothing at the address that was called; empty if nothing is known."""
+    """Return advice for the user if a server has nothing at the called address; empty if there is none."""
     vendor = endpoint.vendor
     if vendor is not OPENAI or endpoint.official or endpoint.url.endswith("/v1"):
         return ""
@@ -182,7 +182,7 @@ def _refusal(endpoint: Endpoint, status: int, message: str, path: str) -> str:
 
 
 def _quote(endpoint: Endpoint, text: str) -> str:
-    """Return a server's own words, shortened, without the key."""
+    """Return a server's message, shortened, without the key."""
     clean, key = joined([text]), endpoint.key or ""
     if len(key) >= SHORTEST_KEY:
         clean = re.sub(rf"(?<![\w-]){re.escape(key)}(?![\w-])", "***", clean)

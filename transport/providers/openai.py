@@ -1,4 +1,4 @@
-"""The chat completions protocol: OpenAI's own, and what most other servers speak. No I/O."""
+"""The chat completions protocol, of OpenAI and of most other servers. No I/O."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,27 +36,27 @@ _STOP: Final[Mapping[str, StopReason]] = {
     "content_filter": "content_filter",
 }
 SURE_TOKENS: Final = 4_096
-"""The longest answer that every model is taken to be able to give."""
-# These refuse `max_tokens`, which servers of other makers understand best.
+"""Tokens of an answer that every model is assumed to be able to give."""
+# These models refuse `max_tokens`, which is what the servers of other makers understand.
 _COMPLETION_TOKENS: Final = re.compile(r"o\d|gpt-[5-9]")
-# From 5.4 on the chat protocol takes tools only where reasoning is off.
+# From 5.4 on, the chat protocol accepts tools only if reasoning is off.
 _TOOLS_WITHOUT_REASONING: Final = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9])")
 
 
 @attrs.frozen
 class ChatDialect:
-    """Chat completions, streamed."""
+    """OpenAI's chat completions protocol, streamed."""
 
     def url(self, endpoint: Endpoint) -> str:
-        """Return the address that requests go to."""
+        """Return the address for requests."""
         return f"{endpoint.url}/chat/completions"
 
     def headers(self, key: str | None) -> dict[str, str]:
-        """Return the headers that go with every request."""
+        """Return the headers of every request."""
         return {"authorization": f"Bearer {key}"} if key else {}
 
     def payload(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-        """Return a request's body."""
+        """Return the body of a request."""
         body: dict[str, Any] = {
             "model": request.model,
             "messages": to_wire(request.messages),
@@ -75,19 +75,19 @@ class ChatDialect:
         if request.options.top_p is not None:
             body["top_p"] = request.options.top_p
         if (schema := forced_schema(request)) is not None:
-            # Not strict: that takes few of the schemas there are.
+            # Strict mode refuses most schemas.
             form = {"name": OUTPUT, "schema": schema, "strict": False}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         return body
 
     def answer(self, request: ModelRequest, endpoint: Endpoint) -> "ChatAnswer":
-        """Return what takes the answer to a request."""
+        """Return the empty answer to a request, to be fed with the events of the stream."""
         return ChatAnswer(endpoint, known_calls(request))
 
 
 @attrs.define
 class ChatAnswer:
-    """One answer, put together from its chunks; see `dialect.Answer`."""
+    """An answer, assembled from its chunks; see `dialect.Answer`."""
 
     _endpoint: Endpoint
     _taken: set[str]
@@ -102,7 +102,7 @@ class ChatAnswer:
     _counts: Counts = attrs.field(factory=Counts)
 
     def feed(self, data: str) -> list[Piece]:
-        """Take the next event of the stream and return its pieces. Raises ProviderError."""
+        """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
         if data.strip() == "[DONE]":
             self._end()
         if self.closed or not data.strip():
@@ -110,7 +110,7 @@ class ChatAnswer:
         return self._take(wire.with_halves(data, wire.parse_object(data)))
 
     def whole(self, data: str) -> list[Piece]:
-        """Take the plain JSON of an answer that was not streamed. Raises ProviderError."""
+        """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         pieces = self._take(wire.parse_object(data))
         self._end()
         return pieces
@@ -121,7 +121,7 @@ class ChatAnswer:
         self.complete = self.closed = True
 
     def reply(self, sent: int) -> ModelReply:
-        """Return the whole; `sent` is the size of the request in bytes, for estimates."""
+        """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         return reply(tuple(self._blocks()), self._stop_reason, self._counts, sent)
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
@@ -173,10 +173,10 @@ class ChatAnswer:
 
 
 def to_wire(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return a transcript in the protocol's form.
+    """Return a transcript in the form of the protocol.
 
-    Reasoning and unknown blocks have no place there and are left out, as is an answer with nothing else in it. User
-    messages in a row become one: many chat templates want the roles to alternate.
+    It has no place for reasoning and unknown blocks: these are left out, and so are answers that hold nothing else.
+    Consecutive user messages are merged, because many chat templates want the roles to alternate.
     """
     turns: list[dict[str, Any]] = []
     for turn in (turn for message in messages for turn in _turns(message)):
@@ -215,7 +215,7 @@ def _called(call: ToolUseBlock) -> dict[str, Any]:
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
-    """Return a tool's result; the protocol has no mark for errors, so the text says it."""
+    """Return the result of a tool. The protocol has no flag for errors, so the text begins with "Error"."""
     told = not result.is_error or result.content.lower().startswith("error")
     content = result.content if told else f"Error: {result.content}"
     return {"role": "tool", "tool_call_id": wire.call_id(result.tool_use_id), "content": content}

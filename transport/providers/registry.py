@@ -1,4 +1,4 @@
-"""Which provider answers for a model."""
+"""The choice of a provider by the name of a model."""
 
 import os
 import re
@@ -30,13 +30,13 @@ _NAMES: Final = (
 
 @attrs.frozen
 class KnownModel:
-    """A kind of model that can be named.
+    """A family of models.
 
     Attributes:
-        pattern: how its names look.
-        provider: who answers for it.
-        usable: whether a call can be made now, as far as the settings tell.
-        reason: what is missing where it is not usable; never a key.
+        pattern: the pattern of their names.
+        provider: the name of their provider.
+        usable: whether the settings are complete enough for a call.
+        reason: the missing setting if they are not; never a key.
     """
 
     pattern: str
@@ -47,7 +47,7 @@ class KnownModel:
 
 @attrs.define
 class Registry:
-    """The Providers of one runtime; `connect` returns the shared HTTP client when it is needed first."""
+    """The providers of one runtime, made on first use; `connect` returns the shared HTTP client."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     extra: Mapping[str, Provider]
@@ -59,9 +59,13 @@ class Registry:
     def resolve(self, model: str, provider: str | None) -> ModelChoice:
         """Return the provider to call, and the model's name there.
 
-        The name of an own provider is also a model (`mine`), and a prefix (`mine:fast`). With OPENAI_BASE_URL set,
-        every name that nobody else claims is a model of that server. Raises InvalidParamsError (path `$.model` or
-        `$.provider`); a missing key is an error of the call, not of the name.
+        The name of one of the program's own providers is also a model (`mine`) and a prefix (`mine:fast`). If
+        OPENAI_BASE_URL is set, every name that matches no other provider is a model of that server. A missing key is no
+        error here: the call will fail.
+
+        Raises:
+            InvalidParamsError: if no provider is known for the model (path `$.model`), or the named provider is unknown
+                (path `$.provider`).
         """
         if not model.strip():
             raise InvalidParamsError("$.model: must not be empty", path="$.model")
@@ -86,7 +90,7 @@ class Registry:
             return OPENAI.name
         raise InvalidParamsError(
             f"$.model: no provider is known for {model!r}; name the provider, or set {OPENAI.url_variable}"
-            " where a server of your own has it",
+            " if a server of your own has the model",
             path="$.model",
         )
 
@@ -96,13 +100,13 @@ class Registry:
         return self._made[name]
 
     def _over_http(self, name: str) -> Provider:
-        from warren.transport.providers import remote  # noqa: PLC0415 - httpx is loaded when it is needed first
+        from warren.transport.providers import remote  # noqa: PLC0415 - httpx is imported on first use
 
         vendor = OPENAI if name == OPENAI.name else ANTHROPIC
         return remote.provider(endpoint(vendor, self.environ), self.connect, self.bounds)
 
     def _scripted(self, file: str) -> Provider:
-        """Return the script's provider; a file that changed is read again."""
+        """Return the provider of a script; a changed file is read again."""
         path = Path(file)
         stamp = path.stat().st_mtime_ns if path.is_file() else 0
         if file not in self._scripts or self._scripts[file][0] != stamp:
@@ -111,9 +115,9 @@ class Registry:
 
 
 def default_model(environ: Mapping[str, str] | None = None) -> str:
-    """Return the model of a session that names none: of the provider whose key is set, else `echo`.
+    """Return the model for sessions that name none: that of the provider with a key in the environment, else `echo`.
 
-    Anthropic comes first where both keys are set. A server of your own at OPENAI_BASE_URL is asked for `default`.
+    If both keys are set, Anthropic comes first. The model of a server of your own at OPENAI_BASE_URL is `default`.
     """
     found = os.environ if environ is None else environ
     claude, gpt = endpoint(ANTHROPIC, found), endpoint(OPENAI, found)
@@ -125,7 +129,7 @@ def default_model(environ: Mapping[str, str] | None = None) -> str:
 
 
 def known_models(environ: Mapping[str, str] | None = None) -> tuple[KnownModel, ...]:
-    """Return the kinds of models that can be named, and which of them can be called now."""
+    """Return all families of models, and for each whether it can be called now."""
     found = os.environ if environ is None else environ
     local = not endpoint(OPENAI, found).official
     return (

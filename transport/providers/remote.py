@@ -1,4 +1,4 @@
-"""Calling a model over HTTP: one shared client, streams read until their end, every failure a ProviderError."""
+"""Model calls over HTTP: one shared client, streams read until their end, every failure a ProviderError."""
 
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,24 +24,24 @@ T = TypeVar("T")
 DIALECTS: Final[dict[str, Dialect]] = {OPENAI.name: ChatDialect(), ANTHROPIC.name: MessagesDialect()}
 CONNECT_SECONDS: Final = 30.0
 USAGE_SECONDS: Final = 5.0
-"""How long the token counts of a finished answer may take."""
+"""Seconds to wait for the token counts of a finished answer."""
 CLOSE_SECONDS: Final = 0.1
-"""How long the server may take to end a stream after its last event; then the connection is not used again."""
+"""Seconds to wait for the end of a stream after its last event; after that the connection is not reused."""
 IDLE_CONNECTIONS: Final = 100
 ENCODINGS: Final = "gzip, deflate"
-"""Those that `Body` reads."""
+"""The encodings that `Body` decodes."""
 LONGEST_REFUSAL: Final = 64 * 1024
-"""Bytes that are read of an answer that is an error."""
+"""Bytes of an error's body that are read."""
 OFF_THE_LOOP: Final = 64 * 1024
-"""Bytes of JSON from which on a thread parses them."""
+"""Bytes of JSON from which on a thread parses it, so that the event loop is not blocked."""
 INFLATED: Final = 64 * 1024
-"""Bytes that are decompressed at once."""
+"""Bytes that are decompressed in one step."""
 
 
-# Failures that mean the same wherever they happen.
+# Failures that mean the same before and during an answer.
 _BREAKS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, ProviderCause], ...]] = (
     (httpx.ConnectTimeout, "did not accept the connection in time", "connection"),
-    (httpx.DecodingError, "sent what cannot be decompressed", "bad_response"),
+    (httpx.DecodingError, "sent data that cannot be decompressed", "bad_response"),
     (
         (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError),
         "cannot be called: the request is not valid HTTP",
@@ -52,9 +52,11 @@ _FOR_GOOD: Final = ("bad_address", "certificate", "too_long")
 
 
 def new_client() -> httpx.AsyncClient:
-    """Return the client that all providers share. Calls are bounded by the runtime, not by a pool they queue for."""
+    """Return the client that all providers share. It has no bound on connections: the runtime bounds its calls."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS)
-    direct = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}  # no proxy knows this machine
+    direct = {
+        f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")
+    }  # a proxy cannot reach this machine
     return httpx.AsyncClient(limits=limits, mounts=direct, headers={"user-agent": "warren"})
 
 
@@ -65,13 +67,13 @@ def provider(endpoint: Endpoint, connect: Callable[[], httpx.AsyncClient], bound
 
 @attrs.frozen
 class HttpProvider:
-    """A model behind HTTP.
+    """A provider behind HTTP.
 
     Attributes:
-        endpoint: where it is.
-        dialect: the protocol it speaks.
+        endpoint: the address and the key.
+        dialect: the protocol.
         connect: returns the shared client.
-        bounds: how long the server may be silent, and how much it may send.
+        bounds: the time for which the server may be silent, and the bytes that it may send.
     """
 
     endpoint: Endpoint
@@ -82,7 +84,7 @@ class HttpProvider:
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""
         self._check()
-        # The context may decode what it is asked for: once is enough.
+        # The context may decode each message on access: do it once.
         request = attrs.evolve(request, messages=tuple(request.messages))
         body = codec.encode(self.dialect.payload(request, self.endpoint))
         answer = self.dialect.answer(request, self.endpoint)
@@ -101,7 +103,7 @@ class HttpProvider:
             raise ProviderError(f"{self.endpoint.vendor.name}: {problem}", cause=cause, retryable=False)
 
     async def _exchange(self, body: bytes, answer: Answer, emit: Callable[[Piece], None]) -> None:
-        """Send the request and take the answer; what breaks after the answer is complete does not matter."""
+        """Send the request and read the answer; failures after the complete answer are ignored."""
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
@@ -146,10 +148,10 @@ class HttpProvider:
                 emit(piece)
         else:
             hint = failures.hint(self.endpoint)
-            raise self._failure(f"answered with {kind or 'nothing known'}, not with JSON{hint}", "bad_response")
+            raise self._failure(f"answered with {kind or 'an unknown type'}, not with JSON{hint}", "bad_response")
 
     async def _read(self, response: httpx.Response, most: int) -> tuple[bytes, bool]:
-        """Return the first bytes of a body, and whether they are all of it."""
+        """Return at most `most` bytes of a body, and whether they are the whole body."""
         body = Body(response, most)
         taken = await body.read()
         self._check_body(body)
@@ -162,7 +164,7 @@ class HttpProvider:
     async def _stream(
         self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None], stall: trio.CancelScope
     ) -> None:
-        """Feed a stream's events to the answer until the stream ends or nothing more can follow."""
+        """Feed the events of a stream to the answer until the stream ends or the answer is closed."""
         body = Body(response, self.bounds.size)
         events = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=body)
         with trio.CancelScope() as scope:
@@ -184,7 +186,7 @@ class HttpProvider:
         return self._failure(f"sent more than {most} bytes, the bound of limits.max_answer", "too_long")
 
     def _broken(self, exc: Exception, *, answered: bool) -> ProviderError:
-        """Return what a failure of the connection means to the caller."""
+        """Return the error for a failed connection."""
         for kinds, problem, cause in _BREAKS:
             if isinstance(exc, kinds):
                 return self._failure(problem, cause)
@@ -210,16 +212,16 @@ class HttpProvider:
 
 @attrs.define(eq=False)
 class Body(httpx.AsyncByteStream):
-    """The decompressed body of a response, up to a bound. It is inflated in parts: a small body may be a huge one.
+    """The decompressed body of a response, up to a bound. It is decompressed in steps: few bytes may become many.
 
-    Reading ends early by cancelling `scope`: that unwinds httpx's generators from the inside.
+    Cancelling `scope` ends the reading early: that unwinds httpx's generators from the inside.
 
     Attributes:
         response: the response.
-        left: bytes that may still come.
-        scope: the cancel scope in which the body is read.
-        too_long: whether there were more bytes.
-        problem: why the body cannot be read.
+        left: bytes that may still be read.
+        scope: the cancel scope of the reader.
+        too_long: whether the body is longer than its bound.
+        problem: the reason if the body cannot be read.
     """
 
     response: httpx.Response
@@ -229,7 +231,7 @@ class Body(httpx.AsyncByteStream):
     problem: str | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield what is there, at most 64 KiB at once."""
+        """Yield the decompressed bytes as they arrive, at most 64 KiB in one part."""
         inflate = self._decoder()
         async for raw in _raw(self.response):
             try:
@@ -238,14 +240,14 @@ class Body(httpx.AsyncByteStream):
                         break
                     yield self._counted(part)
             except zlib.error:
-                self._stop("sent what cannot be decompressed")
+                self._stop("sent data that cannot be decompressed")
 
     async def read(self) -> bytes:
-        """Return what may be read of it; `too_long` and `problem` tell afterwards why that may not be all."""
+        """Return the bytes up to the bound; afterwards `too_long` and `problem` say whether any are missing."""
         parts = []
         with trio.CancelScope() as self.scope:
             async for part in self:
-                parts.append(part)  # noqa: PERF401 - what has come stays when the reading is cancelled
+                parts.append(part)  # noqa: PERF401 - the parts so far stay if the reading is cancelled
         return b"".join(parts)
 
     def _counted(self, part: bytes) -> bytes:
@@ -261,7 +263,7 @@ class Body(httpx.AsyncByteStream):
         if encoding in ("", "identity") or self.response.is_stream_consumed:
             return lambda raw: iter((raw,))
         if encoding not in ("gzip", "x-gzip", "deflate"):
-            self._stop(f"answered in the encoding {encoding!r}, which nobody asked for")
+            self._stop(f"answered in the encoding {encoding!r}, which was not asked for")
             return lambda _raw: iter(())
         return partial(_inflated, zlib.decompressobj(zlib.MAX_WBITS | 32))
 
@@ -271,7 +273,7 @@ class Body(httpx.AsyncByteStream):
 
 
 async def _raw(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives; a transport may have read it, and decompressed it, already."""
+    """Yield a body as it arrives. A transport may have read and decompressed the whole body already."""
     if response.is_stream_consumed:
         yield response.content
         return
@@ -286,17 +288,17 @@ def _inflated(inflate: Any, raw: bytes) -> Iterator[bytes]:
 
 
 async def parsed(parse: Callable[[str], T], data: str) -> T:
-    """Parse a text, in a thread if it is large. Cancelling waits for the thread."""
+    """Parse a text, in a thread if it is large. A cancellation waits for the thread."""
     if len(data) < OFF_THE_LOOP:
         return parse(data)
     with trio.CancelScope(shield=True):
         found = await trio.to_thread.run_sync(parse, data)
-    return found  # noqa: RET504 - mypy takes the scope for one that may swallow an error
+    return found  # noqa: RET504 - mypy assumes that the scope may swallow an error
 
 
 @attrs.define
 class _Feeder:
-    """Hands events to an answer and its pieces on; keeps the first failure and ends the reading."""
+    """Feeds events to an answer and emits its pieces; on the first failure it keeps the error and ends the reading."""
 
     answer: Answer
     emit: Callable[[Piece], None]
@@ -317,7 +319,7 @@ class _Feeder:
         try:
             for piece in await parsed(self.answer.feed, data):
                 self.emit(piece)
-        except Exception as exc:  # noqa: BLE001 - raised again where the reading has ended
+        except Exception as exc:  # noqa: BLE001 - `_stream` raises it when the reading has ended
             self.failure = exc
             self.scope.cancel()
         if self.answer.size > size:
@@ -325,7 +327,7 @@ class _Feeder:
         self._hurry()
 
     def _hurry(self) -> None:
-        """Wait for what may follow a complete answer, but not for long."""
+        """Bound the wait for the token counts and the end of the stream behind a complete answer."""
         if self.answer.complete:
             left = CLOSE_SECONDS if self.answer.closed else USAGE_SECONDS
             self.scope.deadline = min(self.scope.deadline, trio.current_time() + left)

@@ -1,4 +1,4 @@
-"""The model that follows a script: for tests, demonstrations and load."""
+"""A model that follows a script, for tests, demonstrations and load."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,8 +27,8 @@ class ScriptedCall:
     Attributes:
         name: the tool.
         args: its arguments.
-        invalid_args: what the model sends in their place, where it shall send no JSON object.
-        id: the call's id; None makes one. From the second round of a looping script on, the round is added to it.
+        invalid_args: a text that the model sends in place of a JSON object.
+        id: the id of the call; None makes one. In a looping script the number of the round is added from the second on.
     """
 
     name: str
@@ -39,15 +39,15 @@ class ScriptedCall:
 
 @attrs.frozen
 class ScriptedError:
-    """How a step fails, after its pieces.
+    """The failure of a step, after its pieces.
 
     Attributes:
         message: one sentence for a person.
         cause: the finer reason, as in ProviderError.
-        retryable: whether the call is worth another try.
-        retry_after: the wait that the provider asks for, in seconds.
-        times: calls of this step that fail before one succeeds, counted over all sessions of the provider; None
-            fails every one.
+        retryable: whether a retry may succeed.
+        retry_after: seconds that the provider asks to wait.
+        times: number of calls of this step that fail before one succeeds, over all sessions of the provider; None
+            fails all of them.
     """
 
     message: str = "the script says so"
@@ -63,16 +63,16 @@ class ScriptedStep:
 
     Attributes:
         text: the answer, streamed word by word.
-        chunks: the answer in the pieces it shall arrive in, in place of `text`.
-        reasoning: what the model thinks aloud, in one piece.
-        tool_calls: the tools it asks for.
+        chunks: the answer as a list of pieces, instead of `text`.
+        reasoning: the reasoning of the model, in one piece.
+        tool_calls: the tool calls.
         error: the failure that ends the call.
         delay: seconds before the first piece.
         chunk_delay: seconds between two pieces of the text.
-        stop_reason: why the model stops; None: `tool_use` with tool calls, else `end_turn`.
-        usage: the tokens it reports; None counts four characters a token, of the last message and of the answer.
-        structured: what it answers where this step's answer is asked for as data, attempt by attempt; without any, and
-            after the last one, with the text of the step.
+        stop_reason: the stop reason; None is `tool_use` if there are tool calls, else `end_turn`.
+        usage: the token counts; None counts the last message and the answer, at four characters a token.
+        structured: the answers to requests for this step's answer as data, one for each attempt; further attempts get
+            the text of the step.
     """
 
     text: str = ""
@@ -87,13 +87,13 @@ class ScriptedStep:
     structured: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        """Refuse two answers in one step."""
+        """Raise FieldValueError if a step has both `text` and `chunks`."""
         if self.text and self.chunks:
             raise FieldValueError("chunks", "cannot be given together with text")
 
     @property
     def pieces(self) -> Sequence[str]:
-        """The text as it arrives."""
+        """The pieces of the text."""
         return self.chunks or words(self.text)
 
 
@@ -104,13 +104,13 @@ def _not_empty(_instance: object, attribute: "attrs.Attribute[Any]", value: Sequ
 
 @attrs.frozen
 class Script:
-    """What the model does, call by call; as JSON an object with the names of these attributes.
+    """The steps of a model; its JSON is an object with the names of these attributes.
 
     `{"loop": true, "steps": [{"text": "hello", "chunk_delay": 0.05}, {"tool_calls": [{"name": "now"}]}]}`
 
     Attributes:
-        steps: one a model call; a turn that uses tools takes several.
-        loop: whether it begins again after the last step; else every call past the end fails.
+        steps: one step for each model call; a turn with tool calls takes several.
+        loop: whether the script begins again after its last step; if not, calls past the end fail.
     """
 
     steps: tuple[ScriptedStep, ...] = attrs.field(validator=_not_empty)
@@ -119,17 +119,17 @@ class Script:
 
 @attrs.frozen
 class ScriptedProvider:
-    """Plays a script to every session by itself: the step is the number of assistant messages in the transcript.
+    """A provider that plays a script to each session: the number of assistant messages in its transcript is the step.
 
-    So one provider serves many sessions at once, and a session goes on where it stood after a restart. An interrupted
-    answer with text in it counts as one. Delays wait on trio's clock. The model's name makes no difference.
+    So one provider serves many sessions at once, and a session continues at the same step after a restart. An
+    interrupted answer with text counts as a message. Delays use trio's clock. The model's name is ignored.
     """
 
     script: Script
     _failures: dict[int, int] = attrs.field(factory=dict, repr=False, eq=False)
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
-        """Play the session's next step. Raises ProviderError where the script says so or has ended."""
+        """Play the next step of the session. Raises ProviderError if the step fails or the script has ended."""
         number = _answers(request.messages)
         if request.answer_schema is not None and (asked := asked_at(request.messages)) is not None:
             return await self._data(request, asked, emit)
@@ -144,7 +144,7 @@ class ScriptedProvider:
         return ModelReply(AssistantMessage(blocks, stop_reason), usage)
 
     async def _data(self, request: ModelRequest, asked: int, emit: Callable[[Piece], None]) -> ModelReply:
-        """Answer the question for data after a step: it takes as long as the step, and does not fail."""
+        """Answer the request for data after a step: with the delay of the step, and without its failure."""
         number = max(0, _answers(request.messages[:asked]) - 1)
         step, attempt = self._step(number), _answers(request.messages[asked:])
         await trio.sleep(step.delay)
@@ -175,7 +175,7 @@ def _answers(messages: Iterable[Message]) -> int:
 
 
 def load_script(path: Path) -> Script:
-    """Read a script from a JSON file. Raises InvalidParamsError (path `$.model`) naming the file and the bad field."""
+    """Read a script from a JSON file. Raises InvalidParamsError, path `$.model`, with the file and the bad field."""
     try:
         return codec.from_data(Script, codec.parse(_read(path)))
     except (OSError, ValueError, InvalidParamsError) as exc:
@@ -184,7 +184,7 @@ def load_script(path: Path) -> Script:
 
 
 def _read(path: Path) -> bytes:
-    """Return a file's content; whoever names it may be a client, and a device or a pipe would never end."""
+    """Return the content of a regular file: a client may have named a device or a pipe, which may never end."""
     status = path.stat()
     if not S_ISREG(status.st_mode):
         raise ValueError("is not a plain file")
@@ -211,7 +211,7 @@ def _blocks(step: ScriptedStep, calls: Iterable[ToolUseBlock]) -> Iterator[Block
 
 
 def _calls(calls: Sequence[ScriptedCall], number: int, round_: int) -> Iterator[ToolUseBlock]:
-    """Yield the tool calls with ids that no other step of the transcript has."""
+    """Yield the tool calls, under ids that no other step of the transcript has."""
     for position, call in enumerate(calls):
         own = f"{call.id}-{round_ + 1}" if call.id and round_ else call.id
         args = {} if call.invalid_args is not None else call.args

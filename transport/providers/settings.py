@@ -1,4 +1,4 @@
-"""What the environment says of the HTTP providers: addresses and keys. Keys stay out of every repr and message."""
+"""Addresses and keys of the HTTP providers, from the environment. Keys stay out of every repr and message."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,14 +9,13 @@ import attrs
 
 @attrs.frozen
 class Bounds:
-    """How much and how long a model's server may send; times in seconds.
+    """Bounds on the answer of a model's server.
 
     Attributes:
-        silence: how long it may send nothing.
-        stall: how long it may go on without sending any of the answer; what only keeps the connection open does not
-            count.
+        silence: seconds for which the server may send nothing.
+        stall: seconds for which the server may send nothing of the answer; keep-alive events do not count.
         size: bytes of a streamed answer, decompressed. An answer in one piece, or one event of a stream, may have a
-            64th of it: it is parsed at once, which no other task can interrupt.
+            64th of it, because it is parsed in one step, which blocks other tasks.
     """
 
     silence: float = 300.0
@@ -25,20 +24,20 @@ class Bounds:
 
     @property
     def piece(self) -> int:
-        """The most bytes that are parsed at once."""
+        """The most bytes that are parsed in one step."""
         return max(1, self.size // 64)
 
 
 @attrs.frozen
 class Vendor:
-    """What is fixed of one HTTP provider.
+    """The constants of an HTTP provider.
 
     Attributes:
         name: the provider's name.
         key_variable: the environment variable with the key.
         url_variable: the environment variable with another base URL.
-        official_url: the base URL without it.
-        default_model: what a session gets that names no model.
+        official_url: the base URL if that variable is not set.
+        default_model: the model of sessions that name none.
     """
 
     name: str
@@ -56,26 +55,26 @@ ANTHROPIC: Final = Vendor(
 
 @attrs.frozen
 class Endpoint:
-    """Where one HTTP provider is reached, and with which key.
+    """The address and the key of an HTTP provider.
 
     Attributes:
         vendor: the provider.
-        url: its base URL, without a slash at the end.
-        key: the key; None where the environment has none.
+        url: the base URL, without a slash at the end.
+        key: the key; None if the environment has none.
     """
 
     vendor: Vendor
-    url: str = attrs.field(repr=False)  # it may hold a password
+    url: str = attrs.field(repr=False)  # a URL may contain a password
     key: str | None = attrs.field(default=None, repr=False)
 
     @property
     def official(self) -> bool:
-        """Whether the requests go to the vendor itself, not to a server that speaks its protocol."""
+        """Whether requests go to the vendor itself, not to another server with the same protocol."""
         return self.host == urlsplit(self.vendor.official_url).hostname
 
     @property
     def host(self) -> str:
-        """The host, with its port where one is named: what a message may show of the address."""
+        """The host, and the port if the URL has one: the part of the address that a message may show."""
         try:
             parts = urlsplit(self.url)
             port = f":{parts.port}" if parts.port else ""
@@ -85,19 +84,19 @@ class Endpoint:
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot be called now, for a person; None where nothing is known to be missing."""
+        """The reason why the provider cannot be called, for a person; None if no setting is missing."""
         return self.url_problem or self.key_problem
 
     @property
     def url_problem(self) -> str | None:
-        """What is wrong with the address."""
+        """The problem with the address, for a person; None if there is none."""
         if self.host and urlsplit(self.url).scheme in ("http", "https"):
             return None
         return f"{self.vendor.url_variable} is not an http:// or https:// address"
 
     @property
     def key_problem(self) -> str | None:
-        """What is wrong with the key; a server that is not the vendor's may want none."""
+        """The problem with the key, for a person; None if there is none. Only the vendor's own server must have one."""
         if self.key is None:
             return f"{self.vendor.key_variable} is not set" if self.official else None
         if not (self.key.isascii() and self.key.isprintable()):
@@ -106,7 +105,7 @@ class Endpoint:
 
 
 def endpoint(vendor: Vendor, environ: Mapping[str, str]) -> Endpoint:
-    """Read a provider's address and key; blank variables count as unset."""
+    """Read the address and the key of a provider; blank variables count as unset."""
     url = environ.get(vendor.url_variable, "").strip() or vendor.official_url
     key = environ.get(vendor.key_variable, "").strip() or None
     return Endpoint(vendor, url.rstrip("/"), key)

@@ -1,4 +1,4 @@
-"""What both HTTP dialects share when they read foreign JSON and write our transcript. No I/O."""
+"""Shared by both dialects: reading JSON of servers, and names and ids that every server accepts. No I/O."""
 
 import hashlib
 import json
@@ -10,9 +10,9 @@ from warren import codec
 from warren.errors import ProviderError
 
 CONTINUE: Final = "Continue."
-"""Closes a context that ends with the model's own words: some models refuse to go on from them."""
+"""A last message for contexts that end with an answer of the model: some models refuse to continue those."""
 
-# A pair of surrogate escapes, a lone one, or any other escape: only the lone one is no text.
+# Matches a pair of surrogate escapes, a lone one, or any other escape; only a lone one is invalid.
 _ESCAPE: Final = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
 )
@@ -22,7 +22,7 @@ _GOOD_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
 def parse(raw: str) -> Any:
-    """Return the data of a JSON text, lone surrogates replaced by U+FFFD. Raises ValueError where it is not JSON."""
+    """Return the data of a JSON text, with lone surrogates replaced by U+FFFD. Raises ValueError if it is no JSON."""
     try:
         return codec.parse(raw)
     except ValueError:
@@ -37,16 +37,16 @@ def parse_object(raw: str) -> dict[str, Any]:
     try:
         data = parse(raw)
     except ValueError as exc:
-        raise bad_response(f"what is not JSON: {exc}") from None
+        raise bad_response(f"invalid JSON: {exc}") from None
     if not isinstance(data, dict):
         raise bad_response("JSON that is not an object")
     return data
 
 
 def with_halves(raw: str, parsed: dict[str, Any]) -> dict[str, Any]:
-    """Return an object that was parsed from `raw`, with its lone surrogates instead of U+FFFD.
+    """Return the object that was parsed from `raw`, with its lone surrogates instead of U+FFFD.
 
-    A server may cut a character in two: the other half comes with the next chunk, see `warren.model.joined`.
+    A server may cut a character in two: the second half comes with the next chunk, see `warren.model.joined`.
     """
     if "\\u" in raw and any(found["lone"] for found in _ESCAPE.finditer(raw)):
         parsed = json.loads(raw)
@@ -54,7 +54,7 @@ def with_halves(raw: str, parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def bad_response(problem: str) -> ProviderError:
-    """Return the error for an answer that does not have the protocol's form."""
+    """Return the error for an answer that does not follow the protocol."""
     return ProviderError(f"the server sent {problem}", cause="bad_response", retryable=True)
 
 

@@ -20,16 +20,16 @@ GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 @attrs.frozen
 class StdioConfig:
-    """What the client of a pipe may do; times in seconds. Raises FieldValueError for a bad value.
+    """Bounds on the client of a pipe. Raises FieldValueError for a bad value.
 
     Attributes:
-        max_message_bytes: a longer line is passed over and answered with an error.
+        max_message_bytes: bytes of a line; a longer one is skipped and answered with an error.
         max_in_flight: requests that may be unanswered.
         max_subscriptions: sessions that the client may follow.
-        outbox_events: events that may wait for the client; the others stay in the log until it has read.
-        close_timeout: how long the last messages may take to leave once the client reads nothing.
-        linger: how long requests may go on after the end of the input.
-        runtime: the runtime's own settings, for `config/get`; secrets and prompts are not shown.
+        outbox_events: events that may wait for the client; further events stay in the log until the client reads.
+        close_timeout: seconds for the last messages to leave if the client stops reading.
+        linger: seconds for which requests may run on after the end of the input.
+        runtime: the settings of the runtime, for `config/get`, which shows no secrets and no prompts.
     """
 
     max_message_bytes: int = attrs.field(default=16 * 1024 * 1024, validator=positive)
@@ -41,7 +41,7 @@ class StdioConfig:
     runtime: Config | None = None
 
     def public(self) -> Settings:
-        """Return what the client may know of the settings."""
+        """Return the settings that the client may see."""
         return public_settings(self.runtime, stdio=attrs.asdict(self, filter=attrs.filters.exclude("runtime")))
 
 
@@ -54,12 +54,12 @@ async def serve_stdio(
     *,
     end_turns: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
 ) -> None:
-    """Serve the client at the other end of two streams until it has no more to say, or `stop` is cancelled.
+    """Serve one client over two streams until its input ends or `stop` is cancelled.
 
-    At the end of the input, requests that run are given `linger` seconds, and `end_turns` is awaited if some still run
-    then. At `stop` they are given half a second. Those that are left are answered with
-    AgentError(cause="shutting_down"). Either way the turns they started go on: they are the service's, and a host that
-    is about to end it passes `SessionService.stop`. A client that no longer reads stops nothing.
+    At the end of the input, running requests have `linger` seconds to end; if some still run, `end_turns` is awaited.
+    At `stop` they have half a second. Requests that run on are answered with AgentError(cause="shutting_down"). Their
+    turns run on in either case, because they belong to the service: a host that is about to end the service passes
+    `SessionService.stop` as `end_turns`. A client that stops reading does not block the end.
     """
     bounds = Bounds(
         config.max_in_flight, config.max_subscriptions, config.outbox_events, config.close_timeout, config.linger
@@ -70,7 +70,7 @@ async def serve_stdio(
 
 @attrs.frozen
 class _Lines:
-    """A channel of lines. Empty ones, which JSON has no use for, are passed over."""
+    """A channel of lines. Empty lines are skipped."""
 
     _source: LineReader
     _sink: trio.abc.SendStream
@@ -88,4 +88,4 @@ class _Lines:
         try:
             await self._sink.send_all(b"".join(frame + b"\n" for frame in frames))
         except GONE as exc:
-            raise trio.BrokenResourceError("nobody reads") from exc
+            raise trio.BrokenResourceError("the client has closed its end") from exc

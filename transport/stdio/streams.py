@@ -14,12 +14,12 @@ STDERR: Final = 2
 
 @asynccontextmanager
 async def open_stdio() -> AsyncIterator[tuple[trio.abc.ReceiveStream, trio.abc.SendStream]]:
-    """Take stdin and stdout of this process as streams, for protocol alone.
+    """Yield stdin and stdout of this process as streams, reserved for the protocol.
 
-    Meanwhile, and after it, stdin is empty to everybody else and what others print to stdout goes to stderr: neither a
-    tool's `print` nor a child process can break into the protocol.
+    For all other code of the process and its children, stdin is empty and stdout is stderr, during the body and after
+    it: neither a tool's `print` nor a child process can write into the protocol.
 
-    Trap: whoever shares the terminal or pipe finds it non-blocking until the body has ended.
+    Trap: the terminal or pipe is non-blocking until the body ends, for other processes that share it too.
     """
     source, sink = os.dup(STDIN), os.dup(STDOUT)
     nowhere = os.open(os.devnull, os.O_RDONLY)

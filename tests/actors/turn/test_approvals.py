@@ -158,7 +158,7 @@ async def test_nobody_answers() -> None:
     async with open_runtime(says(calls("ls"), reply("ok")), tools=(shell, plain), config=config) as service:
         done = await service.create_session("go", on_event=recorder)
         assert trio.current_time() - began == pytest.approx(20, abs=1)
-        assert (await results(service, done.session_id))["call-1"] == ("not run: nobody approved it in time", True)
+        assert (await results(service, done.session_id))["call-1"] == ("not run: it was not approved in time", True)
     assert [event.decision for event in recorder.only(ToolApprovalResolved)] == ["timeout"]
 
 

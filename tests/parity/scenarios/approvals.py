@@ -75,7 +75,7 @@ async def call_that_nobody_approves(stage: Stage) -> None:
     """It waits for its time, and then the turn goes on without it."""
     turn = stage.well(await stage.one.first_turn("go", **ASKS), text="so be it", turns=2)
     await stage.heard(turn, NOT_RUN, turn.data["session_id"])
-    assert await _told(stage, turn.data["session_id"]) == [("not run: nobody approved it in time", True)]
+    assert await _told(stage, turn.data["session_id"]) == [("not run: it was not approved in time", True)]
 
 
 @scenario(CREATE, TURN, SWITCHES, "session/read", where="inside", setting=Setting(STEPS))

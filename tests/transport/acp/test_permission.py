@@ -180,7 +180,7 @@ async def test_nobody_answers_in_time() -> None:
         await client.reply({"id": 0}, **chosen("allow_always"))
         assert (await client.prompt(session_id, "/help")).stop_reason == "end_turn"
         ((told, _),) = await results(service, session_id)
-        assert told == "not run: nobody approved it in time"
+        assert told == "not run: it was not approved in time"
 
 
 async def test_a_client_that_is_gone_allows_nothing() -> None:
