@@ -17,9 +17,9 @@ from warren.views import SessionView, view_of
 async def fork(supervisor: Supervisor, session_id: str, wanted: ForkRequest) -> SessionView:
     """See `SessionService.fork`."""
     supervisor.check_open()
-    supervisor.room.check_memory(supervisor.live)
+    supervisor.scheduler.check_session()
     record = await _fork_in_store(supervisor.shared.storage, session_id, wanted)
-    supervisor.lend(session_id, record.session_id)
+    supervisor.registry.lend(session_id, record.session_id)
     return view_of(record, live=supervisor.is_live(None), active=False)
 
 

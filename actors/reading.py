@@ -149,7 +149,7 @@ class Reads:
             yield subscription
         finally:
             log.detach(subscription)
-            self._supervisor.release(session_id)
+            self._supervisor.registry.release(session_id)
 
     async def _is_beyond(self, session_id: str) -> bool:
         """Return whether only a session store could have a session: it is not in this process."""
@@ -218,17 +218,25 @@ class Reads:
 
     def health(self) -> Health:
         """See SessionService."""
-        supervisor, room, shared = self._supervisor, self._supervisor.room, self._supervisor.shared
-        most = shared.config.limits.max_sessions
+        scheduler, shared = self._supervisor.scheduler, self._supervisor.shared
         store = shared.storage.health()
         projector = self._projector.health() if self._projector is not None else None
         memory = shared.memory_health()
         loop = self._loop.health()
         mcp = tuple(shared.mcp_health()) if shared.mcp_health is not None else ()
         of_parts = [part.status for part in (store, projector, memory, loop, *mcp) if part is not None]
-        full: Status = "degraded" if supervisor.stopping or room.full else "ok"
-        status = worst(full, *of_parts)
-        return Health(status, supervisor.live, room.running, most, store, projector, memory, mcp or None, loop)
+        turns: Status = "degraded" if scheduler.restricted else "ok"
+        return Health(
+            status=worst(turns, *of_parts),
+            live_sessions=len(scheduler.live),
+            running_turns=len(scheduler.running),
+            max_sessions=shared.config.limits.max_sessions,
+            store=store,
+            projector=projector,
+            memory=memory,
+            mcp=mcp or None,
+            loop=loop,
+        )
 
     async def _reader(self) -> "Store":
         return await self._supervisor.shared.storage.reader()

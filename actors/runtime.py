@@ -14,7 +14,8 @@ from warren.actors.service import Service
 from warren.actors.shared import McpHealthOf, PassingTools, Shared
 from warren.actors.storage import DirectStorage, OpenStore, Storage, storing
 from warren.actors.supervision import Restarts, supervised_nursery
-from warren.actors.supervisor.neighbours import Neighbours
+from warren.actors.supervisor.gauge import MemoryGauge
+from warren.actors.supervisor.store_watcher import StoreWatcher
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.vitals import LoopLag
 from warren.config import Config
@@ -73,10 +74,11 @@ async def open_service(
 async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIterator[Service]:
     async with supervised_nursery() as nursery:
         supervisor, loop = Supervisor(shared, nursery), LoopLag()
-        nursery.start_soon(supervisor.sweep)
-        nursery.start_soon(supervisor.go_on)
-        nursery.start_soon(Neighbours(supervisor).watch)
-        nursery.start_soon(supervisor.room.memory.watch, supervisor.slim)
+        watcher, gauge = StoreWatcher(supervisor), MemoryGauge(shared.config.limits.max_memory)
+        nursery.start_soon(supervisor.evict_loop)
+        nursery.start_soon(watcher.watch_loop)
+        nursery.start_soon(watcher.recover_loop)
+        nursery.start_soon(gauge.watch_loop, supervisor.memory)
         nursery.start_soon(loop.watch)
         try:
             yield Service(supervisor, loop, projector)

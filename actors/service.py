@@ -109,9 +109,9 @@ class Service(Reads):
         async def create(creation: Creation | None = None) -> SessionActor:
             shared.providers.resolve(record.model, record.options.provider)
             await self._comms.check_free(record.options.peer)
-            self._supervisor.room.check_memory(self._supervisor.live)
+            self._supervisor.scheduler.check_session()
             if turn is not None:
-                self._supervisor.room.check()
+                self._supervisor.scheduler.check_turn()
             said = instructions_of(instructions, record, shared, self._comms, own_tools)
             return self._supervisor.spawn(record, said, Own(own_tools, call.compactor), creation)
 
@@ -286,7 +286,7 @@ class Service(Reads):
     async def drain(self) -> None:
         """See SessionService."""
         self._supervisor.check_loop()
-        await self._supervisor.room.drained()
+        await self._supervisor.drain()
 
     async def stop(self) -> None:
         """See SessionService."""

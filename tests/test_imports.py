@@ -19,7 +19,7 @@ COMMAND: Final = DOMAIN / "__main__.py"
 # Modules outside the domain that do no I/O of their own. The domain never does.
 SANS_IO: Final[tuple[str, ...]] = (
     "actors/lifecycle.py",
-    "actors/supervisor/patience.py",
+    "actors/supervisor/scheduler.py",
     "actors/turn/outcome.py",
     "storage/memory/weights.py",
     "storage/memory/words.py",

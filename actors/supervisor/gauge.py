@@ -1,4 +1,4 @@
-"""How much memory the process has, and whether that is more than it may."""
+"""The gauge of the memory that the process uses, against its limit."""
 
 import logging
 import resource
@@ -13,12 +13,12 @@ STATM: Final = Path("/proc/self/statm")
 PAGE: Final = resource.getpagesize()
 MIB: Final = 1024 * 1024
 INTERVAL: Final = 0.1
-"""Seconds between two looks: what a burst can take in meanwhile is small."""
+"""Seconds between two looks: a burst of requests takes in little meanwhile."""
 logger: Final = logging.getLogger("warren.supervisor")
 
 
 def resident() -> int | None:
-    """Return the bytes of the process that are in memory; None where the system does not tell."""
+    """Return the bytes of the process that are in memory; None if the system does not tell."""
     try:
         return int(STATM.read_bytes().split()[1]) * PAGE
     except OSError:
@@ -27,29 +27,28 @@ def resident() -> int | None:
 
 @attrs.define(eq=False)
 class MemoryGauge:
-    """Holds the process's memory against its limit.
+    """Compares the memory of the process with its limit.
 
     Attributes:
-        limit: MiB; None for none.
-        full: whether the process had more than that when it was looked at last.
+        limit: MiB; None for no limit.
+        short: whether the process used more at the last look.
     """
 
     limit: int | None
-    full: bool = False
+    short: bool = False
 
-    async def watch(self, relieve: Callable[[], None]) -> None:
-        """Look again and again; while it has too much, have some given back."""
+    async def watch_loop(self, report: Callable[[bool], None]) -> None:
+        """Look at the memory and report whether it is short, for ever; without a limit return at once."""
         while self.limit is not None:
             self._note((resident() or 0) / MIB, self.limit)
-            if self.full:
-                relieve()
+            report(self.short)
             await trio.sleep(INTERVAL)
 
     def _note(self, used: float, limit: int) -> None:
-        full = used > limit
-        if full and not self.full:
+        short = used > limit
+        if short and not self.short:
             measures = "idle sessions are evicted, and turns run one at a time"
             logger.warning("the process uses %.0f MiB, more than limits.max_memory (%d MiB): %s", used, limit, measures)
-        elif self.full and not full:
+        elif self.short and not short:
             logger.info("the process uses %.0f MiB, which is within limits.max_memory again", used)
-        self.full = full
+        self.short = short

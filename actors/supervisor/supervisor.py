@@ -1,93 +1,64 @@
-"""The supervisor: one actor per session, found or revived by id without waiting; crashes stay with their session."""
+"""The supervisor: spawns, runs and stops one actor for each session; a crash stays with its session."""
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
 
 from warren.actors.checks import storable
-from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.protocol import BeginNext, Passivate, Retire, Wake
 from warren.actors.session.comms import Comms
 from warren.actors.session.session import SessionActor
-from warren.actors.shared import NOTHING_OWN, Own, Shared
+from warren.actors.shared import Own, Shared
 from warren.actors.supervision import first_error
-from warren.actors.supervisor.idle import Idle
-from warren.actors.supervisor.patience import Patience
-from warren.actors.supervisor.room import Room, shutting_down
+from warren.actors.supervisor.registry import Handle, Registry
+from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
 from warren.creation import Creation
-from warren.errors import AgentError, SessionNotFoundError, StoreError, WarrenError
-from warren.journal import envelopes
+from warren.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.mailbox import Message, Reply
 from warren.records import SessionRecord
 
 R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
-REPLAY_PAGE: Final = 500
-LEAVE_AT_ONCE: Final = 100
-"""Sessions that leave memory at once where it is short."""
-LOOK_AROUND: Final = 15.0
-"""Seconds between two looks for sessions that nobody has, where the store does not say."""
-Begin = Callable[[SessionActor], Awaitable[None]]
-
-
-@attrs.define(eq=False)
-class Entry:
-    """What the registry has under a session id.
-
-    Attributes:
-        log: its event stream.
-        own: its tools and its compactor, which no store can hold.
-        actor: None while it is not live.
-        scope: ends the actor where it does not end by itself; None while it has not begun.
-    """
-
-    log: EventLog
-    own: Own = NOTHING_OWN
-    actor: SessionActor | None = None
-    scope: trio.CancelScope | None = None
-
-    @property
-    def needed(self) -> bool:
-        """Whether there is something here that a new actor could not get from the store."""
-        return self.actor is not None or self.log.needed or bool(self.own)
+TICK: Final = 0.01
+"""Seconds at least between two looks for sessions that are idle for too long: they are evicted in groups."""
+BeginActor = Callable[[SessionActor], Awaitable[None]]
 
 
 @attrs.define(eq=False)
 class Supervisor:
-    """Spawns, finds and buries session actors.
+    """Runs the sessions' actors. The scheduler decides which of them work; this class does what it says.
+
+    It is the `SessionHost` of its sessions.
 
     Attributes:
-        shared: what its sessions share.
-        live: sessions that have an actor.
-        stopping: whether the runtime ends: everything new is refused.
-        room: for turns; closed where the runtime is about to end: all else is answered.
-        idle: stored sessions that are live and have nothing to do.
-        comms: the way into sessions' inboxes.
+        shared: what the sessions share.
+        stopping: whether the runtime ends: every new request is refused.
+        registry: the sessions of this process, by id.
+        scheduler: which sessions run turns and which leave memory.
+        comms: the way into the inboxes of sessions.
     """
 
     shared: Shared
     _nursery: trio.Nursery
-    live: int = 0
     stopping: bool = False
-    room: Room = attrs.field(init=False)
-    idle: Idle = attrs.field(init=False)
+    registry: Registry = attrs.field(init=False)
+    scheduler: Scheduler = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
-    _entries: dict[str, Entry] = attrs.field(factory=dict)
-    _leaving: set[str] = attrs.field(factory=set)
-    _wanted: set[str] = attrs.field(factory=set)
-    _patience: Patience = attrs.field(factory=Patience)
-    _one_ended: trio.Event = attrs.field(factory=trio.Event)
+    _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
     _loop: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
 
     def __attrs_post_init__(self) -> None:
-        limits = self.shared.config.limits
-        self.room, self.idle = Room(limits), Idle(limits.idle_after)
+        limits, storage = self.shared.config.limits, self.shared.storage
+        self.registry = Registry(storage, limits.event_log)
+        self.scheduler = Scheduler(limits, evicts=storage.frees_memory)
         self.comms = Comms(self)
+
+    # -- for the service
 
     def check_loop(self) -> None:
         """Raise RuntimeError if the caller runs on another event loop than the sessions: a reply could not reach it."""
@@ -109,8 +80,7 @@ class Supervisor:
 
     def find(self, session_id: str) -> SessionActor | None:
         """Return the live session's actor; it may still be loading."""
-        entry = self._entries.get(session_id)
-        return entry.actor if entry is not None else None
+        return self.registry.find(session_id)
 
     def is_live(self, actor: SessionActor | None) -> bool:
         """Return whether a session counts as live: it has an actor, or it is nowhere but in this process."""
@@ -123,264 +93,221 @@ class Supervisor:
         own: Own,
         creation: Creation | None = None,
     ) -> SessionActor:
-        """Start the actor of a new session; what is sent to it waits until the session is saved."""
+        """Start the actor of a new session; messages to it wait until the session is saved."""
         self.check_open()
-        entry = self._entries[record.session_id] = Entry(self._new_log(record.session_id), own)
-        return self._start(entry, lambda actor: actor.held.create(record, system_prompt, creation))
-
-    def lend(self, session_id: str, fork_id: str) -> None:
-        """Let a fork have the tools and the compactor of its original, which no store can hold."""
-        own = self.own_of(session_id)
-        if own:
-            self._entries.setdefault(fork_id, Entry(self._new_log(fork_id))).own = own
-
-    def own_of(self, session_id: str) -> Own:
-        """Return the tools and the compactor that only this session has."""
-        entry = self._entries.get(session_id)
-        return NOTHING_OWN if entry is None else entry.own
+        handle = self.registry.handle(record.session_id)
+        handle.own = own
+        actor = self._start(handle, lambda actor: actor.held.create(record, system_prompt, creation))
+        self._reassign()
+        return actor
 
     def revive(self, session_id: str) -> SessionActor:
-        """Return the session's actor, started if need be; what is sent to it waits until the session is loaded.
+        """Return the session's actor, started if need be; messages to it wait until the session is loaded.
 
-        An unknown id fails what is sent.
+        If the id is unknown, the messages are refused.
         """
         self.check_open()
-        entry = self._entries.get(session_id)
-        if entry is not None and entry.actor is not None:
-            self._rests(entry.actor)
-            return entry.actor
-        if entry is None:
-            entry = self._entries[session_id] = Entry(self._new_log(session_id))
-        return self._start(entry)
+        actor = self.registry.find(session_id)
+        if actor is None:
+            actor = self._start(self.registry.handle(session_id))
+        else:
+            self.scheduler.needed(session_id, trio.current_time())
+        self._reassign()
+        return actor
 
     def admit(self, actor: SessionActor, turn: Message[R]) -> Reply[R]:
-        """Claim the session for a turn, or refuse at once: busy, retired, or no capacity."""
+        """Claim the session for a turn, or refuse at once.
+
+        Raises:
+            SessionBusyError: if it runs a turn.
+            SessionNotFoundError: if it retires.
+            CapacityExceededError: if as many turns run as may run, memory is short, or the mailbox is full.
+            AgentError: if the runtime drains or ends.
+        """
         if not actor.turn_runs:
-            self.room.check()
+            self.scheduler.check_turn()
         reply = actor.mailbox.post(turn)
-        self.room.take()
-        self.idle.drop(actor.session_id)
+        self.scheduler.begun(actor.session_id)
         return reply
 
-    def release(self, session_id: str) -> None:
-        """Forget what nobody needs any more."""
-        entry = self._entries.get(session_id)
-        if entry is not None and not entry.needed:
-            del self._entries[session_id]
+    async def drain(self) -> None:
+        """Let no more turns begin, and return when those that run have ended."""
+        self.scheduler.closed = True
+        while self.scheduler.running:
+            await self._progress.wait()
 
     async def stop(self) -> None:
         """End all sessions: turns are interrupted and stored, within the drain time; then they are cut off.
 
-        Nobody waits for an answer once it returns. Idempotent, also while another call of it is on its way.
+        When it returns, all requests are answered. Idempotent, also while another call of it is on its way.
 
         Trap: a provider or tool that shields itself from cancellation holds this up for as long as it takes.
         """
-        self.stopping = True
-        for entry in self._entries.values():
-            if entry.actor is not None:
+        self.stopping = self.scheduler.closed = True
+        for handle in self.registry:
+            if handle.actor is not None:
                 with contextlib.suppress(WarrenError):
-                    entry.actor.mailbox.tell(Retire("stop"))
+                    handle.actor.mailbox.tell(Retire("stop"))
         with trio.move_on_after(self.shared.config.limits.drain):
             await self._all_ended()
         self._cut_off = True
-        for session_id, entry in self._entries.items():
-            if entry.actor is not None:
-                logger.warning("session %s has not ended within the drain time and is cut off", session_id)
-            if entry.scope is not None:
-                entry.scope.cancel()
+        for handle in self.registry:
+            if handle.actor is not None:
+                logger.warning("session %s has not ended within the drain time and is cut off", handle.session_id)
+            if handle.scope is not None:
+                handle.scope.cancel()
         await self._all_ended()
-        for entry in self._entries.values():
-            entry.log.close()
+        for handle in self.registry:
+            handle.log.close()
 
-    async def sweep(self) -> None:
-        """Let sessions leave memory that were not needed for too long."""
-        while True:
-            self._passivate(await self.idle.next_due())
-
-    async def go_on(self) -> None:
-        """Rouse, again and again, the sessions for which something waits and that nobody has: of processes that died.
-
-        Those of this process, too, whose actors have crashed or left meanwhile; ever later where it is in vain.
-        """
-        pause = LOOK_AROUND
-        while True:
-            with contextlib.suppress(StoreError):  # another time
-                store = await self.shared.storage.reader()
-                pause = store.lease
-                found = await store.sessions_that_wait()
-                self._patience.forget_others(found)
-                for session_id in found:
-                    if self.find(session_id) is None and self._patience.may_try(session_id, trio.current_time()):
-                        self.rouse(session_id)
-                    await trio.lowlevel.checkpoint()
-            await trio.sleep(pause)
-
-    async def _all_ended(self) -> None:
-        while self.live:
-            await self._one_ended.wait()
-
-    def turn_ended(self, session_id: str) -> None:
-        """See SessionHost."""
-        self.room.give_back()
-        actor = self.find(session_id)
-        if actor is not None:
-            self._rests(actor)
-        while (waiting := self.room.next_waiting()) is not None:
-            self._let_begin(waiting)
+    # -- for the sessions: SessionHost
 
     def may_start(self, session_id: str) -> bool:
         """See SessionHost."""
-        may = not self.stopping and self.room.take_or_wait(session_id)
-        if may:
-            self.idle.drop(session_id)
-        return may
+        self.scheduler.asks(session_id)
+        return Begin(session_id) in self._reassign(asking=session_id)
 
-    def _let_begin(self, session_id: str) -> None:
-        """Give a session room that is free; it has it at once, until it does not need it."""
-        with contextlib.suppress(WarrenError):  # it runs already, or is gone
-            self.revive(session_id).mailbox.tell(BeginNext())
-            self.room.take()
-            self.idle.drop(session_id)
-
-    def rouse(self, session_id: str) -> None:
-        """Have a session look whether something waits for it that may begin."""
-        with contextlib.suppress(WarrenError):
-            self.revive(session_id).mailbox.tell(Wake())
-
-    def _rests(self, actor: SessionActor) -> None:
-        """Count a session as needed just now; without use, one leaves memory later if that makes room."""
-        if self.shared.storage.frees_memory and not actor.turn_runs:
-            self._make_room()
-            self.idle.touch(actor.session_id)
-
-    def _make_room(self) -> None:
-        while self.live - len(self._leaving) > self.shared.config.limits.max_live and self._longest_leaves():
-            pass
-
-    def slim(self) -> None:
-        """Let sessions that have nothing to do leave memory, some at a time."""
-        for _ in range(LEAVE_AT_ONCE):
-            if not self._longest_leaves():
-                return
-
-    def _longest_leaves(self) -> bool:
-        """Let the session that is idle longest leave memory; return whether there is one."""
-        longest = self.idle.longest()
-        if longest is not None:
-            self._passivate(longest)
-        return longest is not None
-
-    def _passivate(self, session_id: str) -> None:
-        """Let a session leave memory; it answers by its end, or says that it stays."""
-        self.idle.drop(session_id)
-        actor = self.find(session_id)
-        if actor is not None and session_id not in self._leaving:
-            with contextlib.suppress(WarrenError):
-                actor.mailbox.tell(Passivate())
-                self._leaving.add(session_id)
-
-    def watched_elsewhere(self) -> dict[str, int]:
-        """Return the sessions that are watched here and written elsewhere, if at all, with the last event shown."""
-        logs = [entry.log for entry in self._entries.values() if entry.actor is None or not entry.actor.current]
-        return {log.session_id: log.last_seq for log in logs if log.watched}
-
-    def hand_over(self, session_id: str) -> None:
-        """Let another process have a session that has nothing to do; decline at once if it is at work."""
-        actor = self.find(session_id)
-        if actor is None or actor.turn_runs:
-            self._decline(session_id)
-        else:
-            self._wanted.add(session_id)
-            self._passivate(session_id)
-
-    def _decline(self, session_id: str) -> None:
-        self._wanted.discard(session_id)
-        self.shared.storage.decline(session_id)
+    def turn_ended(self, session_id: str) -> None:
+        """See SessionHost."""
+        self.scheduler.turn_ended(session_id, trio.current_time())
+        self._reassign()
+        if self.scheduler.closed:
+            self._tell_progress()
 
     def stays(self, session_id: str) -> None:
         """See SessionHost."""
-        self._leaving.discard(session_id)
-        if session_id in self._wanted:
-            self._decline(session_id)
-        actor = self.find(session_id)
-        if actor is not None and not actor.turn_runs:
-            self.idle.touch(session_id)  # no room is made: two that stay would send each other away
+        self.scheduler.stays(session_id, trio.current_time())
+        self._reassign()
 
-    def _start(self, entry: Entry, begin: Begin | None = None) -> SessionActor:
-        entry.actor = actor = SessionActor(
-            entry.log,
-            self.shared,
-            self,
-            self.comms,
-            entry.own,
-        )
-        self.live += 1
-        self._rests(actor)
-        self._nursery.start_soon(self._run, entry, actor, begin)
+    # -- for the tasks of the runtime
+
+    async def evict_loop(self) -> None:
+        """Evict sessions that are idle for too long, for ever."""
+        while True:
+            now = trio.current_time()
+            await trio.sleep_until(max(self.scheduler.next_due(now), now + TICK))
+            self._reassign()
+
+    def memory(self, short: bool) -> None:  # noqa: FBT001 - a report of the gauge
+        """Take note whether the process uses more memory than it may, and have idle sessions leave if it does."""
+        self.scheduler.memory(short=short)
+        self._reassign()
+
+    def hand_over(self, session_id: str) -> None:
+        """Let another process have a session that has no work; decline at once if it has."""
+        self.scheduler.wanted(session_id)
+        self._reassign()
+
+    async def recover(self, sessions: Iterable[str]) -> None:
+        """Wake the sessions for which something waits in the store and that no process works on."""
+        self.scheduler.found_waiting(sessions, trio.current_time())
+        while self._reassign():
+            await trio.lowlevel.checkpoint()
+
+    # -- decisions of the scheduler
+
+    def _reassign(self, asking: str | None = None) -> list[Action]:
+        """Have the scheduler decide after a change, and do what it says, without waiting; return its decisions.
+
+        The session that is `asking` gets its room as the answer, not as a message.
+        """
+        done: list[Action] = []
+        again = True
+        while again:
+            again, now = False, trio.current_time()
+            for action in self.scheduler.assign(now):
+                done.append(action)
+                match action:
+                    case Begin(session_id):
+                        if session_id != asking and not self._told(session_id, BeginNext()):
+                            self.scheduler.turn_ended(session_id, now)
+                            again = True
+                    case Evict(session_id):
+                        if not self._told(session_id, Passivate()):
+                            self.scheduler.stays(session_id, now)
+                            again = True
+                    case Decline(session_id):
+                        self.shared.storage.decline(session_id)
+                    case Recover(session_id):
+                        self._start(self.registry.handle(session_id)).mailbox.tell(Wake())
+        return done
+
+    def _told(self, session_id: str, message: Message[Any]) -> bool:
+        """Send a message to a live session; return whether the session takes it."""
+        actor = self.registry.find(session_id)
+        if actor is not None:
+            with contextlib.suppress(WarrenError):  # it retires, or its mailbox is full
+                actor.mailbox.tell(message)
+                return True
+        return False
+
+    # -- the life of an actor
+
+    def _start(self, handle: Handle, begin: BeginActor | None = None) -> SessionActor:
+        handle.actor = actor = SessionActor(handle.log, self.shared, self, self.comms, handle.own)
+        self.scheduler.started(handle.session_id, trio.current_time())
+        self._nursery.start_soon(self._run, handle, actor, begin)
         return actor
 
-    async def _run(self, entry: Entry, actor: SessionActor, begin: Begin | None) -> None:
-        """Run one actor; whatever ends it, nobody is left waiting."""
+    async def _run(self, handle: Handle, actor: SessionActor, begin: BeginActor | None) -> None:
+        """Run one actor. However it ends, nobody is left waiting."""
         refusal: WarrenError | None = None
         try:
             async with trio.open_nursery() as turns:
-                entry.scope = self._shielded(turns)
+                handle.scope = self._shielded(turns)
                 refusal = None if begin is None else await _refusal(begin(actor))
                 del begin  # it holds the state that the session has begun with
                 refusal = refusal or await _refusal(actor.run(turns))
                 if refusal is None:  # a nursery's end is a checkpoint: by then nobody may find an actor that has left
-                    self._bury(entry, actor, self._ended(actor))
+                    self._terminate(handle, actor, self._ending(actor))
                 else:
                     turns.cancel_scope.cancel()
         except Exception as exc:
             logger.exception("session %s crashed", actor.session_id)
             problem = storable(f"the session crashed: {first_error(exc)!r}")
             refusal = AgentError(problem, session_id=actor.session_id, cause="crash")
-            self._patience.set_back(actor.session_id, trio.current_time())
+            self.scheduler.failed(actor.session_id, trio.current_time())
         finally:
-            if entry.actor is actor:
-                self._bury(entry, actor, refusal or self._ended(actor))
+            if handle.actor is actor:
+                self._terminate(handle, actor, refusal or self._ending(actor))
 
     def _shielded(self, turns: trio.Nursery) -> trio.CancelScope:
-        """Let an actor end by itself: the end of the runtime waits for it, until it cuts off who is late."""
+        """Let an actor end by itself: the end of the runtime waits for it, until `stop` cuts it off."""
         scope = turns.cancel_scope
         scope.shield = True
         if self._cut_off:
             scope.cancel()
         return scope
 
-    def _ended(self, actor: SessionActor) -> WarrenError:
+    def _ending(self, actor: SessionActor) -> WarrenError:
         if self.stopping:
             return AgentError("the runtime is shutting down", session_id=actor.session_id, cause="shutting_down")
         return SessionNotFoundError("the session was retired", session_id=actor.session_id, cause="retired")
 
-    def _bury(self, entry: Entry, actor: SessionActor, error: WarrenError) -> None:
+    def _terminate(self, handle: Handle, actor: SessionActor, error: WarrenError) -> None:
+        """Have an actor that ends answer everybody, and forget it. There is no checkpoint in here."""
         actor.bury(error.again)
         if actor.held.inbox.paused:
-            self._patience.set_back(entry.log.session_id, trio.current_time())
-        entry.actor = entry.scope = None
-        self.live -= 1
-        self.idle.drop(entry.log.session_id)
-        self._leaving.discard(entry.log.session_id)
-        self._wanted.discard(entry.log.session_id)
-        self._one_ended.set()
-        self._one_ended = trio.Event()
-        if entry.log.closed:
-            self._entries.pop(entry.log.session_id, None)
-        else:
-            self.release(entry.log.session_id)
+            self.scheduler.failed(handle.session_id, trio.current_time())
+        handle.actor = handle.scope = None
+        self.scheduler.ended(handle.session_id)
+        self.registry.release(handle.session_id)
+        self._reassign()
+        self._tell_progress()
 
-    def _new_log(self, session_id: str) -> EventLog:
-        return EventLog(session_id, self._read_log, self.shared.config.limits.event_log)
+    # -- the end
 
-    async def _read_log(self, session_id: str, after_seq: int) -> LogPage:
-        store = await self.shared.storage.reader()
-        page = await store.replay(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
-        return LogPage(list(envelopes(session_id, page.rows, after_seq)), page.gone)
+    async def _all_ended(self) -> None:
+        while self.scheduler.live:
+            await self._progress.wait()
+
+    def _tell_progress(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
 
 
 async def _refusal(life: Awaitable[None]) -> WarrenError | None:
-    """Return why an actor could not be saved or loaded: its callers' business, not a crash."""
+    """Return the error if an actor could not be saved or loaded: it is its callers' business, not a crash."""
     try:
         await life
     except WarrenError as exc:

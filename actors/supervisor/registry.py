@@ -1,0 +1,103 @@
+"""The registry: all that this process has of a session, by the session's id."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import trio
+
+from warren.actors.eventlog import EventLog, LogPage
+from warren.actors.session.session import SessionActor
+from warren.actors.shared import NOTHING_OWN, Own
+from warren.actors.storage import Storage
+from warren.journal import envelopes
+
+REPLAY_PAGE: Final = 500
+"""Events that are read from the store at once."""
+
+
+@attrs.define(eq=False)
+class Handle:
+    """All that this process has of one session.
+
+    Attributes:
+        log: its event stream.
+        own: its tools and its compactor, which no store can hold.
+        actor: None while it is not live.
+        scope: cancelled to end the actor by force; None until the actor has begun.
+    """
+
+    log: EventLog
+    own: Own = NOTHING_OWN
+    actor: SessionActor | None = None
+    scope: trio.CancelScope | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.log.session_id
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is something here that a new actor could not get from the store."""
+        return self.log.needed or bool(self.own)
+
+
+@attrs.define(eq=False)
+class Registry:
+    """The handles of the sessions that live in this process, are watched here, or have something that no store has.
+
+    Attributes:
+        storage: where logs read events that are no longer in memory.
+        event_log: events that a log keeps while the store does not take them.
+    """
+
+    storage: Storage
+    event_log: int
+    _handles: dict[str, Handle] = attrs.field(factory=dict)
+
+    def __iter__(self) -> Iterator[Handle]:
+        return iter(self._handles.values())
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def handle(self, session_id: str) -> Handle:
+        """Return a session's handle, made if there is none."""
+        handle = self._handles.get(session_id)
+        if handle is None:
+            log = EventLog(session_id, self._read_log, self.event_log)
+            handle = self._handles[session_id] = Handle(log)
+        return handle
+
+    def find(self, session_id: str) -> SessionActor | None:
+        """Return the actor of a live session; the actor may still be loading."""
+        handle = self._handles.get(session_id)
+        return None if handle is None else handle.actor
+
+    def own_of(self, session_id: str) -> Own:
+        """Return the tools and the compactor that only this session has."""
+        handle = self._handles.get(session_id)
+        return NOTHING_OWN if handle is None else handle.own
+
+    def lend(self, session_id: str, fork_id: str) -> None:
+        """Give a fork the tools and the compactor of its original, which no store can hold."""
+        own = self.own_of(session_id)
+        if own:
+            self.handle(fork_id).own = own
+
+    def release(self, session_id: str) -> None:
+        """Forget a session unless something of it is needed here."""
+        handle = self._handles.get(session_id)
+        if handle is not None and handle.actor is None and (handle.log.closed or not handle.needed):
+            del self._handles[session_id]
+
+    def watched_elsewhere(self) -> dict[str, int]:
+        """Return the sessions that are watched here and that only others can write, each with its last event here."""
+        logs = [handle.log for handle in self if handle.actor is None or not handle.actor.current]
+        return {log.session_id: log.last_seq for log in logs if log.watched}
+
+    async def _read_log(self, session_id: str, after_seq: int) -> LogPage:
+        store = await self.storage.reader()
+        page = await store.replay(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
+        return LogPage(list(envelopes(session_id, page.rows, after_seq)), page.gone)

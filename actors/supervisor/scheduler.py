@@ -1,0 +1,302 @@
+"""The scheduler: which sessions begin a turn, which leave memory, and how long each of them waits. No I/O.
+
+All of its state is in one place, and all decisions are made in `Scheduler.assign`, which is run again after each
+change. A change is noted in constant time; a run costs as much as the actions that it returns, however many sessions
+there are, because it only ever looks at the first of an ordered queue.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from warren.config import Limits
+from warren.errors import AgentError, CapacityExceededError
+from warren.values import value
+
+FIRST_BACKOFF: Final = 30.0
+"""Seconds for which a session is left alone after its first crash, as each try may cost a call of a model."""
+LONGEST_BACKOFF: Final = 3600.0
+"""Seconds to which the backoff doubles."""
+RELIEF: Final = 100
+"""Sessions that are evicted at once when memory is short. The next look at the memory shows if that was enough."""
+
+
+@value
+class Begin:
+    """Let the session begin the turn that it waits for. The turn counts as running from now on."""
+
+    session_id: str
+
+
+@value
+class Evict:
+    """Tell the session to leave memory. It answers by its end or by `Scheduler.stays`."""
+
+    session_id: str
+
+
+@value
+class Decline:
+    """Tell the process that asked for the session that it has work here."""
+
+    session_id: str
+
+
+@value
+class Recover:
+    """Start the session: an input waits for it in the store, and no process has the session."""
+
+    session_id: str
+
+
+Action = Begin | Evict | Decline | Recover
+
+
+@attrs.frozen
+class Backoff:
+    """The pause of a session whose turns crash or cannot be stored.
+
+    Attributes:
+        seconds: its length.
+        until: its end.
+    """
+
+    seconds: float
+    until: float
+
+
+@attrs.define(eq=False)
+class Scheduler:
+    """Shares out the turns and the memory of one process among its sessions.
+
+    The methods below note one change each; call `assign` after them, and do what it says. Times are in seconds, on one
+    clock that never goes back.
+
+    A live session is in at most one of `running`, `waiting`, `idle` and `leaving`. The exception is a session that
+    begins or asks for a turn before it answers the eviction: it is also in `leaving` until then.
+
+    Attributes:
+        limits: how many turns may run, how many sessions may be live, how long one may be idle.
+        evicts: whether sessions can leave memory at all; without a store they cannot.
+        closed: whether no more turns begin.
+        memory_short: whether the process uses more memory than it may.
+        live: sessions that have an actor.
+        running: sessions whose turn was admitted and has not ended.
+        waiting: sessions that wait for room to begin a turn, first come first.
+        idle: sessions without work, each with the time since which it is idle, the longest idle first.
+        leaving: sessions that were told to leave and have not answered; True if another process asked for the session.
+        evictions: evictions so far.
+    """
+
+    limits: Limits
+    evicts: bool = True
+    closed: bool = False
+    memory_short: bool = False
+    live: set[str] = attrs.field(factory=set)
+    running: set[str] = attrs.field(factory=set)
+    # Ordered dicts, not dicts: the first key of a dict is found in linear time when many were deleted before it.
+    waiting: OrderedDict[str, None] = attrs.field(factory=OrderedDict)
+    idle: OrderedDict[str, float] = attrs.field(factory=OrderedDict)
+    leaving: dict[str, bool] = attrs.field(factory=dict)
+    evictions: int = 0
+    _stayed: set[str] = attrs.field(factory=set)  # idle sessions that declined to leave since a session was needed last
+    _relief: int = 0
+    _wanted: list[str] = attrs.field(factory=list)
+    _declined: list[str] = attrs.field(factory=list)
+    _stranded: OrderedDict[str, None] = attrs.field(factory=OrderedDict)
+    _backoff: dict[str, Backoff] = attrs.field(factory=dict)
+
+    # -- decisions
+
+    def assign(self, now: float) -> list[Action]:
+        """Decide what happens now, and return it; the state is as if all of it had been done already.
+
+        Note the start of a recovered session with `started`. If a session refuses an action, note that as the change
+        that it is, `turn_ended` for a `Begin` and `stays` for an `Evict`, and run this again.
+        """
+        actions: list[Action] = []
+        # A turn has ended, or memory is no longer short: those that wait begin, first come first.
+        while self.waiting and self.has_room and not self.closed:
+            session_id, _ = self.waiting.popitem(last=False)
+            self.running.add(session_id)
+            actions.append(Begin(session_id))
+        # Other processes have asked for sessions: an idle one is handed over, one that has work is not.
+        while self._wanted:
+            session_id = self._wanted.pop()
+            if session_id in self.idle:
+                actions.append(self._evict(session_id, handed_over=True))
+            elif session_id in self.leaving and session_id not in self.running:
+                self.leaving[session_id] = True  # its answer to the eviction is the answer to the other process
+            else:
+                actions.append(Decline(session_id))
+        while self._declined:
+            actions.append(Decline(self._declined.pop()))
+        # Nobody waits for the room here, so a session that nobody has may use it. One a run: it has to be loaded before
+        # it can ask for room, and the caller lets others go on meanwhile. While memory is short one a report has to do.
+        while self._stranded and self.has_room and not self.closed:
+            session_id, _ = self._stranded.popitem(last=False)
+            if session_id not in self.live:
+                self.live.add(session_id)
+                actions.append(Recover(session_id))
+                if self.memory_short:
+                    self._stranded.clear()
+                break
+        # Only the session that is idle longest is looked at: if that one may stay, so may all the others.
+        while self.idle and self._must_leave(*next(iter(self.idle.items())), now):
+            self._relief -= 1
+            actions.append(self._evict(next(iter(self.idle))))
+        self._relief = 0  # used up or not: the next look at the memory gives more if it is needed
+        return actions
+
+    def _must_leave(self, session_id: str, since: float, now: float) -> bool:
+        """Return whether the session that is idle longest has to leave memory."""
+        # Its time is over; not in the instant in which it was needed, though, if the limit is zero seconds.
+        if since < now and since + self.limits.idle_after <= now:
+            return True
+        # Too many are live. The session that was needed last stays, as its caller is about to send to it; and so do
+        # those that just declined to leave, else two of them would be told to leave in turns, for ever.
+        crowded = len(self.live) - len(self.leaving) > self.limits.max_live
+        if crowded and len(self.idle) > 1 and session_id not in self._stayed:
+            return True
+        # Memory is short.
+        return self._relief > 0
+
+    def _evict(self, session_id: str, *, handed_over: bool = False) -> Evict:
+        del self.idle[session_id]
+        self._stayed.discard(session_id)
+        self.leaving[session_id] = handed_over
+        self.evictions += 1
+        return Evict(session_id)
+
+    def next_due(self, now: float) -> float:
+        """Return the time at which `assign` has to run if nothing changes before.
+
+        It is never too late for a session that becomes idle meanwhile, as no session has a shorter time than another.
+        """
+        since = next(iter(self.idle.values()), now)
+        return since + self.limits.idle_after
+
+    # -- admission of turns and sessions that callers wait for: these never wait
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more turn may run. While memory is short one turn at a time may, so that work gets done."""
+        return not self.running or (len(self.running) < self.limits.max_sessions and not self.memory_short)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether no turn may begin now, or only one at a time."""
+        return self.closed or self.memory_short or len(self.running) >= self.limits.max_sessions
+
+    def check_turn(self) -> None:
+        """Check that one more turn may run.
+
+        Raises:
+            AgentError: if the runtime drains or ends; the cause is `shutting_down`.
+            CapacityExceededError: if as many turns run as may run, or if memory is short.
+        """
+        if self.closed:
+            raise shutting_down()
+        if len(self.running) >= self.limits.max_sessions:
+            raise CapacityExceededError(f"{self.limits.max_sessions} turns run already")
+        if not self.has_room:
+            raise _memory_short()
+
+    def check_session(self) -> None:
+        """Check that one more session may be live. Raises CapacityExceededError if memory is short beside others."""
+        if self.memory_short and self.live:
+            raise _memory_short()
+
+    # -- changes: turns
+
+    def begun(self, session_id: str) -> None:
+        """Note that a turn was admitted after `check_turn`."""
+        self.running.add(session_id)
+        self.waiting.pop(session_id, None)
+        self.idle.pop(session_id, None)
+
+    def asks(self, session_id: str) -> None:
+        """Note that a session has a turn to begin; `assign` returns `Begin` when it may."""
+        self.idle.pop(session_id, None)
+        if session_id not in self.running:
+            self.waiting[session_id] = None
+
+    def turn_ended(self, session_id: str, now: float) -> None:
+        """Note that a turn has ended, or could not begin."""
+        self.running.discard(session_id)
+        self.needed(session_id, now)
+
+    # -- changes: sessions in memory
+
+    def started(self, session_id: str, now: float) -> None:
+        """Note that a session has an actor."""
+        self.live.add(session_id)
+        self.needed(session_id, now)
+
+    def needed(self, session_id: str, now: float) -> None:
+        """Note that a session was needed just now: if it has no work it is idle from now on."""
+        self._stayed.clear()
+        self._rest(session_id, now)
+
+    def stays(self, session_id: str, now: float) -> None:
+        """Note that a session that was told to leave has declined, or could not be told."""
+        if self.leaving.pop(session_id, False):
+            self._declined.append(session_id)
+        self._rest(session_id, now)
+        self._stayed.add(session_id)
+
+    def ended(self, session_id: str) -> None:
+        """Note that the actor of a session has ended."""
+        self.live.discard(session_id)
+        self.running.discard(session_id)
+        self.waiting.pop(session_id, None)
+        self.idle.pop(session_id, None)
+        self.leaving.pop(session_id, None)
+
+    def _rest(self, session_id: str, now: float) -> None:
+        working = session_id in self.running or session_id in self.waiting
+        if self.evicts and session_id in self.live and not working and session_id not in self.leaving:
+            self.idle[session_id] = now
+            self.idle.move_to_end(session_id)
+
+    # -- changes: the rest of the world
+
+    def wanted(self, session_id: str) -> None:
+        """Note that another process has asked for a session."""
+        self._wanted.append(session_id)
+
+    def memory(self, *, short: bool) -> None:
+        """Note a look at the memory of the process."""
+        self.memory_short = short
+        self._relief = RELIEF if short else 0
+
+    def failed(self, session_id: str, now: float) -> None:
+        """Note that the work of a session came to nothing: it crashed, or its turn could not be stored."""
+        last = self._backoff.get(session_id)
+        seconds = FIRST_BACKOFF if last is None else min(2 * last.seconds, LONGEST_BACKOFF)
+        self._backoff[session_id] = Backoff(seconds, now + seconds)
+        self._stranded.pop(session_id, None)
+
+    def found_waiting(self, sessions: Iterable[str], now: float) -> None:
+        """Note all sessions for which something waits in the store and that no process works on.
+
+        Those of this process are among them if they crashed or left. The backoff of a session that is not among them
+        ends: its work is done.
+        """
+        found = OrderedDict.fromkeys(sessions)
+        self._backoff = {each: pause for each, pause in self._backoff.items() if each in found}
+        for session_id, pause in self._backoff.items():
+            if now < pause.until:
+                del found[session_id]
+        self._stranded = found
+
+
+def shutting_down() -> AgentError:
+    """Return the error for a request to a runtime that ends."""
+    return AgentError("the runtime is shutting down", cause="shutting_down", retryable=True)
+
+
+def _memory_short() -> CapacityExceededError:
+    return CapacityExceededError("the process uses as much memory as it may", cause="memory")
