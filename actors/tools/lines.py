@@ -6,6 +6,8 @@ from typing import Final
 import trio
 
 CHUNK: Final = 64 * 1024
+GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+"""The errors of a stream whose other end is gone, or that was closed here meanwhile."""
 
 
 class LineTooLongError(Exception):

@@ -1,9 +1,9 @@
-"""One WebSocket connection: its frames, its end, and a link that speaks JSON-RPC in its messages."""
+"""One WebSocket connection: its frames, its end, and the JSON-RPC endpoint that speaks in its messages."""
 
-import codecs
 import contextlib
+import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -11,11 +11,13 @@ from wsproto.connection import Connection as Protocol
 from wsproto.connection import ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 
+from warren.actors.tools.lines import GONE
 from warren.transport.http.config import FAR, GatewayConfig
 from warren.transport.http.wire import Wire
 from warren.transport.rpc.dialect import Native
-from warren.transport.rpc.link import Bounds, Link, Unreadable
+from warren.transport.rpc.endpoint import Bounds, Endpoint, Unreadable
 from warren.transport.rpc.methods import Host
+from warren.transport.rpc.server import serve_client
 
 NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
@@ -23,7 +25,12 @@ TOO_BIG: Final = 1009
 CHUNK: Final = 64 * 1024
 PART: Final = 512 * 1024
 """Bytes of a fragment: copying a long message in one go would hold up everybody."""
-GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+FINAL: Final = 0x80
+CONTINUATION: Final = 0
+TEXT: Final = 1
+LONG: Final = 126
+LONGER: Final = 127
+"""Lengths in the head of a frame that say how many bytes the true length has: two, or eight."""
 
 
 class Connection:
@@ -36,18 +43,25 @@ class Connection:
     serving: trio.CancelScope
 
     def __init__(self, wire: Wire, host: Host, config: GatewayConfig) -> None:
-        bounds = Bounds(config.max_in_flight, config.max_subscriptions, config.outbox_events, config.close_timeout)
+        bounds = Bounds(
+            config.max_in_flight,
+            max_batch=config.max_in_flight,
+            outbox_events=config.outbox_events,
+            close_timeout=config.close_timeout,
+            needs_reader=False,
+        )
+        self._host = host
         self._config = config
         self._frames = Frames(wire, config.max_message_bytes)
-        self._link = Link(self._frames, host, Native(), bounds)
-        self.serving = self._link.serving
+        self._endpoint = Endpoint(self._frames, bounds)
+        self.serving = self._endpoint.serving
 
     async def run(self) -> None:
         """Serve the client until it leaves, breaks a rule, or `serving` is cancelled; then close within a bound.
 
         Turns that it started go on. Cancelling `run` itself drops the connection.
         """
-        await self._link.run()
+        await serve_client(self._endpoint, self._host, Native(), self._config.max_subscriptions)
         with trio.move_on_after(self._config.close_timeout):
             await self._frames.close(GOING_AWAY if self.serving.cancelled_caught else NORMAL)
 
@@ -77,22 +91,25 @@ class Frames:
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """Send messages; all but long ones leave in one piece. Raises trio.BrokenResourceError once it is closing."""
-        short = list[bytes]()
+        out = list[bytes]()
         for frame in frames:
             if len(frame) <= PART:
-                short.append(frame)
-            else:
-                await self._send(*map(_message, short))
-                short.clear()
-                for part in _parts(frame):
-                    await self._send(part)
-        await self._send(*map(_message, short))
+                out += (_head(FINAL | TEXT, len(frame)), frame)
+                continue
+            for start in range(0, len(frame), PART):
+                part = frame[start : start + PART]
+                opcode = CONTINUATION if start else TEXT
+                last = FINAL if start + PART >= len(frame) else 0
+                await self._send([*out, _head(last | opcode, len(part)), part])
+                out.clear()
+        if out:
+            await self._send(out)
 
-    async def _send(self, *events: TextMessage) -> None:
+    async def _send(self, parts: Sequence[bytes]) -> None:
         if self._protocol.state is not ConnectionState.OPEN:
             raise trio.BrokenResourceError("the connection is closed")
         try:
-            await self._wire.send_all(b"".join(map(self._protocol.send, events)))
+            await self._wire.send_all(b"".join(parts))
         except trio.ClosedResourceError as exc:
             raise trio.BrokenResourceError("the connection is closed") from exc
 
@@ -155,13 +172,11 @@ class Frames:
         self._wire.send_soon(self._protocol.send(event))
 
 
-def _message(frame: bytes) -> TextMessage:
-    return TextMessage(frame.decode())
+def _head(first: int, size: int) -> bytes:
+    """Return the head of a frame of the server: such frames are not masked. `first` is its first byte.
 
-
-def _parts(frame: bytes) -> Iterator[TextMessage]:
-    """Return a message in fragments, none of which ends within a character."""
-    decode, view = codecs.getincrementaldecoder("utf-8")().decode, memoryview(frame)
-    for start in range(0, len(frame), PART):
-        last = start + PART >= len(frame)
-        yield TextMessage(decode(view[start : start + PART], last), message_finished=last)
+    The frames that carry messages are written here and not by wsproto: it would decode and encode each text again.
+    """
+    if size < LONG:
+        return bytes((first, size))
+    return struct.pack("!BBH", first, LONG, size) if size < 1 << 16 else struct.pack("!BBQ", first, LONGER, size)

@@ -12,7 +12,8 @@ from warren.events import TERMINAL, Envelope, RunStarted
 from warren.ids import new_session_id
 from warren.service import OnEvent, SessionService
 from warren.transport.mcp.progress import Progress, Run, Send
-from warren.transport.rpc.methods import Caller, given_up
+from warren.transport.rpc.jsonrpc import given_up
+from warren.transport.rpc.methods import Caller
 from warren.transport.rpc.params import StartTurn
 from warren.views import TurnResult
 

@@ -28,9 +28,9 @@ from warren.transport.mcp.refusal import refusal
 from warren.transport.mcp.resources import Resources, Watched, template
 from warren.transport.mcp.schemas import input_schema, result_schema
 from warren.transport.mcp.tools import TOOLS, McpTool
+from warren.transport.rpc.endpoint import BULKY, RESERVE
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
-from warren.transport.rpc.peer import BULKY, RESERVE
 
 MAX_CALLS: Final = 256
 """Calls of one connection that may be unanswered; past it only those that end others are let through."""

@@ -36,9 +36,10 @@ from warren.transport.rest.parameters import (
     with_whole_numbers,
 )
 from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
-from warren.transport.rpc.methods import Caller, Host, Method, given_up
+from warren.transport.rpc.endpoint import BULKY
+from warren.transport.rpc.jsonrpc import given_up
+from warren.transport.rpc.methods import Caller, Host, Method
 from warren.transport.rpc.outbox import is_large
-from warren.transport.rpc.peer import BULKY
 from warren.views import TurnResult
 
 Answer = Response | EventStream

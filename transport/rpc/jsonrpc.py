@@ -140,6 +140,12 @@ def internal_error(request_id: Id) -> bytes:
     return error(request_id, AgentError("internal error", cause="internal"), INTERNAL_ERROR)
 
 
+def given_up(session_id: str | None = None) -> AgentError:
+    """Return the error for a call that is not waited for any longer: the server ends, and its runtime perhaps too."""
+    problem = "the server ends; what came of this is not known here"
+    return AgentError(problem, session_id=session_id, cause="shutting_down")
+
+
 def invalid_request(message: str) -> bytes:
     """Return the reply to what is no request at all."""
     return error(None, InvalidParamsError(f"$: {message}", path="$"), INVALID_REQUEST)

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 import attrs
 
 from warren import codec
-from warren.errors import AgentError, InvalidParamsError
+from warren.errors import InvalidParamsError
 from warren.options import SessionRequest, TurnRequest, given
 from warren.records import CompactionEntry
 from warren.service import Capabilities, Health, OnEvent, SessionService
@@ -139,12 +139,6 @@ class Method(Generic[P, R]):
     async def call(self, host: Host, caller: Caller, params: P) -> Any:
         """Return the result as plain data. Raises WarrenError."""
         return codec.to_data(await self.handler(host, caller, params))
-
-
-def given_up(session_id: str | None = None) -> AgentError:
-    """Return the error for a call whose answer is not waited for: the server ends, and its runtime perhaps with it."""
-    problem = "the server ends; what came of this is not known here"
-    return AgentError(problem, session_id=session_id, cause="shutting_down")
 
 
 async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> Greeting:

@@ -64,7 +64,7 @@ class Outbox:
     """
 
     capacity: int
-    notify: Callable[[], None] = lambda: None
+    notify: Callable[[], object] = lambda: None
     max_bytes: int = MAX_BYTES
     reply_bytes: int = attrs.field(default=0, init=False)
     closed: bool = attrs.field(default=False, init=False)
@@ -92,6 +92,13 @@ class Outbox:
             event = envelope.event
             self._event_bytes += len(event.delta) if isinstance(event, DELTAS) else codec.weight(event)
             self._add(envelope)
+
+    def tell(self, frame: bytes) -> None:
+        """Add a notification that is ready to send; it takes room as an event does. Does nothing once closed."""
+        if not self.closed:
+            self._events += 1
+            self._event_bytes += len(frame)
+            self._add(frame)
 
     def reply(self, frame: bytes | Over) -> None:
         """Add a reply, ready to send, or the word of an end: it leaves after everything that was added before it."""

@@ -1,21 +1,19 @@
 """JSON-RPC on the standard streams: one client, one message a line."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable
 
 import attrs
 import trio
 
-from warren.actors.tools.lines import LineReader, LineTooLongError
 from warren.config import Config
 from warren.fields import not_negative, positive
 from warren.service import SessionService
 from warren.transport.rpc.dialect import Dialect, Native
-from warren.transport.rpc.link import Bounds, Link, Unreadable
+from warren.transport.rpc.endpoint import Bounds, Endpoint
+from warren.transport.rpc.lines import LineChannel
 from warren.transport.rpc.methods import Host
+from warren.transport.rpc.server import serve_client
 from warren.transport.rpc.settings import Settings, public_settings
-
-GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 @attrs.frozen
@@ -62,30 +60,13 @@ async def serve_stdio(
     `SessionService.stop` as `end_turns`. A client that stops reading does not block the end.
     """
     bounds = Bounds(
-        config.max_in_flight, config.max_subscriptions, config.outbox_events, config.close_timeout, config.linger
+        config.max_in_flight,
+        max_batch=config.max_in_flight,
+        outbox_events=config.outbox_events,
+        close_timeout=config.close_timeout,
+        linger=config.linger,
+        needs_reader=False,
     )
-    channel = _Lines(LineReader(streams[0], config.max_message_bytes), streams[1])
-    await Link(channel, Host(service, config.public()), dialect or Native(), bounds, stop, end_turns=end_turns).run()
-
-
-@attrs.frozen
-class _Lines:
-    """A channel of lines. Empty lines are skipped."""
-
-    _source: LineReader
-    _sink: trio.abc.SendStream
-
-    async def receive(self) -> bytes | Unreadable | None:
-        try:
-            while (line := await self._source.next()) is not None:
-                if line.strip():
-                    return line
-        except LineTooLongError as exc:
-            return Unreadable(str(exc).removeprefix("the line "))
-        return None
-
-    async def send(self, frames: Sequence[bytes]) -> None:
-        try:
-            await self._sink.send_all(b"".join(frame + b"\n" for frame in frames))
-        except GONE as exc:
-            raise trio.BrokenResourceError("the client has closed its end") from exc
+    channel = LineChannel(*streams, config.max_message_bytes)
+    endpoint = Endpoint(channel, bounds, stop, end_turns=end_turns)
+    await serve_client(endpoint, Host(service, config.public()), dialect or Native(), config.max_subscriptions)

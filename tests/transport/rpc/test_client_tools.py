@@ -13,6 +13,7 @@ import trio
 from tests.support.models import FunctionModel, reply
 from tests.support.runtime import open_runtime
 from tests.transport.clients import Client, connect, gateway
+from tests.transport.rpc.endpoints import Line, opened
 from tests.transport.stdio.client import Near, near
 from warren.config import Config, Limits
 from warren.errors import CapacityExceededError
@@ -20,8 +21,8 @@ from warren.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock
 from warren.model import ModelReply, ModelRequest
 from warren.service import SessionService
 from warren.tools import ToolError, ToolSpec, tool
-from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.client_tools import ClientTools
+from warren.transport.rpc.endpoint import Side
 from warren.usage import Usage
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
@@ -30,21 +31,22 @@ LOOKUP = {"name": "lookup", "description": "Look something up.", "input_schema":
 
 @attrs.define(eq=False)
 class Bench:
-    """Tools without a connection.
+    """Tools behind an endpoint, with a client in the test's hand.
 
     Attributes:
+        line: the channel to the client.
         tools: what is tested.
-        sent: the requests to the client.
         came: what became of the calls.
     """
 
-    tools: ClientTools = attrs.field(init=False)
-    sent: list[dict[str, Any]] = attrs.field(factory=list)
+    line: Line
+    tools: ClientTools
     came: dict[str, object] = attrs.field(factory=dict)
 
-    def __attrs_post_init__(self) -> None:
-        self.tools = ClientTools(lambda frame: self.sent.append(json.loads(frame)))
-        self.tools.register([ToolSpec("lookup", "", SCHEMA)])
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        """The requests to the client."""
+        return self.line.sent
 
     async def call(self, /, **arguments: Any) -> None:
         (offered,) = self.tools.offered()
@@ -55,13 +57,21 @@ class Bench:
             self.came[key] = exc
 
     def answer(self, index: int, result: Any = None, error: Any = None) -> None:
-        self.tools.answer(jsonrpc.Response(self.sent[index]["id"], result, error))
+        self.line.say({"jsonrpc": "2.0", "id": self.sent[index]["id"], "result": result, "error": error})
+
+
+@asynccontextmanager
+async def open_bench() -> AsyncIterator[Bench]:
+    """Serve a client that has registered one tool."""
+    async with opened(Side()) as (endpoint, line):
+        tools = ClientTools(endpoint.ask)
+        tools.register([ToolSpec("lookup", "", SCHEMA)])
+        yield Bench(line, tools)
 
 
 async def test_a_call_is_a_request_and_its_answer_the_result() -> None:
     """The client is sent the tool's name and the model's arguments, and its text is what the call returns."""
-    bench = Bench()
-    async with trio.open_nursery() as nursery:
+    async with open_bench() as bench, trio.open_nursery() as nursery:
         nursery.start_soon(lambda: bench.call(q="x", name="n", self=1))
         await trio.testing.wait_all_tasks_blocked()
         assert bench.sent[0]["method"] == "tool/execute"
@@ -72,8 +82,7 @@ async def test_a_call_is_a_request_and_its_answer_the_result() -> None:
 
 async def test_calls_are_told_apart_by_their_ids() -> None:
     """Two calls at once, answered the other way round, each get their own answer."""
-    bench = Bench()
-    async with trio.open_nursery() as nursery:
+    async with open_bench() as bench, trio.open_nursery() as nursery:
         nursery.start_soon(lambda: bench.call(q="a"))
         nursery.start_soon(lambda: bench.call(q="b"))
         await trio.testing.wait_all_tasks_blocked()
@@ -99,8 +108,7 @@ NONSENSE = [
 @pytest.mark.parametrize(("result", "error", "told"), NONSENSE)
 async def test_what_is_no_answer_ends_the_call_with_an_error(result: Any, error: Any, told: str) -> None:
     """Whatever the client sends under the call's id, the call ends, and the model is told what was wrong."""
-    bench = Bench()
-    async with trio.open_nursery() as nursery:
+    async with open_bench() as bench, trio.open_nursery() as nursery:
         nursery.start_soon(lambda: bench.call(q="x"))
         await trio.testing.wait_all_tasks_blocked()
         bench.answer(0, result, error)
@@ -110,37 +118,38 @@ async def test_what_is_no_answer_ends_the_call_with_an_error(result: Any, error:
 
 async def test_answers_that_nothing_waits_for_are_dropped() -> None:
     """An answer to a call that was given up, and one with an id of no call, change nothing."""
-    bench = Bench()
-    with trio.move_on_after(0.01):
-        await bench.call(q="x")
-    bench.answer(0, {"content": "late"})
-    for strange in (None, 3, "tool-99"):
-        bench.tools.answer(jsonrpc.Response(strange, {"content": "strange"}, None))
-    assert bench.came == {}
+    async with open_bench() as bench:
+        with trio.move_on_after(0.01):
+            await bench.call(q="x")
+        bench.answer(0, {"content": "late"})
+        for strange in (None, 99, "tool-99"):
+            bench.line.say({"jsonrpc": "2.0", "id": strange, "result": {"content": "strange"}})
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.came == {}
 
 
 async def test_a_client_that_is_gone_runs_nothing() -> None:
     """What waits for it ends with an error, and so does every later call."""
-    bench = Bench()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: bench.call(q="x"))
-        await trio.testing.wait_all_tasks_blocked()
-        bench.tools.close()
-    await bench.call(q="y")
+    async with open_bench() as bench:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: bench.call(q="x"))
+            await trio.testing.wait_all_tasks_blocked()
+            bench.line.hang_up()
+        await bench.call(q="y")
     assert "gone" in str(bench.came["x"])
     assert "gone" in str(bench.came["y"])
     assert len(bench.sent) == 1
 
 
-def test_a_client_has_so_many_tools_and_no_more() -> None:
+async def test_a_client_has_so_many_tools_and_no_more() -> None:
     """Registering replaces by name; in all there is a bound, and past it nothing of a call is taken."""
-    bench = Bench()
-    bench.tools.register([ToolSpec("lookup", "new", SCHEMA), *(ToolSpec(f"t{n}", "", SCHEMA) for n in range(127))])
-    assert bench.tools.offered()[0].spec.description == "new"
-    with pytest.raises(CapacityExceededError) as caught:
-        bench.tools.register([ToolSpec("one-more", "", SCHEMA)])
-    assert caught.value.cause == "max_tools"
-    assert len(bench.tools.offered()) == 128
+    async with open_bench() as bench:
+        bench.tools.register([ToolSpec("lookup", "new", SCHEMA), *(ToolSpec(f"t{n}", "", SCHEMA) for n in range(127))])
+        assert bench.tools.offered()[0].spec.description == "new"
+        with pytest.raises(CapacityExceededError) as caught:
+            bench.tools.register([ToolSpec("one-more", "", SCHEMA)])
+        assert caught.value.cause == "max_tools"
+        assert len(bench.tools.offered()) == 128
 
 
 async def calls_lookup(request: ModelRequest, _emit: Any) -> ModelReply:

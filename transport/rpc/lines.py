@@ -1,0 +1,35 @@
+"""A channel of lines: one message a line, over two streams of bytes."""
+
+from collections.abc import Sequence
+
+import trio
+
+from warren.actors.tools.lines import GONE, LineReader, LineTooLongError
+from warren.transport.rpc.endpoint import Unreadable
+
+
+class LineChannel:
+    """Messages as lines. Empty lines, for which JSON has no use, are passed over."""
+
+    def __init__(self, source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, max_bytes: int) -> None:
+        """Use two streams; a line of more than `max_bytes` is not read."""
+        self._lines = LineReader(source, max_bytes)
+        self._sink = sink
+        self._max_bytes = max_bytes
+
+    async def receive(self) -> bytes | Unreadable | None:
+        """See Channel."""
+        try:
+            while (line := await self._lines.next()) is not None:
+                if line.strip():
+                    return line
+        except LineTooLongError:
+            return Unreadable(f"has more than {self._max_bytes} bytes")
+        return None
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """See Channel."""
+        try:
+            await self._sink.send_all(b"".join([frame + b"\n" for frame in frames]))
+        except GONE as exc:
+            raise trio.BrokenResourceError("nobody reads") from exc
