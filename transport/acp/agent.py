@@ -48,10 +48,6 @@ CWD: Final = "cwd"
 """The label under which a session has its folder."""
 
 
-class UnknownMethodError(Exception):
-    """The client calls something that this agent does not have."""
-
-
 @attrs.frozen
 class Answer:
     """What a request comes to.
@@ -113,16 +109,16 @@ class Agent:
     def __attrs_post_init__(self) -> None:
         self.servers = Servers(self.settings.tools)
 
-    def begin(self, method: str, data: object) -> Callable[[], Awaitable[Answer]]:
-        """Return what answers a request. A prompt counts as under way from here on: a cancel finds it.
+    def begin(self, method: str, data: object) -> Callable[[], Awaitable[Answer]] | None:
+        """Return the work that answers a request, None for an unknown method.
 
-        Raises UnknownMethodError, InvalidParamsError, SessionBusyError.
+        A prompt counts as under way from here on: a cancel finds it. Raises InvalidParamsError, SessionBusyError.
         """
         if method == PROMPT:
             given = params.read(params.Prompt, data)
             return partial(self._prompt, prompt_of(given.prompt), self._admit(given.sessionId))
         if method not in METHODS:
-            raise UnknownMethodError(method)
+            return None
         kind, handler = METHODS[method]
         return partial(handler, self, params.read(kind, data))
 

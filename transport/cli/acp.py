@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from warren.transport.acp import AgentSettings, Connection
+from warren.transport.acp import AgentSettings, serve_acp
 from warren.transport.cli.options import Options
 from warren.transport.cli.peer import Peer, serve_peer
 
@@ -14,4 +14,4 @@ def acp(options: Options) -> None:
 
 async def _serve(peer: Peer) -> None:
     settings = AgentSettings(str(Path.cwd()), peer.config.compaction, peer.session_tools)
-    await Connection(peer.incoming, peer.outgoing, peer.service, settings, peer.stop).run()
+    await serve_acp(peer.service, settings, (peer.incoming, peer.outgoing), peer.stop)

@@ -209,18 +209,19 @@ class Endpoint:
             self.outbox.close()
 
     async def ask(self, method: str, params: object, sent: Callable[[], None] = lambda: None) -> jsonrpc.Response:
-        """Send a request and return the answer to it; `sent` is called once it is on its way.
+        """Send a request and return the answer to it; `sent` is called once it is on its way, or known to be in vain.
 
         Cancelling it forgets the request: an answer that comes later is dropped. Raises GoneError if the other side is
         gone or leaves before it answers, ValueError for parameters that JSON cannot hold.
         """
-        if self._gone:
-            raise GoneError
         self._asked += 1
         number, question = self._asked, _Question()
         self._questions[number] = question
         try:
-            self.outbox.reply(jsonrpc.request(number, method, params))
+            if self._gone:
+                question.done.set()
+            else:
+                self.outbox.reply(jsonrpc.request(number, method, params))
             sent()
             await question.done.wait()
         finally:
@@ -234,6 +235,11 @@ class Endpoint:
         while not self.outbox.room and not self.outbox.closed:
             await self.moved.park()
         self.outbox.tell(frame)
+
+    async def room(self) -> None:
+        """Return once the other side has read most of the replies that wait for it."""
+        while self.outbox.reply_bytes + self._leaving > self._bounds.outbox_bytes:
+            await self.moved.park()
 
     async def settle(self) -> None:
         """Return once no request runs."""
@@ -275,7 +281,7 @@ class Endpoint:
         outbox, most, max_bytes = self.outbox, self._bounds.max_in_flight, self._bounds.outbox_bytes
         while True:
             while outbox.replies >= most or outbox.reply_bytes + self._leaving > max_bytes:
-                await self.moved.park()
+                await self.moved.park()  # written out here as it is looked at for each message
             raw = await self._channel.receive()
             if raw is None:
                 return
@@ -306,6 +312,8 @@ class Endpoint:
         try:
             work = side.begin(message.method, message.params, request_id)
         except WarrenError as exc:
+            if request_id is None:
+                logger.info("the notification %s: %s", jsonrpc.shorten(message.method), exc)
             work = side.refuse(request_id, exc)
         if isinstance(work, Work):
             self._running += 1
@@ -355,8 +363,7 @@ class Endpoint:
     async def _large(self, work: Work, request_id: jsonrpc.Id, batch: _Batch | None) -> bytes:
         """Do work with a result that may be large: not before the other side has read most of what waits for it."""
         async with self._bulky:
-            while self.outbox.reply_bytes + self._leaving > self._bounds.outbox_bytes:
-                await self.moved.park()
+            await self.room()
             if batch is not None and sum(map(len, batch.frames)) >= MAX_BYTES:
                 raise CapacityExceededError("the replies to this batch are too large: ask for less", cause="batch")
             result = await work.run()

@@ -14,7 +14,7 @@ from tests.parity.surfaces.conversation import ENDED, FIELDS, SHOWN, data_of, ev
 from tests.parity.surfaces.wire import Reply, Wire, over_lines
 from tests.parity.world import World
 from warren.errors import ErrorCode
-from warren.transport.acp import AgentSettings, Connection
+from warren.transport.acp import AgentSettings, serve_acp
 from warren.views import Billing, SessionState
 
 FOLDER: Final = "/work"
@@ -80,7 +80,7 @@ class Acp(Surface):
 
 async def _serve(world: World, streams: tuple[trio.abc.ReceiveStream, trio.abc.SendStream]) -> None:
     settings = AgentSettings(FOLDER, world.setting.config(world.build).compaction)
-    await Connection(*streams, world.service, settings).run()
+    await serve_acp(world.service, settings, streams)
 
 
 @attrs.define(eq=False)

@@ -1,8 +1,9 @@
 """An ACP client in a test's hand: every message of the agent is checked against the schema of the official SDK."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -14,7 +15,7 @@ from trio.testing import lockstep_stream_one_way_pair, memory_stream_one_way_pai
 from warren.actors.tools.session_tools import SessionTools
 from warren.compaction.config import CompactionConfig
 from warren.service import SessionService
-from warren.transport.acp import AgentSettings, Connection
+from warren.transport.acp import AgentSettings, serve_acp
 
 FOLDER: Final = "/the/agents/folder"
 RESULTS: Final[Mapping[str, type[pydantic.BaseModel]]] = {
@@ -212,13 +213,13 @@ async def connect(
     """
     to_agent, incoming = memory_stream_one_way_pair()
     outgoing, from_agent = lockstep_stream_one_way_pair() if lockstep else memory_stream_one_way_pair()
-    connection = Connection(incoming, outgoing, service, AgentSettings(FOLDER, compaction, tools))
+    serve = partial(serve_acp, service, AgentSettings(FOLDER, compaction, tools), (incoming, outgoing))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_serve, connection, outgoing)
+        nursery.start_soon(_serve, serve, outgoing)
         async with trio.StapledStream(to_agent, from_agent) as stream:
             yield Client(stream)
 
 
-async def _serve(connection: Connection, outgoing: trio.abc.SendStream) -> None:
+async def _serve(serve: Callable[[], Awaitable[None]], outgoing: trio.abc.SendStream) -> None:
     async with outgoing:
-        await connection.run()
+        await serve()

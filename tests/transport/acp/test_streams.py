@@ -25,7 +25,7 @@ from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.retention import Retention
 from warren.storage.maintenance.retention import plan, prune
 from warren.tools import tool
-from warren.transport.acp import AgentSettings, Connection, connection
+from warren.transport.acp import AgentSettings, serve_acp, server
 from warren.transport.acp.prompt import PendingPrompt
 from warren.views import HistoryEntry, HistoryPage
 
@@ -184,14 +184,15 @@ async def test_a_client_that_never_reads_does_not_hold_up_the_end() -> None:
     outgoing = Stuffed()
     async with open_runtime(FunctionModel(stuck)) as service:
         session_id = await new_session(service)
-        agent = Connection(incoming, outgoing, service, AgentSettings(FOLDER))
+        stop = trio.CancelScope()
+        streams = (incoming, outgoing)
         client = Client(trio.StapledStream(to_agent, incoming))
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(agent.run)
+                nursery.start_soon(serve_acp, service, AgentSettings(FOLDER), streams, stop)
                 await client.write(client.request("session/prompt", sessionId=session_id, prompt=said("go")))
                 await wait_all_tasks_blocked()
-                agent.serving.cancel()
+                stop.cancel()
 
 
 @attrs.define
@@ -210,7 +211,7 @@ class Stuffed(trio.abc.SendStream):
 
 async def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets an error under no id, and the next line is read as ever."""
-    monkeypatch.setattr(connection, "MAX_LINE", 1000)
+    monkeypatch.setattr(server, "MAX_LINE", 1000)
     async with open_runtime() as service, connect(service) as client:
         await client.write(b'{"jsonrpc":"2.0","id":0,"method":"' + b"x" * 5000 + b'"}')
         refused = await client.read()
@@ -221,7 +222,7 @@ async def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.Monkey
 
 async def test_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the limit each gets an error; a cancel gets through all the same."""
-    monkeypatch.setattr(connection, "MAX_IN_FLIGHT", 2)
+    monkeypatch.setattr(server, "MAX_IN_FLIGHT", 2)
     async with open_runtime(GatedModel()) as service, connect(service) as client:
         sessions = [await client.new(), await client.new()]
         prompts = [client.request("session/prompt", sessionId=each, prompt=said("go")) for each in sessions]
