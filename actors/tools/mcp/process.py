@@ -19,7 +19,7 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from warren.actors.tools.lines import LineReader, LineTooLongError
+from warren.actors.tools.lines import GONE, LineReader, LineTooLongError
 from warren.actors.tools.mcp.server import McpServer
 
 INHERITED: Final = frozenset(
@@ -36,7 +36,6 @@ DRAIN: Final = 0.25
 REAP: Final = 2.0
 """Seconds to wait for what was killed: only a process that hangs in the kernel takes longer."""
 TICK: Final = 0.02
-GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]

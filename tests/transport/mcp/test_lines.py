@@ -24,7 +24,7 @@ from warren.messages import UserMessage
 from warren.service import SessionService
 from warren.transport.mcp import stdio
 from warren.transport.mcp.server import MAX_CALLS
-from warren.transport.mcp.stdio import LINGER, MAX_ANSWERS, serve_mcp
+from warren.transport.mcp.stdio import LINGER, MAX_IN_FLIGHT, serve_mcp
 from warren.transport.rpc import jsonrpc
 from warren.views import HistoryEntry, HistoryPage
 
@@ -152,7 +152,7 @@ async def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.Monkey
     monkeypatch.setattr(stdio, "MAX_LINE", 1000)
     async with wired(FakeService()) as wire:
         await wire.write(b"x" * 1001)
-        assert (await wire.receive())["error"]["message"] == "$: the line has more than 1000 bytes"
+        assert (await wire.receive())["error"]["message"] == "$: the message has more than 1000 bytes"
         assert (await wire.request("ping", {}))["result"] == {}
 
 
@@ -200,7 +200,7 @@ async def test_a_client_that_does_not_read_is_not_read_either() -> None:
     async def write() -> None:
         nonlocal written
         await sink.send_all(line("initialize", 0, **HELLO))
-        for number in range(1, 3 * MAX_ANSWERS):
+        for number in range(1, 3 * MAX_IN_FLIGHT):
             await sink.send_all(line("ping", number))
             written = number
         await sink.aclose()
@@ -209,10 +209,10 @@ async def test_a_client_that_does_not_read_is_not_read_either() -> None:
         nursery.start_soon(serve_mcp, FakeService(), (requests, answers))
         nursery.start_soon(write)
         await wait_all_tasks_blocked()
-        assert MAX_ANSWERS <= written <= MAX_ANSWERS + 2
+        assert MAX_IN_FLIGHT <= written <= MAX_IN_FLIGHT + 2
         lines = LineReader(source, 2**24)
-        numbers = {json.loads(await lines.next() or b"")["id"] for _ in range(3 * MAX_ANSWERS)}
-        assert numbers == set(range(3 * MAX_ANSWERS))
+        numbers = {json.loads(await lines.next() or b"")["id"] for _ in range(3 * MAX_IN_FLIGHT)}
+        assert numbers == set(range(3 * MAX_IN_FLIGHT))
 
 
 @attrs.define(eq=False)
