@@ -12,7 +12,7 @@ import trio
 from warren.transport.load.plan import LoadPlan, Strangers
 from warren.transport.load.strangers import strangers as at_the_gate
 from warren.transport.load.target import FIELDS, Line, OnSeen, Rows, Said, Seen, Target, said_of
-from warren.transport.load.wire import Address, Wire, open_wire
+from warren.transport.load.wire import Address, RpcConnection, open_connection
 
 PAGE: Final = 500
 
@@ -31,42 +31,42 @@ def seen_of(envelope: Mapping[str, Any]) -> Seen:
 class RemoteLine:
     """A client with a connection of its own."""
 
-    wire: Wire
+    connection: RpcConnection
 
     async def create(self, model: str | None) -> str:
         """Create a session."""
         chosen = {} if model is None else {"model": model}
-        return str((await self.wire.call("session/create", prompt=None, **chosen))["session_id"])
+        return str((await self.connection.call("session/create", prompt=None, **chosen))["session_id"])
 
     async def turn(self, session_id: str, prompt: str) -> str:
         """Run a turn."""
-        return str((await self.wire.call("turn/start", session_id=session_id, prompt=prompt))["text"])
+        return str((await self.connection.call("turn/start", session_id=session_id, prompt=prompt))["text"])
 
     async def interrupt(self, session_id: str) -> None:
         """End the running turn."""
-        await self.wire.call("turn/interrupt", session_id=session_id)
+        await self.connection.call("turn/interrupt", session_id=session_id)
 
     async def compact(self, session_id: str) -> None:
         """Compact the session."""
-        await self.wire.call("session/compact", session_id=session_id)
+        await self.connection.call("session/compact", session_id=session_id)
 
     async def follow(self, session_id: str, after_seq: int) -> None:
         """Follow the session until the line is left."""
-        await self.wire.call("session/subscribe", session_id=session_id, after_seq=after_seq)
+        await self.connection.call("session/subscribe", session_id=session_id, after_seq=after_seq)
 
     async def history(self, session_id: str) -> Sequence[Said]:
         """Return all messages."""
         found: list[Said] = []
         offset, total = 0, 1
         while offset < total:
-            page = await self.wire.call("session/history", session_id=session_id, offset=offset, limit=PAGE)
+            page = await self.connection.call("session/history", session_id=session_id, offset=offset, limit=PAGE)
             found += [said_of(entry["message"]) for entry in page["messages"]]
             offset, total = offset + PAGE, page["total"]
         return found
 
     async def message_count(self, session_id: str) -> int:
         """Return how many messages the session says it has."""
-        return int((await self.wire.call("session/read", session_id=session_id))["state"]["message_count"])
+        return int((await self.connection.call("session/read", session_id=session_id))["state"]["message_count"])
 
 
 @attrs.frozen
@@ -93,12 +93,12 @@ class RemoteTarget:
     @asynccontextmanager
     async def line(self, on_seen: OnSeen) -> AsyncIterator[Line]:
         """Open a connection; leaving it drops it."""
-        wire = await open_wire(self.address, lambda envelope: on_seen(seen_of(envelope)), self.tasks)
+        connection = await open_connection(self.address, lambda envelope: on_seen(seen_of(envelope)), self.tasks)
         try:
-            yield RemoteLine(wire)
+            yield RemoteLine(connection)
         finally:
             with trio.CancelScope(shield=True):
-                await wire.cut()
+                await connection.cut()
 
     def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
         """Have strangers at the gateway."""

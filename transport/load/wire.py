@@ -1,18 +1,21 @@
 """A JSON-RPC client of a gateway over one WebSocket: requests in any number at once, events as they come."""
 
-import itertools
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
-import msgspec
 import trio
 import trio_websocket
 
+from warren.actors.supervision import first_error
+from warren.actors.tools.lines import GONE
 from warren.errors import ErrorCode, InvalidParamsError
 from warren.transport.load.target import LOST, RefusedError
+from warren.transport.rpc import jsonrpc
+from warren.transport.rpc.dialect import EVENT
+from warren.transport.rpc.endpoint import Bounds, Endpoint, GoneError, Side
 
 PORTS: Final = {"ws": 80, "wss": 443}
 SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
@@ -61,89 +64,64 @@ def address_of(url: str, token: str | None = None) -> Address:
     return Address(scheme == "wss", host, port or PORTS[scheme], path, token)
 
 
-@attrs.define(eq=False)
-class _Call:
-    """A request that waits; `answer` stays None where the connection ends first."""
-
-    done: trio.Event = attrs.field(factory=trio.Event)
-    answer: Mapping[str, Any] | None = None
-
-    def settle(self, answer: Mapping[str, Any] | None) -> None:
-        self.answer = answer
-        self.done.set()
-
-
-@attrs.define(eq=False)
-class Wire:
+@attrs.frozen
+class RpcConnection:
     """An open connection.
 
     Attributes:
-        socket: the WebSocket.
+        endpoint: makes the requests.
         stream: the bytes under it.
-        on_event: takes the envelope of each event; it must not block.
     """
 
-    socket: trio_websocket.WebSocketConnection
+    endpoint: Endpoint
     stream: trio.abc.Stream
-    on_event: Callable[[Mapping[str, Any]], None]
-    _ids: "itertools.count[int]" = attrs.field(factory=lambda: itertools.count(1))
-    _waiting: dict[int, _Call] = attrs.field(factory=dict)
-    _open: bool = True
-    _out: trio.MemorySendChannel[str] = attrs.field(init=False)
-    _queued: trio.MemoryReceiveChannel[str] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        """Make room for what is to be written: a send that is cancelled would tear a frame."""
-        self._out, self._queued = trio.open_memory_channel[str](QUEUE)
 
     async def call(self, method: str, **params: Any) -> Any:
         """Make a request and return its result. Raises RefusedError."""
-        number, call = next(self._ids), _Call()
-        if self._open:
-            self._waiting[number] = call
-            request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-            await self._out.send(msgspec.json.encode(request).decode())
-            await call.done.wait()
-        if call.answer is None:
-            raise RefusedError(LOST, "the connection ended")
-        if "error" in call.answer:
-            raise _refused(call.answer["error"])
-        return call.answer["result"]
-
-    async def read(self) -> None:
-        """Take what comes until the connection ends."""
         try:
-            while True:
-                self._take(msgspec.json.decode(await self.socket.get_message()))
-        except (trio_websocket.ConnectionClosed, msgspec.DecodeError):
-            pass
-        finally:
-            self._end()
-
-    async def write(self) -> None:
-        """Send what is queued until the connection ends."""
-        try:
-            async for text in self._queued:
-                await self.socket.send_message(text)
-        except (trio_websocket.ConnectionClosed, trio.BrokenResourceError, trio.ClosedResourceError):
-            self._end()
+            answer = await self.endpoint.ask(method, params)
+        except GoneError:
+            raise RefusedError(LOST, "the connection ended") from None
+        if answer.error is not None:
+            raise _refused(answer.error)
+        return answer.result
 
     async def cut(self) -> None:
         """Go away without a word, as a client does whose cable is pulled."""
-        self._end()
         await trio.aclose_forcefully(self.stream)
 
-    def _take(self, message: Mapping[str, Any]) -> None:
-        if message.get("method") == "session/event":
-            self.on_event(message["params"])
-        elif "method" not in message and (call := self._waiting.pop(message["id"], None)) is not None:
-            call.settle(message)
 
-    def _end(self) -> None:
-        self._open = False
-        self._out.close()
-        while self._waiting:
-            self._waiting.popitem()[1].settle(None)
+@attrs.frozen
+class _Events(Side):
+    """Takes the events; the gateway has nothing to ask of a client that offers no tools."""
+
+    on_event: Callable[[Mapping[str, Any]], None]
+
+    def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> bytes | None:
+        if method == EVENT:
+            self.on_event(params)
+            return None
+        return jsonrpc.unknown_method(request_id, method)
+
+
+@attrs.frozen
+class _Socket:
+    """A channel of WebSocket messages."""
+
+    _socket: trio_websocket.WebSocketConnection
+
+    async def receive(self) -> str | bytes | None:
+        try:
+            return await self._socket.get_message()
+        except trio_websocket.ConnectionClosed:
+            return None
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        try:
+            for frame in frames:
+                await self._socket.send_message(frame.decode())
+        except (trio_websocket.ConnectionClosed, *GONE) as exc:
+            raise trio.BrokenResourceError("the connection ended") from exc
 
 
 def _refused(error: Mapping[str, Any]) -> RefusedError:
@@ -152,49 +130,51 @@ def _refused(error: Mapping[str, Any]) -> RefusedError:
     return RefusedError(code, error["message"], (data.get("details") or {}).get("cause", ""))
 
 
-async def open_wire(address: Address, on_event: Callable[[Mapping[str, Any]], None], tasks: trio.Nursery) -> Wire:
-    """Connect; what reads and writes runs in `tasks` until the connection ends. Raises RefusedError."""
+async def open_connection(
+    address: Address, on_event: Callable[[Mapping[str, Any]], None], tasks: trio.Nursery
+) -> RpcConnection:
+    """Connect; the connection is served in `tasks` until it ends. Raises RefusedError.
+
+    Args:
+        address: the gateway.
+        on_event: takes the envelope of each event; it must not block.
+        tasks: serves the connection.
+    """
     try:
         with trio.fail_after(PATIENCE):
             stream = await open_stream(address)
-            wire: Wire = await tasks.start(_hold, address, stream, on_event)
+            connection: RpcConnection = await tasks.start(_hold, address, stream, on_event)
     except (OSError, trio.TooSlowError, trio.BrokenResourceError) as exc:
         raise RefusedError(LOST, f"{address.url}: {str(exc) or type(exc).__name__}") from None
-    return wire
+    return connection
 
 
 async def _hold(
     address: Address,
     stream: trio.abc.Stream,
     on_event: Callable[[Mapping[str, Any]], None],
-    task_status: trio.TaskStatus[Wire],
+    task_status: trio.TaskStatus[RpcConnection],
 ) -> None:
-    """Keep a connection, in a nursery of its own: trio-websocket's reader raises what a server says into it.
+    """Keep a connection, in a nursery of its own: trio-websocket's reader raises errors of the server into it.
 
-    Raises RefusedError where it does not open; what ends it later is told to who waits for an answer.
+    Raises RefusedError if it does not open; a request that waits gets the error that ends it later.
     """
-    wire, refused = None, None
+    opened, refused = False, None
     try:
         async with trio.open_nursery() as nursery:
-            socket = await _handshake(address, stream, nursery)
-            wire = Wire(socket, stream, on_event)
-            nursery.start_soon(wire.read)
-            nursery.start_soon(wire.write)
-            task_status.started(wire)
+            endpoint = Endpoint(_Socket(await _handshake(address, stream, nursery)), Bounds(QUEUE))
+            opened = True
+            task_status.started(RpcConnection(endpoint, stream))
+            await endpoint.run(lambda _tasks: _Events(on_event))
     except* trio_websocket.ConnectionRejected as group:
-        refused = RefusedError(f"HTTP_{_first(group).status_code}", f"{address.url} refused the connection")
+        status = getattr(first_error(group), "status_code", "")
+        refused = RefusedError(f"HTTP_{status}", f"{address.url} refused the connection")
     except* (trio_websocket.HandshakeError, trio.BrokenResourceError, trio.ClosedResourceError, OSError) as group:
-        refused = RefusedError(LOST, f"{address.url}: {_first(group)!r}")
+        refused = RefusedError(LOST, f"{address.url}: {first_error(group)!r}")
     finally:
         await trio.aclose_forcefully(stream)
-    if wire is None and refused is not None:
+    if not opened and refused is not None:
         raise refused
-
-
-def _first(group: BaseException) -> Any:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
 
 
 async def open_stream(address: Address) -> trio.abc.Stream:
