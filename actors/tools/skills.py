@@ -11,6 +11,7 @@ import trio
 
 from warren.actors.tools.skill_file import Skill, SkillFileError, read_skill
 from warren.errors import InvalidParamsError
+from warren.extras import missing
 from warren.tools import Tool, ToolError, tool
 
 logger: Final = logging.getLogger("warren.skills")
@@ -24,7 +25,6 @@ MAX_SKILLS: Final = 100
 """The list of them is in every request to a model."""
 MAX_ENTRIES: Final = 10_000
 """Entries of one folder that are looked at."""
-MISSING: Final = "skills need the extra `skills`; from a clone: pip install '.[skills]'"
 
 
 async def _signature(name: Annotated[str, "The skill's name, as it is listed"]) -> str:
@@ -79,11 +79,9 @@ def load_skills(folders: Sequence[Path]) -> Skills:
 
     Raises InvalidParamsError where folders are named and the extra is not installed.
     """
-    try:
-        import yaml  # noqa: F401, PLC0415 - to tell early that it is missing
-    except ModuleNotFoundError as exc:
+    if problem := missing("skills", "skills need"):
         if folders:
-            raise InvalidParamsError(MISSING, path="$.skills") from exc
+            raise InvalidParamsError(problem, path="$.skills")
         return Skills()
     known: dict[str, Skill] = {}
     problems: list[str] = []

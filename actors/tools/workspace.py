@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import trio
 
 from warren.errors import InvalidParamsError
+from warren.extras import missing
 from warren.fields import FieldValueError
 from warren.tool_config import ToolsConfig
 from warren.tools import Tool
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from warren.actors.tools.skills import Skills
 
 T = TypeVar("T")
-MISSING: Final = "file tools need the extra `tools`; from a clone: pip install '.[tools]'"
 
 
 @attrs.frozen
@@ -56,8 +55,8 @@ def _builtins(config: ToolsConfig) -> list[Tool]:
     """Return the tools of the category `builtins`."""
     found: list[Tool] = []
     if config.root is not None:
-        if find_spec("re2") is None:
-            raise InvalidParamsError(f"$.tools.root: {MISSING}", path="$.tools.root")
+        if problem := missing("tools", "file tools need"):
+            raise InvalidParamsError(f"$.tools.root: {problem}", path="$.tools.root")
         from warren.actors.tools.files import file_tools  # noqa: PLC0415 - it has an extra of its own
 
         root = config.root
@@ -87,8 +86,8 @@ async def _skills(config: ToolsConfig) -> "Skills":
     """Read the skills. Loading one harms nothing: it stays in the category of the host's own functions."""
     from warren.actors.tools import skills  # noqa: PLC0415 - it has an extra of its own
 
-    if find_spec("yaml") is None:
-        raise InvalidParamsError(f"$.tools.skills: {skills.MISSING}", path="$.tools.skills")
+    if problem := missing("skills", "skills need"):
+        raise InvalidParamsError(f"$.tools.skills: {problem}", path="$.tools.skills")
     return await trio.to_thread.run_sync(skills.load_skills, config.skills or ())
 
 

@@ -4,12 +4,9 @@ May import every package. Each command is a function in a module `…_app`, whic
 """
 
 import sys
-from importlib.util import find_spec
-from typing import Final
 
+from warren.extras import missing
 from warren.transport.cli.exits import INTERRUPTED
-
-MISSING: Final = "Error: the warren command needs the extra `cli`; from a clone: pip install '.[cli]'\n"
 
 
 def main() -> int:
@@ -18,8 +15,8 @@ def main() -> int:
     Exit codes are those of `warren.errors.NUMBERS`; bad usage is 2, and 130 is Ctrl-C outside a turn. Without the
     extra `cli` it says how to install it and returns 1.
     """
-    if find_spec("click") is None or find_spec("rich") is None:
-        sys.stderr.write(MISSING)
+    if problem := missing("cli", "the warren command needs"):
+        sys.stderr.write(f"Error: {problem}\n")
         return 1
     try:
         # Not at the top: this package has to be importable without the extra.

@@ -3,7 +3,6 @@
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +11,9 @@ import click
 import msgspec
 import trio
 
+from warren.actors.supervision import first_error
 from warren.errors import InvalidParamsError
+from warren.extras import missing
 from warren.fields import FieldValueError
 from warren.transport.cli.ending import told_twice
 from warren.transport.cli.process import allow_files, tune
@@ -26,8 +27,6 @@ from warren.transport.load.target import RefusedError, Target
 if TYPE_CHECKING:
     from warren.transport.load.diff import Change
 
-NEEDED: Final = ("hdrh", "trio_websocket")
-MISSING: Final = "warren load needs the extra `load`; from a clone: pip install '.[load]'"
 PLAN: Final = ("sessions", "turns", "arrival", "rate", "duration", "think", "turn_limit", "seed", "model", "capacity")
 PROFILE: Final = ("latency", "chunks", "chunk_size", "chunk_delay")
 UNHURRIED: Final = 0.01
@@ -45,8 +44,7 @@ def run(url: str | None, given: Mapping[str, Any], *, json: bool) -> int:
 
     Raises click.UsageError, click.ClickException and InvalidParamsError before anything has begun.
     """
-    if not all(map(find_spec, NEEDED)):
-        raise click.ClickException(MISSING)
+    _check_extra()
     plan = plan_of(url, given)
     writes = {name: given[name] for name in ("json_file", "html_file") if given[name] is not None}
     for path in writes.values():
@@ -56,8 +54,12 @@ def run(url: str | None, given: Mapping[str, Any], *, json: bool) -> int:
     try:
         return trio.run(_run, plan, url, given, writes, json)
     except* RefusedError as group:
-        refused = _first(group)
-        raise click.ClickException(f"no session could be created: {refused}") from None
+        raise click.ClickException(f"no session could be created: {first_error(group)}") from None
+
+
+def _check_extra() -> None:
+    if problem := missing("load", "warren load needs"):
+        raise click.ClickException(problem)
 
 
 def plan_of(url: str | None, given: Mapping[str, Any]) -> LoadPlan:
@@ -176,8 +178,7 @@ def told(result: Any) -> str:
 
 def diff(before: Path, after: Path, fail_over: float | None, *, json: bool) -> int:
     """Compare two results and return the exit code. Raises InvalidParamsError for a file that has none."""
-    if not all(map(find_spec, NEEDED)):
-        raise click.ClickException(MISSING)
+    _check_extra()
     from warren.transport.load import diff as differences  # noqa: PLC0415 - it needs the extra
     from warren.transport.load.result import read_result  # noqa: PLC0415 - the same
 
@@ -213,9 +214,3 @@ def _lines(changes: "list[Change]") -> list[str]:
 
 def _in_brackets(unit: str) -> str:
     return f"({unit})" if unit else ""
-
-
-def _first(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group

@@ -1,20 +1,16 @@
 """`warren mcp`: the MCP server on the standard streams, until its client or a signal ends it."""
 
-from importlib.util import find_spec
-from typing import Final
-
 import click
 
+from warren.extras import missing
 from warren.transport.cli.options import Options
 from warren.transport.cli.peer import Peer, serve_peer
-
-MISSING: Final = "warren mcp needs the extra `mcp`; from a clone: pip install '.[mcp]'"
 
 
 def mcp(options: Options) -> None:
     """Run `warren mcp`. Ends and raises as `serve_peer`, and ClickException where its extra is missing."""
-    if find_spec("mcp") is None:
-        raise click.ClickException(MISSING)
+    if problem := missing("mcp", "warren mcp needs"):
+        raise click.ClickException(problem)
     serve_peer(options, _serve)
 
 

@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -13,6 +12,7 @@ import trio
 
 from warren.config import Config, StoreConfig
 from warren.errors import MemoryDisabledError, PersistenceDisabledError, SessionNotFoundError
+from warren.extras import installed
 from warren.memory import MemoryConfig
 from warren.options import ModelOptions, given
 from warren.service import SessionService
@@ -31,7 +31,6 @@ MEMORY_FOLDER: Final = "memory"
 """Where a store has its memory."""
 MEMORY_FILE: Final = "memory.sqlite3"
 IN_MEMORY: Final = "sessions are kept in memory and end with this process: the extra `session-store` is not installed"
-NEEDED_BY_MEMORY: Final = ("apsw", "numpy", "Stemmer", "usearch")
 
 
 def execute(work: Callable[[], Awaitable[T]], options: Options, *, log_level: int = logging.CRITICAL) -> T:
@@ -116,7 +115,7 @@ def memory_of(options: Options, store: StoreConfig | None) -> MemoryConfig:
 
     Raises MemoryDisabledError where its extra is not installed.
     """
-    if any(find_spec(name) is None for name in NEEDED_BY_MEMORY):
+    if not installed("memory-store"):
         raise MemoryDisabledError(MEMORY_DISABLED)
     return MemoryConfig(None if store is None else store.path / MEMORY_FOLDER, options.embedder)
 
@@ -127,8 +126,7 @@ def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
     The default store is left out where its extra is not installed. Raises PersistenceDisabledError where a store is
     needed, or was named, and cannot be had.
     """
-    installed = find_spec("apsw") is not None
-    if options.store is not None and installed:
+    if options.store is not None and installed("session-store"):
         return StoreConfig(options.store, holder=options.command, **options.storage)
     if needed or (options.store is not None and options.store_named):
         raise PersistenceDisabledError(PERSISTENCE_DISABLED)

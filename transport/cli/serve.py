@@ -1,7 +1,6 @@
 """`warren serve`: the gateway in front of a runtime, until a signal ends it."""
 
 import logging
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ import trio
 
 from warren.config import Config
 from warren.errors import InvalidParamsError
+from warren.extras import missing
 from warren.fields import FieldValueError
 from warren.transport.cli.ending import until_told
 from warren.transport.cli.options import Options
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from warren.transport.http.config import GatewayConfig
 
 ANSWERS: Final = "answers sessions that name no model; --model names another one"
-NEEDED: Final = ("wsproto", "hypercorn", "starlette")
-MISSING: Final = "warren serve needs the extra `gateway`; from a clone: pip install '.[gateway]'"
 
 
 @attrs.frozen
@@ -59,8 +57,8 @@ def serve(options: Options, address: Address) -> None:
     Raises as `served_config_of`, and InvalidParamsError for an address that may not be served, before anything is
     made; OSError for one that cannot be had.
     """
-    if not all(map(find_spec, NEEDED)):
-        raise click.ClickException(MISSING)
+    if problem := missing("gateway", "warren serve needs"):
+        raise click.ClickException(problem)
     config = served_config_of(options)
     gateway = _gateway_config(options, address, config)
     tune()

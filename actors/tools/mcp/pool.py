@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Collection, Hashable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Self
 
 import attrs
@@ -13,13 +12,13 @@ from warren.actors.supervision import supervised_nursery
 from warren.actors.tools.mcp.naming import names
 from warren.actors.tools.mcp.server import Backoff, McpServer, McpStatus
 from warren.errors import InvalidParamsError
+from warren.extras import missing
 from warren.tools import Tool
 
 if TYPE_CHECKING:
     from warren.actors.tools.mcp.connection import Connection
 
 STARTUP: Final = 5.0
-MISSING: Final = "MCP servers need the extra `mcp`; from a clone: pip install '.[mcp]'"
 
 
 @attrs.define(eq=False)
@@ -151,8 +150,8 @@ class McpPool:
 
 
 def _check(servers: Sequence[McpServer]) -> None:
-    if servers and find_spec("mcp") is None:
-        raise InvalidParamsError(MISSING, path="mcp_servers")
+    if servers and (problem := missing("mcp", "MCP servers need")):
+        raise InvalidParamsError(problem, path="mcp_servers")
     seen: set[str] = set()
     for index, server in enumerate(servers):
         if server.name in seen:

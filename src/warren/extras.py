@@ -1,0 +1,32 @@
+"""The extras of the package: the modules that each brings, and the message for one that is not installed. No I/O."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Final
+
+MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "cli": ("click", "rich"),
+    "gateway": ("wsproto", "hypercorn", "starlette"),
+    "load": ("hdrh", "trio_websocket"),
+    "mcp": ("mcp",),
+    "memory-store": ("apsw", "numpy", "Stemmer", "usearch"),
+    "session-store": ("apsw",),
+    "skills": ("yaml",),
+    "tools": ("re2",),
+}
+"""Modules by which an extra is known to be installed."""
+
+
+def installed(extra: str) -> bool:
+    """Return whether the modules of an extra can be imported."""
+    return all(find_spec(name) is not None for name in MODULES[extra])
+
+
+def missing(extra: str, needed_by: str) -> str | None:
+    """Return the message for an extra that is not installed, None for one that is.
+
+    Args:
+        extra: its name in `pyproject.toml`.
+        needed_by: the beginning of the message, with its verb, as in "warren serve needs".
+    """
+    return None if installed(extra) else f"{needed_by} the extra `{extra}`; from a clone: pip install '.[{extra}]'"
