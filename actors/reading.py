@@ -1,23 +1,13 @@
-"""What can be asked of the sessions of a runtime without changing them."""
+"""The methods of `SessionService` that read: sessions, histories, events, the memory, health."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
 from warren import codec
-from warren.actors.checks import (
-    check_cursor,
-    check_flag,
-    check_id,
-    check_labels,
-    check_page,
-    check_scope,
-    check_search,
-    check_seq,
-)
 from warren.actors.eventlog import Subscription
 from warren.actors.projector import ProjectorActor
 from warren.actors.protocol import Loaded
@@ -31,11 +21,14 @@ from warren.errors import (
     SessionNotFoundError,
 )
 from warren.events import Envelope, RunFailed
+from warren.fields import FieldValueError
 from warren.health import Status, worst
 from warren.inputs import Input
+from warren.keywords import keywords_of, made
 from warren.memory import MemoryHit
 from warren.peers import PeerInfo
 from warren.records import SessionRecord, within
+from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest
 from warren.service import Capabilities, Health
 from warren.storage import not_found
 from warren.views import (
@@ -66,10 +59,12 @@ class Reads:
     def _comms(self) -> Comms:
         return self._supervisor.comms
 
-    async def read(self, session_id: str) -> SessionView:
+    @keywords_of(SessionRef)
+    async def read(self, session: SessionRef) -> SessionView:
         """See SessionService."""
+        session_id = session.session_id
         self._supervisor.check_open()
-        actor = self._supervisor.find(check_id(session_id))
+        actor = self._supervisor.find(session_id)
         if actor is not None and actor.current:
             await trio.lowlevel.checkpoint()
             return actor.view()
@@ -78,29 +73,26 @@ class Reads:
             raise not_found(session_id)
         return view_of(record, live=self._supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
 
-    async def list(
-        self,
-        *,
-        offset: int = 0,
-        limit: int = 50,
-        labels: Mapping[str, str] | None = None,
-        include_archived: bool = False,
-    ) -> SessionPage:
+    @keywords_of(ListRequest)
+    async def list(self, wanted: ListRequest) -> SessionPage:
         """See SessionService."""
-        check_page(offset, limit)
-        wanted = check_labels(labels)
-        check_flag(include_archived, "include_archived")
         self._supervisor.check_open()
         store = await self._reader()
-        records = await store.list(offset=offset, limit=limit, labels=wanted, include_archived=include_archived)
+        records = await store.list(
+            offset=wanted.offset,
+            limit=wanted.limit,
+            labels=wanted.labels or {},
+            include_archived=wanted.include_archived,
+        )
         return SessionPage(tuple(map(self._summary, records)), _damaged(records))
 
-    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
+    @keywords_of(HistoryRequest)
+    async def history(self, wanted: HistoryRequest) -> HistoryPage:
         """See SessionService."""
-        check_page(offset, limit)
+        session_id, offset = wanted.session_id, wanted.offset
         view = await self.read(session_id)
         store = await self._reader()
-        page = await store.history(session_id, offset=offset, limit=limit)
+        page = await store.history(session_id, offset=offset, limit=wanted.limit)
         if not page.total and view.state.message_count:
             raise not_found(session_id)  # deleted between the two reads
         gone = within(page.left_out, offset, page.total)
@@ -113,10 +105,12 @@ class Reads:
             session_id, tuple(entries), offset, page.total, tuple(page.compactions), page.kept_from, damaged
         )
 
-    async def resume(self, session_id: str) -> SessionView:
+    @keywords_of(SessionRef)
+    async def resume(self, session: SessionRef) -> SessionView:
         """See SessionService."""
+        session_id = session.session_id
         self._supervisor.check_open()
-        if await self._is_beyond(check_id(session_id)):
+        if await self._is_beyond(session_id):
             raise no_store("only sessions of this process can be resumed")
         actor = self._supervisor.revive(session_id)
         record = await actor.mailbox.ask(Loaded())
@@ -130,18 +124,20 @@ class Reads:
         self, session_id: str, *, after_seq: int | None = None
     ) -> AsyncIterator[AsyncIterator[Envelope]]:
         """See SessionService."""
+        made(SubscribeRequest, session_id, after_seq=after_seq)
         supervisor = self._supervisor
         supervisor.check_open()
-        check_seq(after_seq)
-        if after_seq is not None and await self._is_beyond(check_id(session_id)):
+        if after_seq is not None and await self._is_beyond(session_id):
             raise no_store("only events of sessions of this process can be replayed")
-        actor = supervisor.revive(check_id(session_id))
+        actor = supervisor.revive(session_id)
         log = actor.log
         subscription = Subscription(log, 0)
-        log.attach(subscription)  # before the wait: a stream that nobody watches is forgotten when its actor ends
+        log.attach(subscription)  # before the wait: a log without subscriptions is dropped when its actor ends
         try:
             await actor.mailbox.ask(Loaded())
-            subscription.cursor = log.last_seq if after_seq is None else check_cursor(log, after_seq)
+            if after_seq is not None and after_seq > max(log.last_seq, log.bound):
+                raise FieldValueError("after_seq", f"must be from 0 to {log.last_seq}, the log's end").refusal()
+            subscription.cursor = log.last_seq if after_seq is None else after_seq
             if after_seq:
                 await self._tell_of_lost_turn(subscription, after_seq)
             if after_seq is not None:
@@ -165,46 +161,41 @@ class Reads:
                 raise PersistenceDisabledError(problem, session_id=session_id)
 
     async def _tell_of_lost_turn(self, subscription: Subscription, after_seq: int) -> None:
-        """Let a reader begin with the end of a turn that it saw begin, and whose process died before it was stored."""
+        """Begin a subscription with the end of a turn whose beginning the reader saw, if the turn died unstored."""
         log, store = subscription.log, await self._reader()
-        if log.floor < after_seq <= log.last_seq:  # what this process has shown is here
+        if log.floor < after_seq <= log.last_seq:  # this process has shown that event, so that its turn is known here
             return
         lost_to = await store.lost(log.session_id, after_seq)
         if lost_to is not None:
             problem = "the process ended during the turn: nothing of the turn was stored"
             subscription.begin_with(lost_to, RunFailed(log.session_id, problem, "crash"))
 
-    async def search_memory(
-        self,
-        query: str,
-        *,
-        session_id: str | None = None,
-        scope: Literal["session", "project"] = "session",
-        limit: int = 5,
-    ) -> tuple[MemoryHit, ...]:
+    @keywords_of(SearchRequest)
+    async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
         """See SessionService."""
-        check_search(query, session_id, scope, limit)
         self._supervisor.check_open()
         memory = self._supervisor.shared.memory
         if memory is None:
             fault = self._supervisor.shared.memory_fault
             why = "the runtime was started without it" if fault is None else fault.message
             raise MemoryDisabledError(f"semantic memory is disabled: {why}")
-        within = check_scope(session_id, scope)
-        return tuple(await memory.search(query, limit=limit, session_id=within))
+        return tuple(await memory.search(wanted.query, limit=wanted.limit, session_id=wanted.within))
 
-    async def inputs(self, session_id: str) -> tuple[Input, ...]:
+    @keywords_of(SessionRef)
+    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
         """See SessionService."""
+        session_id = session.session_id
         await self.read(session_id)
         store = await self._reader()
         stored = await store.inbox(session_id)
         actor = self._supervisor.find(session_id)
-        # What a running turn has taken still waits for the store, until that turn is stored.
+        # The store lists the inputs that a running turn has taken until that turn is stored.
         return tuple(each.input for each in stored if actor is None or actor.held.inbox.may_take(each.number))
 
-    async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
+    @keywords_of(SessionRef)
+    async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
         """See SessionService."""
-        return tuple(await self._comms.peers(await self._comms.record(check_id(session_id))))
+        return tuple(await self._comms.peers(await self._comms.record(session.session_id)))
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""
@@ -253,5 +244,5 @@ def _damaged(rows: "Rows[Any]") -> tuple[DamagedRow, ...]:
 
 
 def no_store(problem: str) -> PersistenceDisabledError:
-    """Return the error for what cannot be done without a store."""
+    """Return the error of a call that needs a store that there is not."""
     return PersistenceDisabledError(f"session persistence is disabled: {problem}")

@@ -1,31 +1,15 @@
-"""The service: what hosts and surfaces call. It checks the input, finds the actor, and asks."""
+"""The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 import attrs
 import trio
 
-from warren import codec
 from warren.actors import forking
-from warren.actors.checks import (
-    by_name,
-    check_changes,
-    check_compactor,
-    check_flag,
-    check_given,
-    check_id,
-    check_key,
-    check_labels,
-    check_name,
-    check_text,
-    check_title,
-    check_words,
-    names_of,
-)
 from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
-from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Relabel, Retire, StartTurn
+from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Retire, StartTurn
 from warren.actors.reading import Reads, no_store
 from warren.actors.schemas import check_options
 from warren.actors.session.comms import ended
@@ -33,25 +17,25 @@ from warren.actors.session.planning import instructions_of
 from warren.actors.session.session import SessionActor
 from warren.actors.shared import Own
 from warren.actors.supervisor.creating import create_once
-from warren.categories import CATEGORIES, INHERIT, Decision
+from warren.categories import Decision
+from warren.compaction.config import CompactionConfig
+from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.creation import FIRST_PROMPT, Creation, creation_of
 from warren.errors import (
     AgentError,
     CompactionDisabledError,
-    InvalidParamsError,
     SessionNotFoundError,
     SessionNotRunningError,
     StoreError,
     WarrenError,
 )
-from warren.forking import ForkRequest
+from warren.fields import FieldValueError, encodable
 from warren.ids import new_session_id
 from warren.inputs import Input
 from warren.keywords import keywords_of
 from warren.mailbox import Message
 from warren.options import (
     NO_OPTIONS,
-    RETRIES,
     ModelOptions,
     SessionOptions,
     SessionRequest,
@@ -61,7 +45,17 @@ from warren.options import (
 )
 from warren.peers import PeerMessage
 from warren.records import CompactionEntry, SessionRecord
+from warren.requests import (
+    ApproveRequest,
+    CompactRequest,
+    ContextRequest,
+    ForkRequest,
+    LabelRequest,
+    SessionRef,
+    WithdrawRequest,
+)
 from warren.service import SessionCall, TurnCall
+from warren.tools import Tool
 from warren.views import (
     SessionView,
     TurnResult,
@@ -81,11 +75,11 @@ class Service(Reads):
         """See SessionService."""
         self._supervisor.check_open()
         shared, config = self._supervisor.shared, self._supervisor.shared.config
-        own_tools, brought = by_name(call.tools or ()), by_name(call.extra_tools)
-        tools = names_of(call.tools, {*shared.tool_names, *own_tools, *brought})
+        own_tools, brought = _by_name(call.tools or ()), _by_name(call.extra_tools)
+        tools = _names_of(call.tools, {*shared.tool_names, *own_tools, *brought})
         asked = await check_options(part(SessionOptions, call, tools=tools))
-        self._check_overrides(asked)
-        check_compactor(call.compactor, asked.compaction or config.compaction)
+        asked.check_kinds(shared.categories)
+        _check_compactor(call.compactor, asked.compaction or config.compaction)
         if (asked.compaction is not None or call.compactor is not None) and config.compaction is None:
             raise _no_compaction()
         now = utc_now()
@@ -116,13 +110,10 @@ class Service(Reads):
             return self._supervisor.spawn(record, said, Own(own_tools, call.compactor), creation)
 
         if call.idempotency_key is not None:
-            retries = call.structured_output_retries
             compared = given(SessionRequest, call) | {
                 "tools": tools,
                 "labels": call.labels or None,
                 "idempotency_key": None,
-                # The same request, whether its sender names the default or leaves it out.
-                "structured_output_retries": RETRIES if retries is None else retries,
             }
             return await self._create_once(creation_of(call.idempotency_key, compared), create, turn)
         actor = await create()
@@ -158,119 +149,99 @@ class Service(Reads):
     @keywords_of(TurnCall)
     async def start_turn(self, call: TurnCall) -> TurnResult:
         """See SessionService."""
-        options, brought = part(TurnOptions, call), by_name(call.extra_tools)
+        options, brought = part(TurnOptions, call), _by_name(call.extra_tools)
         options = NO_OPTIONS if options == NO_OPTIONS else await check_options(options)
-        self._check_overrides(options)
+        options.check_kinds(self._supervisor.shared.categories)
         if call.mode != "busy":
             said = Input(new_session_id(), call.mode, call.prompt, utc_now(), call.idempotency_key, options=options)
             return await self._comms.say(call.session_id, said, on_event=call.on_event, tools=brought)
         turn = StartTurn(call.prompt, options, call.on_event, brought)
         return await self._turn(self._supervisor.revive(call.session_id), turn)
 
-    async def inject_context(
-        self, session_id: str, text: str, *, source: str | None = None, idempotency_key: str | None = None
-    ) -> bool:
+    @keywords_of(ContextRequest)
+    async def inject_context(self, wanted: ContextRequest) -> bool:
         """See SessionService."""
-        check_key(idempotency_key)
-        words, by = check_words(text, "text"), check_name(source, "source")
-        said = Input(new_session_id(), "context", words, utc_now(), idempotency_key, by, starts=False)
-        return await self._comms.put(check_id(session_id), said, waits=False, tools={}) is True
+        said = Input(
+            new_session_id(), "context", wanted.text, utc_now(), wanted.idempotency_key, wanted.source, starts=False
+        )
+        return await self._comms.put(wanted.session_id, said, waits=False, tools={}) is True
 
-    async def withdraw(self, session_id: str, input_id: str) -> None:
+    @keywords_of(WithdrawRequest)
+    async def withdraw(self, wanted: WithdrawRequest) -> None:
         """See SessionService."""
-        await self._comms.withdraw(check_id(session_id), codec.from_data(str, input_id, root="$.input_id"))
+        await self._comms.withdraw(wanted.session_id, wanted.input_id)
 
-    async def send_message(self, session_id: str, to: str, message: PeerMessage) -> str:
+    @keywords_of(PeerMessage)
+    async def send_message(self, message: PeerMessage) -> str:
         """See SessionService."""
-        check_given(message, PeerMessage, "message")
-        record = await self._comms.record(check_id(session_id))
-        return await self._comms.send(record, codec.from_data(str, to, root="$.to"), message)
+        return await self._comms.send(await self._comms.record(message.session_id), message)
 
-    async def approve_tool(self, session_id: str, call_id: str, *, allow: bool, reason: str | None = None) -> None:
+    @keywords_of(ApproveRequest)
+    async def approve_tool(self, said: ApproveRequest) -> None:
         """See SessionService."""
-        self._supervisor.check_loop()
-        said = Decision(check_flag(allow, "allow"), check_text(reason, "reason"))
-        decision = Decide(codec.from_data(str, call_id, root="$.call_id"), said)
-        actor = self._supervisor.find(check_id(session_id))
-        if actor is None:
-            raise await self._not_running(session_id)
-        await actor.mailbox.ask(decision)
+        actor = await self._running(said.session_id)
+        await actor.mailbox.ask(Decide(said.call_id, Decision(said.decision == "allow", said.reason)))
 
-    async def interrupt(self, session_id: str) -> None:
+    @keywords_of(SessionRef)
+    async def interrupt(self, session: SessionRef) -> None:
         """See SessionService."""
-        self._supervisor.check_loop()
-        actor = self._supervisor.find(check_id(session_id))
-        if actor is None:
-            raise await self._not_running(session_id)
+        actor = await self._running(session.session_id)
         grace = self._supervisor.shared.config.limits.interrupt_grace
         with trio.move_on_after(grace):
             return await actor.mailbox.ask(Interrupt())
         raise AgentError(
-            f"the turn has not ended within {grace:g} s; it will", session_id=session_id, cause="interrupt_timeout"
+            f"the turn has not ended within {grace:g} s; it will",
+            session_id=session.session_id,
+            cause="interrupt_timeout",
         )
 
-    async def _not_running(self, session_id: str) -> WarrenError:
-        """Return the error for a session that is not live; raises that for one that is not there at all."""
-        await self.read(session_id)
-        return SessionNotRunningError("the session runs no turn", session_id=session_id)
-
-    def _check_overrides(self, options: TurnOptions) -> None:
-        """Refuse to enable tools that the runtime does not have."""
-        there, switches = self._supervisor.shared.categories, options.overrides or INHERIT
-        for category in CATEGORIES:
-            if switches.of(category) == "enable" and category not in there:
-                problem = f"this runtime has no {category} tools"
-                raise InvalidParamsError(f"$.overrides.{category}: {problem}", path=f"$.overrides.{category}")
+    async def _running(self, session_id: str) -> SessionActor:
+        """Return the actor of a session. Raises SessionNotRunningError or SessionNotFoundError if there is none."""
+        self._supervisor.check_loop()
+        actor = self._supervisor.find(session_id)
+        if actor is None:
+            await self.read(session_id)
+            raise SessionNotRunningError("the session runs no turn", session_id=session_id)
+        return actor
 
     async def _turn(self, actor: SessionActor, turn: Message[R]) -> R:
         try:
             reply = self._supervisor.admit(actor, turn)
         except WarrenError:
-            await (
-                trio.lowlevel.checkpoint()
-            )  # or a caller that tries again and again would starve the turn it waits for
+            await trio.lowlevel.checkpoint()  # a caller that retries in a loop would starve the turn it waits for
             raise
         return await reply.wait()
 
-    async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
+    @keywords_of(CompactRequest)
+    async def compact(self, wanted: CompactRequest) -> CompactionEntry:
         """See SessionService."""
-        request = Compact(check_text(instructions, "instructions"))
-        check_id(session_id)
         if not self.capabilities().session_compaction:
             raise _no_compaction()
-        return await self._turn(self._supervisor.revive(session_id), request)
+        return await self._turn(self._supervisor.revive(wanted.session_id), Compact(wanted.instructions))
 
     # -- forks and labels
 
-    async def fork(
-        self,
-        session_id: str,
-        *,
-        at: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        title: str | None = None,
-    ) -> SessionView:
+    @keywords_of(ForkRequest)
+    async def fork(self, wanted: ForkRequest) -> SessionView:
         """See SessionService."""
-        position = None if at is None else codec.from_data(int, at, root="$.at")
-        wanted = ForkRequest(new_session_id(), utc_now(), position, check_labels(labels), check_title(title))
-        return await forking.fork(self._supervisor, check_id(session_id), wanted)
+        return await forking.fork(self._supervisor, wanted)
 
-    async def label(
-        self, session_id: str, labels: Mapping[str, str | None] | None = None, *, title: str | None = None
-    ) -> SessionView:
+    @keywords_of(LabelRequest)
+    async def label(self, wanted: LabelRequest) -> SessionView:
         """See SessionService."""
-        change = Relabel(check_changes(labels), check_title(title))
-        return await forking.label(self._supervisor, check_id(session_id), change)
+        return await forking.label(self._supervisor, wanted)
 
     # -- endings
 
-    async def archive(self, session_id: str) -> None:
+    @keywords_of(SessionRef)
+    async def archive(self, session: SessionRef) -> None:
         """See SessionService."""
-        await self._supervisor.revive(check_id(session_id)).mailbox.ask(Retire("archive"))
+        await self._supervisor.revive(session.session_id).mailbox.ask(Retire("archive"))
 
-    async def delete(self, session_id: str) -> None:
+    @keywords_of(SessionRef)
+    async def delete(self, session: SessionRef) -> None:
         """See SessionService."""
-        check_id(session_id)
+        session_id = session.session_id
         storage = self._supervisor.shared.storage
         if not self._supervisor.shared.session_store:
             self._supervisor.check_open()
@@ -296,3 +267,27 @@ class Service(Reads):
 
 def _no_compaction() -> CompactionDisabledError:
     return CompactionDisabledError("session compaction is disabled: the runtime was started without it")
+
+
+def _check_compactor(compactor: Compactor | NewCompactor | None, config: CompactionConfig | None) -> None:
+    """Refuse a compactor that cannot work with a session's settings. Raises InvalidParamsError."""
+    try:
+        compactor_of(compactor, config or CompactionConfig(), None)
+    except Exception as exc:  # a host's own code may raise anything
+        raise FieldValueError("compactor", encodable(f"cannot be used: {exc}")).refusal() from exc
+
+
+def _by_name(tools: Sequence[str | Tool]) -> dict[str, Tool]:
+    """Return the tools among tools and names of tools, by their names."""
+    return {tool.spec.name: tool for tool in tools if isinstance(tool, Tool)}
+
+
+def _names_of(tools: Sequence[str | Tool] | None, known: Collection[str]) -> tuple[str, ...] | None:
+    """Return the names of tools; None, for all tools of the runtime, stays None. Raises InvalidParamsError."""
+    if tools is None:
+        return None
+    names = tuple(tool.spec.name if isinstance(tool, Tool) else tool for tool in tools)
+    for index, name in enumerate(names):
+        if name not in known:
+            raise FieldValueError(f"tools[{index}]", f"there is no tool {name!r}").refusal()
+    return names

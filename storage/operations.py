@@ -6,15 +6,16 @@ code of its own for each kind of operation.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 import attrs
 
 from warren.creation import Creation
-from warren.forking import ForkRequest
 from warren.inputs import Input, Numbered
 from warren.journal import Run
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.requests import ForkRequest
 from warren.values import value
 
 R_co = TypeVar("R_co", covariant=True)
@@ -196,17 +197,14 @@ class Fork(Operation[SessionRecord]):
     Fails with SessionNotFoundError if there is no such session, and with InvalidParamsError if it cannot be cut there.
 
     Attributes:
-        source_id: the session that is forked.
-        wanted: the fork's own values.
+        session_id: id of the fork.
+        now: time of its creation (UTC).
+        wanted: the original, and the fork's own values.
     """
 
-    source_id: str
+    session_id: str
+    now: datetime
     wanted: ForkRequest
-
-    @property
-    def session_id(self) -> str:
-        """The session it makes."""
-        return self.wanted.session_id
 
 
 @attrs.frozen

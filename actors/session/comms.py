@@ -14,6 +14,7 @@ from warren.actors.session.inbox import ending_of
 from warren.errors import AgentError, InvalidParamsError, LeasedError, WarrenError
 from warren.ids import new_session_id
 from warren.inputs import Input, Numbered
+from warren.keywords import made
 from warren.mailbox import Reply
 from warren.peers import Peer, PeerInfo, PeerMessage
 from warren.records import SessionRecord
@@ -135,12 +136,12 @@ class Comms:
         found = [(name, await self.find(name)) for name in me.trusts] if me is not None else []
         return tuple(PeerInfo(name, reachable=me is not None and _trusts(other, me.name)) for name, other in found)
 
-    async def send(self, record: SessionRecord, to: str, message: PeerMessage) -> str:
+    async def send(self, record: SessionRecord, message: PeerMessage) -> str:
         """Put a message into a peer's inbox; return its id, by which a request is answered.
 
         Raises InvalidParamsError where one of both does not trust the other, and as `put` does.
         """
-        me = record.options.peer
+        me, to = record.options.peer, message.to
         if me is None:
             raise InvalidParamsError("$.session_id: the session has no name among peers", path="$.session_id")
         if to not in me.trusts:
@@ -209,9 +210,9 @@ def ended(outcome: bytes, session_id: str) -> TurnResult:
     return ending
 
 
-async def _sent(comms: Comms, record: SessionRecord, to: str, message: PeerMessage) -> str:
+async def _sent(comms: Comms, record: SessionRecord, to: str, body: str, **more: Any) -> str:
     try:
-        return await comms.send(record, to, message)
+        return await comms.send(record, made(PeerMessage, record.session_id, to, body, **more))
     except WarrenError as exc:
         raise ToolError(exc.message.removeprefix("$.")) from exc
 
@@ -223,7 +224,7 @@ async def _list_peers(comms: Any, record: Any) -> str:
 async def _send_message(
     comms: Any, record: Any, to: Annotated[str, "the peer's name"], body: Annotated[str, "what to say"]
 ) -> str:
-    await _sent(comms, record, to, PeerMessage("message", body))
+    await _sent(comms, record, to, body)
     return "sent"
 
 
@@ -234,7 +235,7 @@ async def _send_request(
     intent: Annotated[str, "what is wanted"],
     params: Annotated[dict[str, Any] | None, "data that it needs"] = None,
 ) -> str:
-    request_id = await _sent(comms, record, to, PeerMessage("request", intent, params=params))
+    request_id = await _sent(comms, record, to, intent, kind="request", params=params)
     return f"sent as request {request_id}; the response comes as a message of its own"
 
 
@@ -247,7 +248,7 @@ async def _send_response(
     status: Annotated[str, "such as ok, refused, failed"],
     result: Annotated[str, "the answer"],
 ) -> str:
-    await _sent(comms, record, to, PeerMessage("response", result, request_id=in_reply_to, status=status))
+    await _sent(comms, record, to, result, kind="response", request_id=in_reply_to, status=status)
     return "sent"
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from warren.actors.checks import storable
 from warren.actors.memory import SEARCH
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
@@ -13,10 +12,10 @@ from warren.actors.shared import Own, Shared
 from warren.actors.turn.compaction import CompactionPlan, window_for
 from warren.actors.turn.turn import TurnPlan
 from warren.budget import UNLIMITED, Meter
-from warren.categories import INHERIT
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import compactor_of
 from warren.errors import AgentError, SessionNotFoundError
+from warren.fields import encodable
 from warren.options import NO_OPTIONS, TurnOptions
 from warren.records import SessionRecord
 from warren.tools import Tool
@@ -44,7 +43,7 @@ def plan_of(message: StartTurn | Compact, record: SessionRecord, shared: Shared,
         choice=choice,
         options=options,
         tools=tools,
-        gates=shared.config.approvals.and_(session.approvals).and_(asked.approvals),
+        gates=asked.gated(session, shared.config.gates),
         meter=Meter.of(limits.turn.overridden(asked.budget), session.budget or UNLIMITED, record.spent),
         retry=shared.config.retry,
         limits=limits,
@@ -67,7 +66,7 @@ def _compaction_of(
         compactor = compactor_of(own.compactor or shared.config.compactor, config, window)
     except Exception as exc:  # a host's own code may raise anything
         logger.exception("a compactor could not be made")
-        raise AgentError(storable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
+        raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
     return CompactionPlan(compactor, distance, window, index)
 
 
@@ -93,7 +92,7 @@ def tools_of(
         known |= shared.passing_tools(record.session_id, known)
     if not known:
         return known
-    switches = (asked.overrides or INHERIT).over(record.options.overrides).over(shared.config.switches)
+    switches = asked.switched(record.options, shared.config.switches)
     allowed = record.options.tools
     names = known if allowed is None else [name for name in allowed if name in known]
     return {name: known[name] for name in names if switches.on(known[name].category)}

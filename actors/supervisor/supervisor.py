@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from warren.actors.checks import storable
 from warren.actors.protocol import BeginNext, Passivate, Retire, Wake
 from warren.actors.session.comms import Comms
 from warren.actors.session.session import SessionActor
@@ -18,6 +17,7 @@ from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
 from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, WarrenError
+from warren.fields import encodable
 from warren.mailbox import Message, Reply
 from warren.records import SessionRecord
 
@@ -264,7 +264,7 @@ class Supervisor:
                     turns.cancel_scope.cancel()
         except Exception as exc:
             logger.exception("session %s crashed", actor.session_id)
-            problem = storable(f"the session crashed: {first_error(exc)!r}")
+            problem = encodable(f"the session crashed: {first_error(exc)!r}")
             refusal = AgentError(problem, session_id=actor.session_id, cause="crash")
             self.scheduler.failed(actor.session_id, trio.current_time())
         finally:

@@ -8,7 +8,6 @@ from typing import Final, TypeVar
 import attrs
 
 from warren import codec
-from warren.actors.checks import storable
 from warren.actors.eventlog import utc_now
 from warren.actors.turn.model_call import ask_aside
 from warren.compaction.config import CompactionConfig
@@ -18,6 +17,7 @@ from warren.compaction.policy import CompactionContext, Compactor, prompt_with
 from warren.config import RetryPolicy
 from warren.errors import WarrenError
 from warren.events import CompactionFailed, CompactionStarted, Event
+from warren.fields import encodable
 from warren.messages import Message, SystemMessage
 from warren.model import ModelChoice, ModelReply, ModelRequest
 from warren.options import ModelOptions
@@ -160,7 +160,7 @@ class Compaction:
 
     async def _summary(self, messages: Sequence[Message]) -> tuple[CompactionResult, int]:
         reply = await self._ask(messages)
-        return self._rebuilt(messages, storable(reply.message.text)), reply.usage.output_tokens
+        return self._rebuilt(messages, encodable(reply.message.text)), reply.usage.output_tokens
 
     def _rebuilt(self, messages: Sequence[Message], summary: str) -> CompactionResult:
         return consulted(lambda: verify(messages, self.plan.compactor.rebuild_history(messages, summary)))
@@ -185,7 +185,7 @@ def consulted(ask: Callable[[], T]) -> T:
         raise
     except Exception as exc:
         logger.exception("a compactor raised")
-        raise CompactionError("invalid_result", storable(f"the compactor failed: {exc!r}")) from exc
+        raise CompactionError("invalid_result", encodable(f"the compactor failed: {exc!r}")) from exc
 
 
 def _runs(positions: Sequence[int], messages: Sequence[Message]) -> Iterator[tuple[int, Sequence[Message]]]:

@@ -9,10 +9,10 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.checks import storable
 from warren.config import RetryPolicy
 from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
+from warren.fields import encodable
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, WholePieces
 from warren.usage import Usage
@@ -87,7 +87,7 @@ class ModelCall:
                     raise
                 delay = retry_delay(self.policy, attempt, exc.retry_after)
                 attempt += 1
-                self.emit(Retrying(attempt, self.policy.max_attempts, storable(exc.message), round(delay * 1000)))
+                self.emit(Retrying(attempt, self.policy.max_attempts, encodable(exc.message), round(delay * 1000)))
             await trio.sleep(delay)
             self.text.retry()
             self.reasoning.retry()
@@ -105,7 +105,7 @@ class ModelCall:
             raise
         except Exception as exc:  # a provider may be the host's code: its bug fails this turn, not the session
             logger.exception("provider of model %s raised", choice.model)
-            problem = storable(f"the provider failed: {type(exc).__name__}: {exc}")
+            problem = encodable(f"the provider failed: {type(exc).__name__}: {exc}")
             raise ProviderError(problem, cause="provider_bug") from exc
         finally:
             pieces.end()

@@ -10,7 +10,6 @@ import attrs
 import trio
 
 from warren import codec
-from warren.actors.checks import storable
 from warren.actors.turn.approvals import Approvals
 from warren.categories import Decision
 from warren.events import (
@@ -21,6 +20,7 @@ from warren.events import (
     ToolExecutionTimedOut,
     ToolResultReceived,
 )
+from warren.fields import encodable
 from warren.messages import ToolResult, ToolUseBlock
 from warren.tools import Tool, ToolArgumentsError, ToolError, asking
 
@@ -145,7 +145,7 @@ class ToolRun:
         started = self._started.get(call.id)
         if started is None:
             return self._refuse(call, content)
-        content = storable(content)
+        content = encodable(content)
         duration = round((trio.current_time() - started) * 1000)
         self.results[call.id] = ToolResult(call.id, content, is_error)
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration))

@@ -7,7 +7,6 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.checks import storable
 from warren.actors.supervision import first_error
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
@@ -29,6 +28,7 @@ from warren.events import (
     TurnCompleted,
     TurnStarted,
 )
+from warren.fields import encodable
 from warren.inputs import Input
 from warren.messages import (
     AssistantMessage,
@@ -156,7 +156,7 @@ class Turn:
             error = exc
         except Exception as exc:  # a tool or a provider may be the host's code: its bug ends the turn, not the session
             logger.exception("a turn of session %s crashed", self.record.session_id)
-            error = AgentError(storable(f"the turn crashed: {first_error(exc)!r}"), cause="crash")
+            error = AgentError(encodable(f"the turn crashed: {first_error(exc)!r}"), cause="crash")
         if self._time.scope.cancelled_caught or (self._interrupted is not None and error is not None):
             error = self._cancelled()
         return self._outcome(error)

@@ -11,6 +11,7 @@ Category = Literal["builtins", "shell", "memory", "mcp", "comms", "callback"]
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 Switch = Literal["inherit", "enable", "disable"]
 Gate = Literal["auto", "ask", "deny"]
+Answer = Literal["allow", "deny"]
 _SWITCHES: Final[tuple[Switch, ...]] = get_args(Switch)
 _GATES: Final[tuple[Gate, ...]] = get_args(Gate)
 TOUCH_THE_MACHINE: Final[frozenset[Category]] = frozenset({"builtins", "shell"})
@@ -101,3 +102,8 @@ class Decision:
 
     allow: bool
     reason: str | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """The decision in the words of `SessionService.approve_tool`."""
+        return "allow" if self.allow else "deny"

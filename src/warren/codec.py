@@ -20,7 +20,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 
 from warren import events, messages, views
 from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
+from warren.fields import LEFT_OUT, FieldValueError
 from warren.usage import Usage
 
 T = TypeVar("T")
@@ -52,10 +52,8 @@ ROLES: Final[Mapping[str, type]] = {
     "tool_results": messages.ToolResultsMessage,
 }
 WHOLE: Final[Mapping[type, Collection[str]]] = {
-    views.TurnResult: {"structured_output"},
-    views.SessionState: {"parent", "peer", "provider", "overrides", "approvals"},
-    views.HistoryPage: {"damaged"},
-    Usage: {"estimated"},
+    cls: {field.name for field in attrs.fields(cls) if field.metadata == LEFT_OUT}
+    for cls in (views.TurnResult, views.SessionState, views.HistoryPage, Usage)
 }
 """Views whose fields callers always get, also at their defaults, except for the fields named here."""
 

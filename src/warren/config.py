@@ -137,7 +137,7 @@ class Config(ModelOptions):
         memory: the memory of messages that left the context; None turns the `memory-store` capability off.
         tools: the tools besides those of the host; None for no such tools and no MCP servers.
         switches: the kinds of tools that are offered, unless a session or a turn switches them.
-        approvals: the kinds of tools whose calls wait for approval; a session or a turn may only be stricter.
+        gates: the kinds of tools whose calls wait for approval; a session or a turn may only be stricter.
         retry: the backoff of failed model calls.
         limits: the limits.
         intensity: the restart intensity of the storage actor.
@@ -152,7 +152,7 @@ class Config(ModelOptions):
     memory: MemoryConfig | None = None
     tools: ToolsConfig | None = None
     switches: Switches = attrs.field(factory=Switches)
-    approvals: Gates = attrs.field(factory=Gates)
+    gates: Gates = attrs.field(factory=Gates)
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
     limits: Limits = attrs.field(factory=Limits)
     intensity: Intensity = attrs.field(factory=Intensity)

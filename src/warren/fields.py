@@ -1,5 +1,6 @@
 """Validators for the fields of attrs classes. Their errors name the field."""
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -9,6 +10,10 @@ import attrs
 from warren.errors import InvalidParamsError
 
 LARGEST: Final = 2**63 - 1
+CAN_CONFLICT: Final[Mapping[str, bool]] = {"can_conflict": True}
+"""Metadata of a field whose good values may still not fit the runtime or the session, such as a name that is taken."""
+LEFT_OUT: Final[Mapping[str, bool]] = {"left_out": True}
+"""Metadata of a field that results do not show at its default, although they show all other fields of its class."""
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 
 
@@ -145,10 +150,24 @@ def text_problem(value: object) -> str | None:
     return None
 
 
+def encodable(text: str) -> str:
+    """Return a text of foreign code, with the characters replaced that UTF-8 cannot hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def is_object(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     """Refuse values other than mappings; None passes."""
     if value is not None and not isinstance(value, Mapping):
         raise FieldValueError(attribute.name, "must be an object")
+
+
+def is_json(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse mappings that JSON in UTF-8 cannot hold; None passes."""
+    try:
+        if value is not None:
+            json.dumps(dict(value), allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise FieldValueError(attribute.name, f"cannot be written as JSON: {exc}") from None
 
 
 @attrs.frozen

@@ -10,6 +10,7 @@ from warren.budget import Spent
 from warren.errors import InvalidParamsError
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry, Parent, SessionRecord, Span
+from warren.requests import ForkRequest
 from warren.usage import Usage
 
 PATH: Final = "$.at"
@@ -45,26 +46,7 @@ class Original(Protocol):
         ...
 
 
-@attrs.frozen
-class ForkRequest:
-    """The wanted fork.
-
-    Attributes:
-        session_id: id of the fork.
-        now: time of its creation (UTC).
-        at: number of messages to take; None takes those of all finished turns.
-        labels: labels of the fork, which replace those of the original with the same names.
-        title: title of the fork; None takes the original's.
-    """
-
-    session_id: str
-    now: datetime
-    at: int | None = None
-    labels: Mapping[str, str] = attrs.field(factory=dict)
-    title: str | None = None
-
-
-def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
+def forked(original: Original, wanted: ForkRequest, session_id: str, now: datetime) -> SessionRecord:
     """Return the record of a fork.
 
     The settings and the first `message_count` messages are those of the original. Its usage begins at zero. The step
@@ -74,6 +56,8 @@ def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
     Args:
         original: the session to fork.
         wanted: the wanted fork.
+        session_id: id of the fork.
+        now: time of its creation (UTC).
 
     Raises:
         InvalidParamsError: if the conversation cannot be cut at that place.
@@ -85,10 +69,10 @@ def forked(original: Original, wanted: ForkRequest) -> SessionRecord:
     _check_kept(original, at, head)
     whole = at == source.message_count
     return source.changed(
-        session_id=wanted.session_id,
-        created_at=wanted.now,
-        updated_at=wanted.now,
-        labels={**source.labels, **wanted.labels},
+        session_id=session_id,
+        created_at=now,
+        updated_at=now,
+        labels={**source.labels, **(wanted.labels or {})},
         spent=Spent(),
         usage=Usage(),
         turns=0,

@@ -13,6 +13,14 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
+def made(cls: Callable[P, V], *args: P.args, **kwargs: P.kwargs) -> V:
+    """Return the value of these arguments. Raises InvalidParamsError that names the bad field if it refuses them."""
+    try:
+        return cls(*args, **kwargs)
+    except FieldValueError as exc:
+        raise exc.refusal() from None
+
+
 def keywords_of(
     cls: Callable[P, V],
 ) -> Callable[[Callable[[S, V], Coroutine[Any, Any, R]]], Callable[Concatenate[S, P], Coroutine[Any, Any, R]]]:

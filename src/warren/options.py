@@ -6,15 +6,16 @@ value checks itself. A new option is a field here and, if it changes a request t
 protocol.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeVar, get_args
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 
 import attrs
 
 from warren.budget import Budget
-from warren.categories import Gates, Switches
+from warren.categories import CATEGORIES, INHERIT, Gates, Switches
 from warren.compaction.config import CompactionConfig
 from warren.fields import (
+    CAN_CONFLICT,
     AtMost,
     Between,
     FieldValueError,
@@ -25,6 +26,7 @@ from warren.fields import (
     is_object,
     is_text,
     is_text_or_none,
+    is_whole,
     is_whole_or_none,
     not_blank,
     positive,
@@ -41,6 +43,10 @@ MAX_KEY: Final = 200
 """Characters of an idempotency key."""
 MAX_TITLE: Final = 200
 """Characters of a title that a host gives."""
+_SWITCHED: Final[Mapping[str, str]] = {
+    f"{verb}_{kind}": f"overrides.{kind}" for verb in ("override", "enable") for kind in ("builtins", "shell", "memory")
+}
+"""Meerkat's names of the switches of tools, and the names here."""
 
 
 def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
@@ -51,6 +57,10 @@ def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> 
     for index, name in enumerate(value):
         if type(name) is not str:
             raise FieldValueError(f"{attribute.name}[{index}]", "must be a string")
+
+
+def _retries(value: int | None) -> int | None:
+    return RETRIES if value is None else value
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +96,7 @@ class OutputWish:
     """
 
     schema: Mapping[str, Any]
-    retries: int = RETRIES
+    retries: int
 
 
 @attrs.frozen(kw_only=True)
@@ -101,24 +111,38 @@ class TurnOptions(ModelOptions):
         overrides: which kinds of tools the model is offered; null leaves that to the session, and then to the runtime.
         approvals: which kinds of tools wait for `tool/approve`, besides those that do anyway.
         output_schema: JSON schema that the answer is to fit, as `structured_output`.
-        structured_output_retries: how often an answer that does not fit it is tried again; 2 unless it is said.
+        structured_output_retries: how often an answer that does not fit it is tried again.
     """
 
-    model: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank])
-    provider: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank])
+    model: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank], metadata=CAN_CONFLICT)
+    provider: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank], metadata=CAN_CONFLICT)
     budget: Budget | None = attrs.field(default=None, validator=InstanceOf(Budget))
-    overrides: Switches | None = attrs.field(default=None, validator=InstanceOf(Switches))
+    overrides: Switches | None = attrs.field(default=None, validator=InstanceOf(Switches), metadata=CAN_CONFLICT)
     approvals: Gates | None = attrs.field(default=None, validator=InstanceOf(Gates))
     output_schema: Mapping[str, Any] | None = attrs.field(default=None, validator=is_object)
     structured_output_retries: int | None = attrs.field(
         default=None, validator=[is_whole_or_none, Between(0, MAX_RETRIES)]
     )
 
-    def output(self, session: "TurnOptions") -> OutputWish | None:
+    def output(self, session: "SessionOptions") -> OutputWish | None:
         """Return the data that a turn with these options is to answer with; None for none."""
         schema = _first("output_schema", self, session)
-        retries = _first("structured_output_retries", self, session)
-        return None if schema is None else OutputWish(schema, RETRIES if retries is None else retries)
+        return None if schema is None else OutputWish(schema, _first("structured_output_retries", self, session))
+
+    def switched(self, session: "SessionOptions", runtime: Switches) -> Switches:
+        """Return which kinds of tools a turn with these options is offered."""
+        return (self.overrides or INHERIT).over(session.overrides).over(runtime)
+
+    def gated(self, session: "SessionOptions", runtime: Gates) -> Gates:
+        """Return which kinds of tools need approval in a turn with these options."""
+        return runtime.and_(session.approvals).and_(self.approvals)
+
+    def check_kinds(self, there: Collection[str]) -> None:
+        """Refuse to enable a kind of tools that is not there. Raises InvalidParamsError."""
+        switches = self.overrides or INHERIT
+        for category in CATEGORIES:
+            if switches.of(category) == "enable" and category not in there:
+                raise FieldValueError(f"overrides.{category}", f"this runtime has no {category} tools").refusal()
 
 
 NO_OPTIONS: Final = TurnOptions()
@@ -129,13 +153,17 @@ class SessionOptions(TurnOptions):
     """Options that hold for all turns of a session, unless a turn says otherwise; they are stored with it.
 
     Attributes:
+        structured_output_retries: how often an answer that does not fit it is tried again; null is the default too.
         tools: names of the tools that it may use; null offers all that there are.
         peer: its name among other sessions, whose messages it takes, and whether these begin turns; null has none.
         compaction: how its context is compacted; null takes the runtime's way.
     """
 
-    tools: tuple[str, ...] | None = attrs.field(default=None, validator=_names)
-    peer: Peer | None = attrs.field(default=None, validator=InstanceOf(Peer))
+    structured_output_retries: int | None = attrs.field(
+        default=RETRIES, converter=_retries, validator=[is_whole, Between(0, MAX_RETRIES)]
+    )
+    tools: tuple[str, ...] | None = attrs.field(default=None, validator=_names, metadata=CAN_CONFLICT)
+    peer: Peer | None = attrs.field(default=None, validator=InstanceOf(Peer), metadata=CAN_CONFLICT)
     compaction: CompactionConfig | None = attrs.field(default=None, validator=InstanceOf(CompactionConfig))
 
 
@@ -152,6 +180,12 @@ class SessionRequest(SessionOptions):
             the result of the first; other parameters under a key that was used are refused.
     """
 
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {
+        **_SWITCHED,
+        "host_mode": "peer.keep_alive",
+        "keep_alive": "peer.keep_alive",
+        "comms_name": "peer.name",
+    }
     prompt: str | None = attrs.field(validator=[is_text_or_none, not_blank])
     system_prompt: str | None = attrs.field(default=None, validator=is_text_or_none, kw_only=True)
     labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels(), kw_only=True)
@@ -159,7 +193,7 @@ class SessionRequest(SessionOptions):
         default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_TITLE)], kw_only=True
     )
     idempotency_key: str | None = attrs.field(
-        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_KEY)], kw_only=True
+        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_KEY)], kw_only=True, metadata=CAN_CONFLICT
     )
 
 
@@ -176,11 +210,16 @@ class TurnRequest(TurnOptions):
             taken twice, and has the result of the first.
     """
 
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {
+        **_SWITCHED,
+        "host_mode": "peer.keep_alive of session/create",
+        "keep_alive": "peer.keep_alive of session/create",
+    }
     session_id: str = attrs.field(validator=is_text)
     prompt: str = attrs.field(validator=[is_text, not_blank])
     mode: TurnMode = attrs.field(default="busy", validator=OneOf(MODES), kw_only=True)
     idempotency_key: str | None = attrs.field(
-        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_KEY)], kw_only=True
+        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_KEY)], kw_only=True, metadata=CAN_CONFLICT
     )
 
     def __attrs_post_init__(self) -> None:
@@ -195,9 +234,9 @@ def part(cls: type[T], options: object, **changes: Any) -> T:
 
 
 def given(cls: type, options: object) -> dict[str, Any]:
-    """Return the fields of a class of options to which a value says something, by name."""
-    values = {field.name: getattr(options, field.name) for field in attrs.fields(cls)}
-    return {name: value for name, value in values.items() if value is not None}
+    """Return the values of the fields of a class of options that are not at their defaults, by name."""
+    values = ((field, getattr(options, field.name)) for field in attrs.fields(cls))
+    return {field.name: value for field, value in values if value != field.default}
 
 
 def _first(name: str, *levels: object) -> Any:

@@ -6,7 +6,17 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from warren.fields import FieldValueError, OneOf, is_flag, is_text, is_text_or_none, not_blank
+from warren.fields import (
+    CAN_CONFLICT,
+    FieldValueError,
+    OneOf,
+    is_flag,
+    is_json,
+    is_object,
+    is_text,
+    is_text_or_none,
+    not_blank,
+)
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_TRUSTED: Final = 1_000
@@ -50,18 +60,24 @@ class PeerMessage:
     """A message of one session to another. Raises FieldValueError, which names the field, if a value is bad.
 
     Attributes:
-        kind: a `request` expects a `response`, a `message` does not.
+        session_id: the sender.
+        to: name of the peer that gets the message.
         body: the text: of a request the task, of a response the result.
-        request_id: the id of the request that a response answers; required for a response.
-        status: the status of a response, in the peer's own words; required for a response.
-        params: more data of a request.
+        kind: a `request` expects a `response`, a `message` does not.
+        params: of a request: more data, as JSON.
+        request_id: of a response: id of the request that it answers.
+        status: of a response: such as `ok`, `refused`, `failed`.
     """
 
-    kind: PeerKind = attrs.field(validator=OneOf(get_args(PeerKind)))
-    body: str = attrs.field(validator=attrs.validators.and_(is_text, not_blank))
-    request_id: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank])
-    status: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank])
-    params: Mapping[str, Any] | None = None
+    session_id: str = attrs.field(validator=is_text)
+    to: str = attrs.field(validator=is_text)
+    body: str = attrs.field(validator=[is_text, not_blank])
+    kind: PeerKind = attrs.field(default="message", validator=OneOf(get_args(PeerKind)), kw_only=True)
+    params: Mapping[str, Any] | None = attrs.field(default=None, validator=[is_object, is_json], kw_only=True)
+    request_id: str | None = attrs.field(
+        default=None, validator=[is_text_or_none, not_blank], kw_only=True, metadata=CAN_CONFLICT
+    )
+    status: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank], kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         """Refuse a response without its required fields, and fields that do not belong to the kind."""
@@ -71,8 +87,6 @@ class PeerMessage:
                 raise FieldValueError(name, problem)
         if self.params is not None and self.kind != "request":
             raise FieldValueError("params", "is for a request")
-        if self.params is not None and not isinstance(self.params, Mapping):
-            raise FieldValueError("params", "must be an object")
 
 
 @attrs.frozen

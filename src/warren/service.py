@@ -16,6 +16,18 @@ from warren.memory import MemoryHit
 from warren.options import SessionRequest, TurnRequest
 from warren.peers import PeerInfo, PeerMessage
 from warren.records import CompactionEntry
+from warren.requests import (
+    ApproveRequest,
+    CompactRequest,
+    ContextRequest,
+    ForkRequest,
+    HistoryRequest,
+    LabelRequest,
+    ListRequest,
+    SearchRequest,
+    SessionRef,
+    WithdrawRequest,
+)
 from warren.tools import Tool
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
@@ -132,9 +144,13 @@ class SessionService(Protocol):
     No method has a timeout: use `trio.fail_after`. Cancelling a call never cancels a turn that was admitted: the turn
     runs on, is stored and can be read. Only the answer is lost, so the outcome of a cancelled call is unknown to you.
 
+    The arguments of a method are the fields of the class that `keywords_of` names above it, as in
+    `fork(session_id, at=4)` of `ForkRequest`. The classes document and check them: a bad argument is an
+    InvalidParamsError that names it, and nothing has happened.
+
     Every method with a `session_id`, except `search_memory`, raises SessionNotFoundError if the session is unknown or
     deleted, and every method may raise AgentError(cause="shutting_down") once the runtime ends. The methods' own lists
-    do not repeat these two.
+    do not repeat these three.
     """
 
     @keywords_of(SessionCall)
@@ -143,9 +159,6 @@ class SessionService(Protocol):
 
         The arguments are the fields of `SessionCall`: the prompt, and keywords, as in
         `create_session("hi", model="gpt-5", temperature=0.2)`. An option that is None takes the runtime's default.
-
-        With an `output_schema`, a JSON schema, every turn's answer is asked for once more as data that fits it: that is
-        `TurnResult.structured_output`. Data that does not fit is tried again `structured_output_retries` times.
 
         An `idempotency_key` creates one session: a call with the key of an earlier one gets that one's result, waits
         for it, or runs the first turn if the process died before the turn was stored. With a store this holds across
@@ -190,12 +203,9 @@ class SessionService(Protocol):
         """
         ...
 
-    async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
+    @keywords_of(CompactRequest)
+    async def compact(self, wanted: CompactRequest) -> CompactionEntry:
         """Summarise the session's context now. The session is busy meanwhile, as with a turn.
-
-        Args:
-            session_id: the session.
-            instructions: more text for the model that writes the summary.
 
         Raises:
             CompactionDisabledError: if the capability is off.
@@ -207,19 +217,12 @@ class SessionService(Protocol):
         """
         ...
 
-    async def inject_context(
-        self, session_id: str, text: str, *, source: str | None = None, idempotency_key: str | None = None
-    ) -> bool:
+    @keywords_of(ContextRequest)
+    async def inject_context(self, wanted: ContextRequest) -> bool:
         """Tell the model something besides the conversation, and return when the text is in the session's inbox.
 
         It enters the running turn at its next step, or else the next turn. It opens no exchange, and the memory does
         not remember it. Return False if a text was taken earlier under the same key, else True.
-
-        Args:
-            session_id: the session.
-            text: the text for the model.
-            source: the name of the sender, which the model reads; None is the host.
-            idempotency_key: 1 to 200 characters; a second call with the key of an earlier one changes nothing.
 
         Raises:
             InvalidParamsError: if an argument is bad.
@@ -228,11 +231,13 @@ class SessionService(Protocol):
         """
         ...
 
-    async def inputs(self, session_id: str) -> tuple[Input, ...]:
+    @keywords_of(SessionRef)
+    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
         """Return the inputs that wait in a session's inbox, oldest first."""
         ...
 
-    async def withdraw(self, session_id: str, input_id: str) -> None:
+    @keywords_of(WithdrawRequest)
+    async def withdraw(self, wanted: WithdrawRequest) -> None:
         """Take an input back that waits in the inbox. A call that waits for its turn gets AgentError("cancelled").
 
         Raises:
@@ -241,35 +246,29 @@ class SessionService(Protocol):
         """
         ...
 
-    async def send_message(self, session_id: str, to: str, message: PeerMessage) -> str:
+    @keywords_of(PeerMessage)
+    async def send_message(self, message: PeerMessage) -> str:
         """Send a message to a peer in a session's name, and return its id when it is in the peer's inbox.
 
-        Args:
-            session_id: the sender.
-            to: the name of the peer.
-            message: the message.
+        A `response` has the `request_id` of the request that it answers.
 
         Raises:
-            InvalidParamsError: if there is no such peer, or one of the two does not trust the other.
+            InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
             CapacityExceededError: if the peer's inbox is full; the cause is `inbox_full`.
             StoreError: if the message could not be stored.
         """
         ...
 
-    async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
+    @keywords_of(SessionRef)
+    async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
         """Return the peers that a session trusts, and for each if it can be reached."""
         ...
 
-    async def approve_tool(self, session_id: str, call_id: str, *, allow: bool, reason: str | None = None) -> None:
+    @keywords_of(ApproveRequest)
+    async def approve_tool(self, said: ApproveRequest) -> None:
         """Allow or deny a tool call that waits for approval, as a `tool_approval_requested` event announced it.
 
         The first answer to a call counts.
-
-        Args:
-            session_id: the session.
-            call_id: the `id` of the event.
-            allow: whether the tool runs.
-            reason: a text that the model reads if the call is denied.
 
         Raises:
             InvalidParamsError: if no call of that id waits.
@@ -277,7 +276,8 @@ class SessionService(Protocol):
         """
         ...
 
-    async def interrupt(self, session_id: str) -> None:
+    @keywords_of(SessionRef)
+    async def interrupt(self, session: SessionRef) -> None:
         """End the running turn, and return when it has ended. The turn's own caller gets AgentError("cancelled").
 
         A turn that is already past its last step counts as finished.
@@ -288,44 +288,26 @@ class SessionService(Protocol):
         """
         ...
 
-    async def read(self, session_id: str) -> SessionView:
+    @keywords_of(SessionRef)
+    async def read(self, session: SessionRef) -> SessionView:
         """Return a session as of its last finished turn. It does not wait for a running turn."""
         ...
 
-    async def list(
-        self,
-        *,
-        offset: int = 0,
-        limit: int = 50,
-        labels: Mapping[str, str] | None = None,
-        include_archived: bool = False,
-    ) -> SessionPage:
-        """Return live and stored sessions, newest `updated_at` first, then by id.
-
-        Args:
-            offset: sessions to skip.
-            limit: sessions to return, 1 to 1,000.
-            labels: return only sessions that have all of these labels.
-            include_archived: whether to return archived sessions too.
-
-        Raises:
-            InvalidParamsError: if an argument is out of its bounds.
-        """
+    @keywords_of(ListRequest)
+    async def list(self, wanted: ListRequest) -> SessionPage:
+        """Return live and stored sessions, newest `updated_at` first, then by id."""
         ...
 
-    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
+    @keywords_of(HistoryRequest)
+    async def history(self, wanted: HistoryRequest) -> HistoryPage:
         """Return messages of finished turns, oldest first: those at the `limit` positions from `offset` on.
 
         Messages that retention has removed are left out; all others keep their positions.
-
-        Args:
-            session_id: the session.
-            offset: the first position, from 0.
-            limit: positions to look at, 1 to 1,000.
         """
         ...
 
-    async def resume(self, session_id: str) -> SessionView:
+    @keywords_of(SessionRef)
+    async def resume(self, session: SessionRef) -> SessionView:
         """Load a stored session into memory without running a turn.
 
         Raises:
@@ -343,9 +325,7 @@ class SessionService(Protocol):
         events that are kept nowhere: retention has removed them, their row is damaged, or there is no store and memory
         keeps only newer ones. The iteration ends when the session is archived or deleted, or the runtime ends.
 
-        Args:
-            session_id: the session.
-            after_seq: the number of the last event that you have; None begins with the next event, 0 with the first.
+        The arguments are the fields of `SubscribeRequest`.
 
         Raises:
             PersistenceDisabledError: on entering, if the events are gone and no store has them.
@@ -353,23 +333,11 @@ class SessionService(Protocol):
         """
         ...
 
-    async def search_memory(
-        self,
-        query: str,
-        *,
-        session_id: str | None = None,
-        scope: Literal["session", "project"] = "session",
-        limit: int = 5,
-    ) -> tuple[MemoryHit, ...]:
+    @keywords_of(SearchRequest)
+    async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
         """Return the remembered texts that fit the query, best first.
 
         A text that has nothing in common with the query is no hit.
-
-        Args:
-            query: the text to look for.
-            session_id: the session to search; with the scope `project` it may be None.
-            scope: `session` searches one session, `project` all of them.
-            limit: the most hits to return, 1 to 20.
 
         Raises:
             MemoryDisabledError: if the capability is off.
@@ -377,14 +345,8 @@ class SessionService(Protocol):
         """
         ...
 
-    async def fork(
-        self,
-        session_id: str,
-        *,
-        at: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        title: str | None = None,
-    ) -> SessionView:
+    @keywords_of(ForkRequest)
+    async def fork(self, wanted: ForkRequest) -> SessionView:
         """Make a new session of the first messages of another one, and return its view. No model is called.
 
         The fork has the settings and limits of the original. Its budget is unused, its events are numbered from 1, and
@@ -394,12 +356,6 @@ class SessionService(Protocol):
         Trap: the model that wrote a summary saw some messages after those that the summary stands for. A fork that is
         cut between them may know of later messages.
 
-        Args:
-            session_id: the original.
-            at: the number of messages to take; None takes all messages of finished turns.
-            labels: labels that are added to those of the original, or replace them.
-            title: the title of the fork; None takes that of the original if the fork has its first prompt.
-
         Raises:
             InvalidParamsError: if `at` is beyond the conversation, lies between a tool call and its results, or needs
                 messages that retention has removed.
@@ -407,32 +363,27 @@ class SessionService(Protocol):
         """
         ...
 
-    async def label(
-        self, session_id: str, labels: Mapping[str, str | None] | None = None, *, title: str | None = None
-    ) -> SessionView:
+    @keywords_of(LabelRequest)
+    async def label(self, wanted: LabelRequest) -> SessionView:
         """Change labels of a session, or its title, also while a turn runs. Return the new view.
-
-        Args:
-            session_id: the session.
-            labels: the labels to set; None as a value removes a label. Labels that are not named stay.
-            title: the new title; None leaves it as it is.
 
         Raises:
             SessionNotFoundError: also if the session is archived.
-            InvalidParamsError: if a label or the title is out of its bounds.
             LeasedError: if another process has the session.
             StoreError: if the change could not be stored.
         """
         ...
 
-    async def archive(self, session_id: str) -> None:
+    @keywords_of(SessionRef)
+    async def archive(self, session: SessionRef) -> None:
         """Archive a session. A running turn ends first and is stored. Archiving it again does nothing.
 
         With a store the session can still be read, and `list` hides it; without a store it is gone.
         """
         ...
 
-    async def delete(self, session_id: str) -> None:
+    @keywords_of(SessionRef)
+    async def delete(self, session: SessionRef) -> None:
         """Delete a session with its messages, events and remembered texts. A running turn is interrupted.
 
         Raises:

@@ -4,6 +4,8 @@ from typing import Final
 
 import attrs
 
+from warren.fields import LEFT_OUT
+
 
 @attrs.frozen
 class Usage:
@@ -21,7 +23,7 @@ class Usage:
     output_tokens: int = 0
     cache_creation_tokens: int = 0
     cache_read_tokens: int = 0
-    estimated: bool = False
+    estimated: bool = attrs.field(default=False, metadata=LEFT_OUT)
 
     @property
     def total_tokens(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from warren.categories import Gates, Switches
+from warren.fields import LEFT_OUT
 from warren.messages import Message, StopReason
 from warren.peers import Peer
 from warren.records import CompactionEntry, Lifecycle, Parent, SessionRecord
@@ -33,7 +34,7 @@ class TurnResult:
     tool_calls: int = 0
     usage: Usage = attrs.field(factory=Usage)
     stop_reason: StopReason | None = None
-    structured_output: Any = None
+    structured_output: Any = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @attrs.frozen
@@ -59,11 +60,11 @@ class SessionState:
     model: str
     compactions: int = 0
     title: str | None = None
-    overrides: Switches | None = None
-    approvals: Gates | None = None
-    parent: Parent | None = None
-    peer: Peer | None = None
-    provider: str | None = None
+    overrides: Switches | None = attrs.field(default=None, metadata=LEFT_OUT)
+    approvals: Gates | None = attrs.field(default=None, metadata=LEFT_OUT)
+    parent: Parent | None = attrs.field(default=None, metadata=LEFT_OUT)
+    peer: Peer | None = attrs.field(default=None, metadata=LEFT_OUT)
+    provider: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @attrs.frozen
@@ -162,7 +163,7 @@ class HistoryPage:
     total: int
     compactions: tuple[CompactionEntry, ...] = ()
     kept_from: int = 0
-    damaged: tuple[DamagedRow, ...] = ()
+    damaged: tuple[DamagedRow, ...] = attrs.field(default=(), metadata=LEFT_OUT)
 
 
 def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:

@@ -66,17 +66,17 @@ class Window:
         return self.request - self.tools
 
 
-def window_of(model: str, overrides: Mapping[str, int] | None = None) -> int | None:
+def window_of(model: str, windows: Mapping[str, int] | None = None) -> int | None:
     """Return a model's window in tokens, or None if it is unknown.
 
-    The longest matching beginning counts, and one of `overrides` counts before one of the table.
+    The longest matching beginning counts, and one of `windows` counts before one of the table.
 
     Args:
         model: the model's name. A path before the name, as in `anthropic/claude-sonnet-5`, is ignored for the table
-            and kept for `overrides`.
-        overrides: windows in tokens by the beginning of the model's name.
+            and kept for `windows`.
+        windows: windows in tokens by the beginning of the model's name.
     """
-    own = _longest(model, overrides or {})
+    own = _longest(model, windows or {})
     return own if own is not None else _longest(model.rpartition("/")[2], WINDOWS)
 
 

@@ -221,8 +221,8 @@ class EphemeralStore:
 
     def fork(self, operation: Fork) -> SessionRecord:
         """Apply the operation."""
-        original = self._session(operation.source_id)
-        record = forked(original, operation.wanted)
+        original = self._session(operation.wanted.session_id)
+        record = forked(original, operation.wanted, operation.session_id, operation.now)
         self._sessions[record.session_id] = original.cut(record)
         self._changes += 1
         return record

@@ -59,7 +59,7 @@ _MOVE: Final = f"SELECT {raw(COMPACTION)} FROM compactions WHERE rowid = ?"
 
 def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord:
     """Copy the rows of a session; the original does not change, whoever has it."""
-    source_id = operation.source_id
+    source_id = operation.wanted.session_id
     found = db.execute(_SOURCE, (source_id,)).get
     if found is None:
         raise not_found(source_id)
@@ -68,7 +68,8 @@ def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord
         number_in(kept_from, "messages_from")
     except ValueError as exc:
         raise corrupt(f"session {source_id}", exc, source_id) from exc
-    record = forked(_Stored(db, key, row_to_record(tuple(columns)), kept_from), operation.wanted)
+    original = _Stored(db, key, row_to_record(tuple(columns)), kept_from)
+    record = forked(original, operation.wanted, operation.session_id, operation.now)
     count = record.message_count
     new = db.execute(_ADD, (*record_to_row(record), min(kept_from, count))).get
     db.execute(_COPY_MESSAGES, (new, key, count))

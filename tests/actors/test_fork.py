@@ -257,7 +257,7 @@ async def test_who_cannot_be_forked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "problem"), [(-1, "from 0 to 2"), (3, "from 0 to 2"), ("1", "integer"), (True, "integer")]
+    ("at", "problem"), [(-1, "0 or above"), (3, "from 0 to 2"), ("1", "integer"), (True, "integer")]
 )
 async def test_bad_places(store: Path | None, at: object, problem: str) -> None:
     """The error names the field, and nothing is made."""

@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.peers import PeerMessage
 from warren.service import SessionService
 
 GOOD: Final[Mapping[str, object]] = {
@@ -13,9 +12,9 @@ GOOD: Final[Mapping[str, object]] = {
     "text": "hi",
     "input_id": "an-input",
     "to": "somebody",
-    "message": PeerMessage("message", "hi"),
+    "body": "hi",
     "call_id": "call-1",
-    "allow": True,
+    "decision": "allow",
     "labels": {"team": "red"},
 }
 METHODS: Final = [

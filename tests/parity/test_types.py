@@ -72,9 +72,13 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "source": "text/none",
         "input_id": "text",
         "to": "text",
-        "message": "",
+        "body": "text",
+        "kind": "",
+        "params": "none",
+        "request_id": "none",
+        "status": "none",
         "call_id": "text",
-        "allow": "flag",
+        "decision": "",
         "reason": "text/none",
     }.items()
 }

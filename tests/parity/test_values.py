@@ -14,7 +14,7 @@ from warren.compaction import CompactionConfig
 from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
-from warren.peers import Peer, PeerMessage
+from warren.peers import Peer
 from warren.service import SessionService
 from warren.transport.rpc.methods import METHODS
 
@@ -57,8 +57,6 @@ GOOD: Final[Mapping[str, Any]] = {
     "query": "boat",
 }
 MESSAGES: Final = ({"kind": "response", "request_id": "r", "status": "ok"}, {"kind": "message"}, {"kind": "request"})
-OTHERWISE: Final = {("tool/approve", "decision")}
-"""Parameters that the service has in another form."""
 
 
 def value_class(hint: Any) -> type | None:
@@ -93,8 +91,7 @@ def bad_params(method: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 try:
                     METHODS[method].decode(params)
                 except InvalidParamsError as exc:
-                    if (method, name) not in OTHERWISE:
-                        yield str(exc.path), params
+                    yield str(exc.path), params
 
 
 def built(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,13 +106,6 @@ def built(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
             {key: tuple(each) if isinstance(each, list) else each for key, each in value.items()} if known else value
         )
         made[name] = cls(**plain) if known and cls is not None else tuple(value) if tuples and value == [] else value
-    if method == "peer/send":
-        rest: dict[str, Any] = {"kind": "message"} | {
-            name: made.pop(name) for name in attrs.fields_dict(PeerMessage) if name in made
-        }
-        made["message"] = PeerMessage(**rest)
-    if method == "tool/approve":
-        made["allow"] = made.pop("decision") == "allow"
     return made
 
 
@@ -169,6 +159,6 @@ async def test_a_message_that_is_no_json_is_refused(params: Any) -> None:
         ann = await new_session(service, peer=Peer("ann", ("bob",)))
         bob = await new_session(service, peer=Peer("bob", ("ann",)))
         with pytest.raises(InvalidParamsError) as caught:
-            await service.send_message(ann, "bob", PeerMessage("request", "count", params=params))
-        assert str(caught.value.path).startswith("$.message")
+            await service.send_message(ann, "bob", "count", kind="request", params=params)
+        assert caught.value.path == "$.params"
         assert codec.encode(await service.inputs(bob)) == b"[]"

@@ -16,7 +16,7 @@ from warren.config import Config, StoreConfig
 from warren.errors import AgentError
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, Piece
-from warren.peers import Peer, PeerMessage
+from warren.peers import Peer
 from warren.service import SessionService
 from warren.transport.embed import open_supervisor
 from warren.usage import Usage
@@ -61,7 +61,7 @@ async def send(service: SessionService, session_id: str, life: int) -> None:
     number = 0
     while True:
         number += 1
-        await service.send_message(session_id, "bob", PeerMessage("message", f"note {life}-{number}."))
+        await service.send_message(session_id, "bob", f"note {life}-{number}.")
         tell(sent=f"note {life}-{number}.")
 
 

@@ -22,7 +22,7 @@ from warren.config import Config, StoreConfig
 from warren.errors import LeasedError
 from warren.events import TERMINAL, RunStarted
 from warren.messages import ContextMessage, Message, UserMessage
-from warren.peers import Peer, PeerInfo, PeerMessage
+from warren.peers import Peer, PeerInfo
 from warren.service import SessionService
 from warren.storage.maintenance.doctor import examine
 from warren.transport.embed import open_supervisor
@@ -195,6 +195,6 @@ async def test_peers_in_two_processes(tmp_path: Path) -> None:
         ann = (await service.create_session(None, peer=Peer("ann", ("bob",)))).session_id
         bob = (await elsewhere.create_session(None, peer=Peer("bob", ("ann",)))).session_id
         assert await service.peers(ann) == (PeerInfo("bob", reachable=True),)
-        message_id = await service.send_message(ann, "bob", PeerMessage("message", "hello"))
+        message_id = await service.send_message(ann, "bob", "hello")
         for each in (service, elsewhere):
             assert [(said.input_id, said.source) for said in await each.inputs(bob)] == [(message_id, "ann")]

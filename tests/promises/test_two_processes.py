@@ -12,7 +12,7 @@ from tests.support.checks import numbers
 from warren.errors import AgentError, LeasedError
 from warren.events import Envelope, RunCompleted, RunStarted
 from warren.messages import ContextMessage
-from warren.peers import Peer, PeerInfo, PeerMessage
+from warren.peers import Peer, PeerInfo
 from warren.service import SessionService
 
 
@@ -80,11 +80,11 @@ async def test_a_message_reaches_a_session_of_another_process(tmp_path: Path) ->
         guest = (await service.create_session(None, peer=Peer("guest", ("owner",)))).session_id
         assert await service.peers(guest) == (PeerInfo("owner", reachable=True),)
         await follow(events, 1)
-        await service.send_message(guest, "owner", PeerMessage("message", "knock"))
+        await service.send_message(guest, "owner", "knock")
         (begun, *_) = await follow(events, 1)
         assert isinstance(begun.event, RunStarted)
         assert begun.event.prompt == "Message from peer guest:\n\nknock"
-        await service.send_message(guest, "owner", PeerMessage("message", "once more"))
+        await service.send_message(guest, "owner", "once more")
         await follow(events, 1)
         assert await service.inputs(owner.session_id) == ()
         assert (await owner.ask("still-there"))["text"] == "still-there"

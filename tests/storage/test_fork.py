@@ -17,10 +17,10 @@ from warren.budget import Budget, Spent
 from warren.compaction import CompactionConfig
 from warren.config import StoreConfig
 from warren.errors import InvalidParamsError, LeasedError, SessionNotFoundError
-from warren.forking import ForkRequest
 from warren.messages import AssistantMessage, Message, TextBlock, ToolResult, ToolResultsMessage, ToolUseBlock
 from warren.peers import Peer
 from warren.records import MessageRow, Parent, SessionRecord
+from warren.requests import ForkRequest
 from warren.storage import Archive, Claim, Claimed, Delete, Fork, Label, Release, thread_runner
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.retention import Drop
@@ -33,7 +33,7 @@ LATER = NOW.replace(year=2027)
 
 def fork(at: int | None = None, source: str = "a", new: str = "f", **labels: str) -> Fork:
     """Return the fork of a session."""
-    return Fork(source, ForkRequest(new, LATER, at, labels))
+    return Fork(new, LATER, ForkRequest(source, at=at, labels=labels))
 
 
 async def filled(store: SqliteStore, turns: int = 4, head: int = 3) -> None:

@@ -13,6 +13,7 @@ import outcome
 import trio
 
 from tests.support.envelopes import NOW, envelope
+from warren.categories import Answer
 from warren.errors import (
     AgentError,
     InvalidParamsError,
@@ -24,7 +25,7 @@ from warren.errors import (
 from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
 from warren.inputs import Input
 from warren.memory import MemoryHit
-from warren.peers import PeerInfo, PeerMessage
+from warren.peers import PeerInfo
 from warren.records import CompactionEntry, Lifecycle
 from warren.service import Capabilities, Health, OnEvent, SessionService
 from warren.usage import Usage
@@ -266,8 +267,8 @@ class FakeService(SessionService):
         self.calls.append(("withdraw", {"session_id": session_id, "input_id": input_id}))
         self._session(session_id)
 
-    async def send_message(self, session_id: str, to: str, message: PeerMessage) -> str:
-        self.calls.append(("send_message", {"session_id": session_id, "to": to, "message": message}))
+    async def send_message(self, session_id: str, to: str, body: str, **options: Any) -> str:
+        self.calls.append(("send_message", {"session_id": session_id, "to": to, "body": body, **options}))
         self._session(session_id)
         return "m1"
 
@@ -276,9 +277,9 @@ class FakeService(SessionService):
         self._session(session_id)
         return ()
 
-    async def approve_tool(self, session_id: str, call_id: str, *, allow: bool, reason: str | None = None) -> None:
+    async def approve_tool(self, session_id: str, call_id: str, decision: Answer, *, reason: str | None = None) -> None:
         self.calls.append(
-            ("approve_tool", {"session_id": session_id, "call_id": call_id, "allow": allow, "reason": reason})
+            ("approve_tool", {"session_id": session_id, "call_id": call_id, "decision": decision, "reason": reason})
         )
         self._session(session_id)
 

@@ -62,7 +62,7 @@ class Permissions:
             task_status.started()
             decision = Decision(allow)
         try:
-            await self.service.approve_tool(self.session_id, event.id, allow=decision.allow, reason=decision.reason)
+            await self.service.approve_tool(self.session_id, event.id, decision.answer, reason=decision.reason)
         except WarrenError as exc:  # it has timed out, or its turn has ended
             logger.info("session %s: an answer came too late: %s", self.session_id, exc)
 

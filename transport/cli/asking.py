@@ -142,4 +142,4 @@ class Waiting:
             if decision.reason == NOBODY:
                 self.say(f"{event.name} was not run: {NOBODY}; --approve-all allows it")
             with contextlib.suppress(WarrenError):  # it has timed out, or its turn has ended
-                await self.service.approve_tool(session_id, event.id, allow=decision.allow, reason=decision.reason)
+                await self.service.approve_tool(session_id, event.id, decision.answer, reason=decision.reason)

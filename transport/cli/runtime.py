@@ -80,7 +80,7 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
         **given(ModelOptions, options),
         tools=options.tools,
         switches=options.switches,
-        approvals=options.gates,
+        gates=options.gates,
         retry=options.retry,
         intensity=options.intensity,
         limits=options.limits if options.drain is None else attrs.evolve(options.limits, drain=options.drain),

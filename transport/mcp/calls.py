@@ -10,11 +10,11 @@ import trio
 from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.events import TERMINAL, Envelope, RunStarted
 from warren.ids import new_session_id
+from warren.options import TurnRequest
 from warren.service import OnEvent, SessionService
 from warren.transport.mcp.progress import Progress, Run, Send
 from warren.transport.rpc.jsonrpc import given_up
 from warren.transport.rpc.methods import Caller
-from warren.transport.rpc.params import StartTurn
 from warren.views import TurnResult
 
 PATIENCE: Final = 10.0
@@ -184,11 +184,11 @@ class _Turn:
 
 def keyed(params: object) -> object:
     """Return parameters of a method with a key, where they are of a prompt that may wait: by it the prompt is found."""
-    if isinstance(params, StartTurn) and params.mode != "busy" and params.idempotency_key is None:
+    if isinstance(params, TurnRequest) and params.mode != "busy" and params.idempotency_key is None:
         return attrs.evolve(params, idempotency_key=new_session_id())
     return params
 
 
 def key_of(params: object) -> str | None:
     """Return the key under which a prompt waits, where it may wait."""
-    return params.idempotency_key if isinstance(params, StartTurn) and params.mode != "busy" else None
+    return params.idempotency_key if isinstance(params, TurnRequest) and params.mode != "busy" else None

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from warren import codec
 from warren.errors import InvalidParamsError, WarrenError
 from warren.events import Envelope
+from warren.fields import CAN_CONFLICT
 from warren.service import OnEvent
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.ending import Ending
@@ -43,8 +44,6 @@ from warren.transport.rpc.outbox import is_large
 from warren.views import TurnResult
 
 Answer = Response | EventStream
-DEPENDING: Final = frozenset({"at", "idempotency_key", "model", "overrides", "peer", "provider", "request_id", "tools"})
-"""Parameters that can be refused for what this server or the session has, however well they are written."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -225,11 +224,12 @@ async def _parameters(row: Row, request: Request) -> dict[str, Any]:
 
 
 def _refusal(row: Row, path: str) -> int:
-    """Return the status of a request whose form is right."""
+    """Return the status of a request whose parameters were good one by one, and do not fit what there is."""
     name = re.split(r"[.\[]", path.removeprefix("$."))[0]
     if f"{{{name}}}" in row.path:
-        return 409 if name == "session_id" else 404  # a session that is not there has an error of its own
-    return 409 if name in DEPENDING else 422
+        return 409 if name == "session_id" else 404  # an unknown session has an error of its own
+    field = attrs.fields_dict(row.method.params).get(name)
+    return 409 if field is not None and field.metadata == CAN_CONFLICT else 422
 
 
 def _answered(row: Row, result: object) -> Response:

@@ -12,12 +12,12 @@ from starlette.types import Receive, Scope, Send
 from warren import codec
 from warren.errors import InvalidParamsError
 from warren.events import Envelope
+from warren.requests import SessionRef, SubscribeRequest
 from warren.service import SessionService
 from warren.transport.http.ending import Ending
 from warren.transport.rest.answers import failure
 from warren.transport.rpc.dialect import missing
 from warren.transport.rpc.feeds import session_over
-from warren.transport.rpc.params import SessionParams, Subscribe
 
 MEDIA_TYPE: Final = "text/event-stream"
 LAST_ID: Final = "$.headers.last-event-id"
@@ -61,7 +61,7 @@ def frame(envelope: Envelope) -> bytes:
 
 def last_frame(session_id: str) -> bytes:
     """Return what tells a client not to come back."""
-    return f"event: {END}\ndata: ".encode() + codec.encode(SessionParams(session_id)) + b"\n\n"
+    return f"event: {END}\ndata: ".encode() + codec.encode(SessionRef(session_id)) + b"\n\n"
 
 
 @attrs.frozen
@@ -83,7 +83,7 @@ class EventStream:
     """
 
     service: SessionService
-    wanted: Subscribe
+    wanted: SubscribeRequest
     heartbeat: float
     ending: Ending
     by_header: bool = False

@@ -7,6 +7,7 @@ from importlib import metadata
 from typing import Any, Final, get_args
 
 from warren.events import Envelope
+from warren.requests import SubscribeRequest
 from warren.service import Capabilities
 from warren.transport.rest.answers import JSON
 from warren.transport.rest.events import MEDIA_TYPE
@@ -14,7 +15,6 @@ from warren.transport.rest.parameters import KEY, KEY_HEADER
 from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
 from warren.transport.rpc.error_schema import error_schema
 from warren.transport.rpc.methods import Capability
-from warren.transport.rpc.params import Subscribe
 from warren.transport.rpc.schemas import Schemas
 
 OPENAPI: Final = "3.1.0"
@@ -115,7 +115,7 @@ def _wanted(row: Row, sent: Schemas, off: frozenset[str]) -> dict[str, Any]:
     parameters = [_parameter("path", name, fields.pop(name), required=True) for name in FIELDS.findall(row.path)]
     if row.verb == "GET":
         parameters += [_parameter("query", name, field, required=name in required) for name, field in fields.items()]
-        if row.method.params is Subscribe and "session-store" not in off:
+        if row.method.params is SubscribeRequest and "session-store" not in off:
             parameters.append(_header("Last-Event-ID", EVENT_TEXT, {"type": "string", "pattern": EVENT_ID}))
     wanted: dict[str, Any] = {"parameters": parameters} if parameters else {}
     if row.verb in WITH_BODY and fields:

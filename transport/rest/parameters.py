@@ -9,9 +9,9 @@ from starlette.requests import ClientDisconnect, Request
 
 from warren import codec
 from warren.errors import InvalidParamsError
+from warren.requests import MAX_OFFSET
 from warren.transport.http.handshake import RefusedError
 from warren.transport.rest.answers import JSON
-from warren.transport.rpc.params import MAX_OFFSET
 
 DIGITS: Final = 20
 """Longer numbers are left as they came: no field has room for them."""

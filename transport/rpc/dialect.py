@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol
 import attrs
 
 from warren.events import Envelope, StreamTruncated
+from warren.requests import SessionRef
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.methods import METHODS, Method
-from warren.transport.rpc.params import SessionParams
 
 EVENT: Final = "session/event"
 UNSUBSCRIBED: Final = "session/unsubscribed"
@@ -42,7 +42,7 @@ class Native:
 
     def ended(self, session_id: str) -> Sequence[bytes]:
         """Return one notification."""
-        return (jsonrpc.notification(UNSUBSCRIBED, SessionParams(session_id)),)
+        return (jsonrpc.notification(UNSUBSCRIBED, SessionRef(session_id)),)
 
     def frames(self, envelope: Envelope) -> Sequence[bytes]:
         """Return the event as one notification; one that JSON cannot hold is reported missing."""

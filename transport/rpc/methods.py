@@ -1,36 +1,32 @@
-"""The one table of methods: name, parameters, handler, a line of documentation. Every surface calls these."""
+"""The table of methods: name, parameters, result, handler and documentation of each. Every surface calls these."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import metadata
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import attrs
 
 from warren import codec
 from warren.errors import InvalidParamsError
 from warren.options import SessionRequest, TurnRequest, given
+from warren.peers import PeerMessage
 from warren.records import CompactionEntry
+from warren.requests import (
+    ApproveRequest,
+    CompactRequest,
+    ContextRequest,
+    ForkRequest,
+    HistoryRequest,
+    LabelRequest,
+    ListRequest,
+    SearchRequest,
+    SessionRef,
+    SubscribeRequest,
+    WithdrawRequest,
+)
 from warren.service import Capabilities, Health, OnEvent, SessionService
 from warren.tools import Tool, ToolSpec
-from warren.transport.rpc.params import (
-    ApproveTool,
-    CompactSession,
-    CreateSession,
-    ForkSession,
-    Initialize,
-    InjectContext,
-    LabelSession,
-    ListSessions,
-    NoParams,
-    ReadHistory,
-    RegisterTools,
-    SearchMemory,
-    SendToPeer,
-    SessionParams,
-    StartTurn,
-    Subscribe,
-    WithdrawInput,
-)
+from warren.transport.rpc.params import Initialize, NoParams, RegisterTools
 from warren.transport.rpc.results import (
     Archived,
     Decided,
@@ -57,10 +53,12 @@ Capability = Literal["session-store", "session-compaction", "memory-store"]
 
 P = TypeVar("P")
 R = TypeVar("R")
+T = TypeVar("T")
+A = ParamSpec("A")
 
 
 class Caller(Protocol):
-    """The side of a surface that made a call: where its events go."""
+    """The client that made a call, as its surface knows it: it gets the events."""
 
     async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
         """Run a turn whose events go to the caller; returns or raises after the caller's last event of it.
@@ -77,17 +75,17 @@ class Caller(Protocol):
         ...
 
     def unsubscribe(self, session_id: str) -> bool:
-        """Stop it; return whether there was a subscription. Events of the caller's own turns go on."""
+        """End a subscription; return whether there was one. Events of the caller's own turns go on."""
         ...
 
     def tools(self) -> Sequence[Tool]:
-        """Return the tools that the caller runs itself: they are offered in the turns it starts."""
+        """Return the tools that the caller runs itself; they are offered in the turns that it starts."""
         return ()
 
     def register(self, tools: Sequence[ToolSpec]) -> None:
-        """Take tools that the caller runs itself; one of a name that is known replaces it.
+        """Add tools that the caller runs itself; a tool replaces the one of the same name.
 
-        Raises InvalidParamsError where the caller cannot be asked to run any.
+        Raises InvalidParamsError if the caller cannot be asked to run tools.
         """
         if tools:
             raise InvalidParamsError("$.tools: this surface cannot ask its clients to run tools", path="$.tools")
@@ -95,11 +93,11 @@ class Caller(Protocol):
 
 @attrs.frozen
 class Host:
-    """What the methods act on.
+    """The runtime behind a surface.
 
     Attributes:
         service: the runtime.
-        settings: what `config/get` shows.
+        settings: the answer to `config/get`.
     """
 
     service: SessionService
@@ -111,16 +109,16 @@ class Method(Generic[P, R]):
     """One row of the table.
 
     Attributes:
-        name: what clients call.
+        name: the name that clients call.
         params: the class of its parameters.
-        result: the class of its result, which `codec.to_data` shows.
-        handler: does it.
+        result: the class of its result, which `codec.to_data` turns into JSON.
+        handler: the function that runs a call.
         doc: one line for people.
-        capability: what has to be on for all of it to work; None for what works everywhere. Without it the error is
-            that of the capability, at once or for a session that is not in memory.
-        urgent: whether it is let through where other calls are refused for being too many.
-        bulky: whether its result may be large: of one connection few such calls run at once, and none while its client
-            has much to read.
+        capability: the capability that the method needs; None if it needs none. If the capability is off, calls fail
+            with its error, at once or for a session that is not in memory.
+        urgent: whether a call is accepted when too many other calls are unanswered.
+        bulky: whether the result may be large. A connection runs few such calls at once, and none while its client has
+            much to read.
     """
 
     name: str
@@ -133,7 +131,7 @@ class Method(Generic[P, R]):
     bulky: bool = False
 
     def decode(self, params: object) -> P:
-        """Return checked parameters. Raises InvalidParamsError that names the bad field, as in `$.budget.max_steps`."""
+        """Return checked parameters. Raises InvalidParamsError that names the bad field: `$.budget.max_steps`."""
         return codec.from_data(self.params, params)
 
     async def call(self, host: Host, caller: Caller, params: P) -> Any:
@@ -150,103 +148,28 @@ async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothi
     return Nothing()
 
 
-async def _create(host: Host, caller: Caller, params: CreateSession) -> TurnResult:
+async def _create(host: Host, caller: Caller, params: SessionRequest) -> TurnResult:
     said, tools = given(SessionRequest, params), caller.tools()
     return await caller.stream(
         None,
-        lambda on_event: host.service.create_session(**{"prompt": None} | said, extra_tools=tools, on_event=on_event),
+        lambda on_event: host.service.create_session(**said, extra_tools=tools, on_event=on_event),
     )
 
 
-async def _resume(host: Host, _caller: Caller, params: SessionParams) -> SessionView:
-    return await host.service.resume(params.session_id)
-
-
-async def _read(host: Host, _caller: Caller, params: SessionParams) -> SessionView:
-    return await host.service.read(params.session_id)
-
-
-async def _list(host: Host, _caller: Caller, params: ListSessions) -> SessionPage:
-    return await host.service.list(**attrs.asdict(params, recurse=False))
-
-
-async def _history(host: Host, _caller: Caller, params: ReadHistory) -> HistoryPage:
-    return await host.service.history(params.session_id, offset=params.offset, limit=params.limit)
-
-
-async def _archive(host: Host, _caller: Caller, params: SessionParams) -> Archived:
-    await host.service.archive(params.session_id)
-    return Archived(archived=True)
-
-
-async def _delete(host: Host, _caller: Caller, params: SessionParams) -> Deleted:
-    await host.service.delete(params.session_id)
-    return Deleted(deleted=True)
-
-
-async def _compact(host: Host, _caller: Caller, params: CompactSession) -> CompactionEntry:
-    return await host.service.compact(params.session_id, instructions=params.instructions)
-
-
-async def _fork(host: Host, _caller: Caller, params: ForkSession) -> SessionView:
-    return await host.service.fork(params.session_id, at=params.at, labels=params.labels, title=params.title)
-
-
-async def _label(host: Host, _caller: Caller, params: LabelSession) -> SessionView:
-    return await host.service.label(params.session_id, params.labels, title=params.title)
-
-
-async def _subscribe(_host: Host, caller: Caller, params: Subscribe) -> Subscribed:
-    await caller.subscribe(params.session_id, params.after_seq)
-    return Subscribed(subscribed=True)
-
-
-async def _unsubscribe(_host: Host, caller: Caller, params: SessionParams) -> Unsubscribed:
-    return Unsubscribed(caller.unsubscribe(params.session_id))
-
-
-async def _start_turn(host: Host, caller: Caller, params: StartTurn) -> TurnResult:
+async def _start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnResult:
     said, tools = given(TurnRequest, params), caller.tools()
     return await caller.stream(
         params.session_id, lambda on_event: host.service.start_turn(**said, extra_tools=tools, on_event=on_event)
     )
 
 
-async def _interrupt(host: Host, _caller: Caller, params: SessionParams) -> Interrupted:
-    await host.service.interrupt(params.session_id)
-    return Interrupted(interrupted=True)
+async def _subscribe(_host: Host, caller: Caller, params: SubscribeRequest) -> Subscribed:
+    await caller.subscribe(params.session_id, params.after_seq)
+    return Subscribed(subscribed=True)
 
 
-async def _approve(host: Host, _caller: Caller, params: ApproveTool) -> Decided:
-    allow = params.decision == "allow"
-    await host.service.approve_tool(params.session_id, params.call_id, allow=allow, reason=params.reason)
-    return Decided(decided=True)
-
-
-async def _inject(host: Host, _caller: Caller, params: InjectContext) -> Injected:
-    await host.service.inject_context(**attrs.asdict(params))
-    return Injected(injected=True)
-
-
-async def _inputs(host: Host, _caller: Caller, params: SessionParams) -> Inputs:
-    return Inputs(await host.service.inputs(params.session_id))
-
-
-async def _withdraw(host: Host, _caller: Caller, params: WithdrawInput) -> Withdrawn:
-    await host.service.withdraw(params.session_id, params.input_id)
-    return Withdrawn(withdrawn=True)
-
-
-async def _send(host: Host, _caller: Caller, params: SendToPeer) -> Sent:
-    return Sent(await host.service.send_message(params.session_id, params.to, params.message()))
-
-
-async def _peers(host: Host, _caller: Caller, params: SessionParams) -> Peers:
-    return Peers(await host.service.peers(params.session_id))
-
-
-async def _search(host: Host, _caller: Caller, params: SearchMemory) -> MemoryHits:
-    return MemoryHits(await host.service.search_memory(**attrs.asdict(params)))
+async def _unsubscribe(_host: Host, caller: Caller, params: SessionRef) -> Unsubscribed:
+    return Unsubscribed(caller.unsubscribe(params.session_id))
 
 
 async def _capabilities(host: Host, _caller: Caller, _params: NoParams) -> Capabilities:
@@ -266,122 +189,208 @@ async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Regis
     return Registered(len(params.tools))
 
 
+def _row(
+    name: str,
+    params: Callable[A, P],
+    result: type[R],
+    method: Callable[[SessionService], Callable[A, Awaitable[T]]],
+    doc: str,
+    *,
+    show: Callable[[T], R] | None = None,
+    **more: Any,
+) -> Method[P, R]:
+    """Return the row of a method of the service that takes the fields of `params`.
+
+    `show` makes the result of the value that the service returns; None if the value is the result.
+    """
+
+    async def handle(host: Host, _caller: Caller, wanted: P) -> Any:
+        call: Callable[..., Awaitable[Any]] = method(host.service)
+        found = await call(**{name: getattr(wanted, name) for name in names})
+        return found if show is None else show(found)
+
+    cls: Any = params
+    names = tuple(attrs.fields_dict(cls))
+    return Method(name, cls, result, handle, doc, **more)
+
+
 _STORE: Final = "session-store"
 _TABLE: Final[tuple[Method[Any, Any], ...]] = (
     Method(
-        "initialize", Initialize, Greeting, _initialize, "Say hello; the answer names the server and what it can do."
+        "initialize",
+        Initialize,
+        Greeting,
+        _initialize,
+        "Greet the server; the answer has its name, its methods and its capabilities.",
     ),
     Method(
         "initialized", NoParams, Nothing, _initialized, "Notification that the client is ready; nothing depends on it."
     ),
     Method(
         "session/create",
-        CreateSession,
+        SessionRequest,
         TurnResult,
         _create,
         "Create a session and run its first turn, if there is a prompt.",
     ),
-    Method(
-        "session/resume", SessionParams, SessionView, _resume, "Load a stored session without running a turn.", _STORE
+    _row(
+        "session/resume",
+        SessionRef,
+        SessionView,
+        lambda service: service.resume,
+        "Load a stored session without running a turn.",
+        capability=_STORE,
     ),
-    Method("session/read", SessionParams, SessionView, _read, "Show a session as of its last finished turn."),
-    Method("session/list", ListSessions, SessionPage, _list, "List sessions, the one changed last first.", bulky=True),
-    Method(
+    _row(
+        "session/read",
+        SessionRef,
+        SessionView,
+        lambda service: service.read,
+        "Show a session as of its last finished turn.",
+    ),
+    _row(
+        "session/list",
+        ListRequest,
+        SessionPage,
+        lambda service: service.list,
+        "List sessions, the one changed last first.",
+        bulky=True,
+    ),
+    _row(
         "session/history",
-        ReadHistory,
+        HistoryRequest,
         HistoryPage,
-        _history,
+        lambda service: service.history,
         "Show messages of finished turns, oldest first.",
         bulky=True,
     ),
-    Method("session/archive", SessionParams, Archived, _archive, "Retire a session; a running turn ends first."),
-    Method("session/delete", SessionParams, Deleted, _delete, "Remove a session and all that it stored.", _STORE),
-    Method(
+    _row(
+        "session/archive",
+        SessionRef,
+        Archived,
+        lambda service: service.archive,
+        "Archive a session; a running turn ends first.",
+        show=lambda _: Archived(archived=True),
+    ),
+    _row(
+        "session/delete",
+        SessionRef,
+        Deleted,
+        lambda service: service.delete,
+        "Delete a session and all that it stored.",
+        show=lambda _: Deleted(deleted=True),
+        capability=_STORE,
+    ),
+    _row(
         "session/compact",
-        CompactSession,
+        CompactRequest,
         CompactionEntry,
-        _compact,
-        "Summarise what the model sees of a session, now.",
-        "session-compaction",
+        lambda service: service.compact,
+        "Summarise the context of a session now.",
+        capability="session-compaction",
     ),
-    Method(
+    _row(
         "session/fork",
-        ForkSession,
+        ForkRequest,
         SessionView,
-        _fork,
-        "Make a session of the beginning of another one; nothing is run again.",
+        lambda service: service.fork,
+        "Make a session of the first messages of another one; no model is called.",
     ),
-    Method(
-        "session/label", LabelSession, SessionView, _label, "Set labels or the title of a session, or take labels away."
+    _row(
+        "session/label",
+        LabelRequest,
+        SessionView,
+        lambda service: service.label,
+        "Change the labels or the title of a session.",
     ),
-    Method(
+    _row(
         "session/inject_context",
-        InjectContext,
+        ContextRequest,
         Injected,
-        _inject,
-        "Tell a session's model something that nobody said; it begins no turn.",
+        lambda service: service.inject_context,
+        "Give a session's model a text that is no prompt; no turn begins.",
+        show=lambda _: Injected(injected=True),
     ),
-    Method(
+    _row(
         "session/inputs",
-        SessionParams,
+        SessionRef,
         Inputs,
-        _inputs,
-        "Show what waits to be said to a session, in order.",
+        lambda service: service.inputs,
+        "Show the inputs that wait in a session's inbox, oldest first.",
+        show=Inputs,
         bulky=True,
     ),
-    Method(
+    _row(
         "session/withdraw",
-        WithdrawInput,
+        WithdrawRequest,
         Withdrawn,
-        _withdraw,
-        "Take back what waits; a turn that has taken it is not touched.",
+        lambda service: service.withdraw,
+        "Take back an input that waits; a turn that has taken it is not touched.",
+        show=lambda _: Withdrawn(withdrawn=True),
     ),
     Method(
         "session/subscribe",
-        Subscribe,
+        SubscribeRequest,
         Subscribed,
         _subscribe,
-        "Get a session's events; again to go on from another place.",
+        "Get the events of a session; a second call goes on from another place.",
     ),
-    Method("session/unsubscribe", SessionParams, Unsubscribed, _unsubscribe, "Stop a subscription."),
-    Method("turn/start", StartTurn, TurnResult, _start_turn, "Run a turn; the answer comes after its last event."),
-    Method(
+    Method("session/unsubscribe", SessionRef, Unsubscribed, _unsubscribe, "End a subscription."),
+    Method("turn/start", TurnRequest, TurnResult, _start_turn, "Run a turn; the answer comes after its last event."),
+    _row(
         "turn/interrupt",
-        SessionParams,
+        SessionRef,
         Interrupted,
-        _interrupt,
-        "End the running turn; the answer comes when it ended.",
+        lambda service: service.interrupt,
+        "End the running turn; the answer comes when it has ended.",
+        show=lambda _: Interrupted(interrupted=True),
         urgent=True,
     ),
-    Method(
+    _row(
         "tool/approve",
-        ApproveTool,
+        ApproveRequest,
         Decided,
-        _approve,
-        "Let a tool call that waits for it run, or refuse it.",
+        lambda service: service.approve_tool,
+        "Allow or deny a tool call that waits for approval.",
+        show=lambda _: Decided(decided=True),
         urgent=True,
     ),
-    Method("peer/send", SendToPeer, Sent, _send, "Say something to another session, in a session's name."),
-    Method("peer/list", SessionParams, Peers, _peers, "Show whom a session trusts, and whom of them it can reach."),
+    _row(
+        "peer/send",
+        PeerMessage,
+        Sent,
+        lambda service: service.send_message,
+        "Send a message to another session, in the name of a session.",
+        show=Sent,
+    ),
+    _row(
+        "peer/list",
+        SessionRef,
+        Peers,
+        lambda service: service.peers,
+        "Show the peers that a session trusts, and whether each can be reached.",
+        show=Peers,
+    ),
     Method(
         "tools/register",
         RegisterTools,
         Registered,
         _register,
-        "Offer tools that the client runs itself, in the turns it starts from now on.",
+        "Offer tools that the client runs itself, in the turns that it starts from now on.",
     ),
-    Method(
+    _row(
         "memory/search",
-        SearchMemory,
+        SearchRequest,
         MemoryHits,
-        _search,
-        "Find what was said before; one session, or the whole project.",
-        "memory-store",
+        lambda service: service.search_memory,
+        "Search the remembered texts of one session, or of all.",
+        show=MemoryHits,
+        capability="memory-store",
         bulky=True,
     ),
-    Method("capabilities/get", NoParams, Capabilities, _capabilities, "Tell which optional capabilities are on."),
+    Method("capabilities/get", NoParams, Capabilities, _capabilities, "Show which optional capabilities are on."),
     Method("config/get", NoParams, Settings, _config, "Show the settings that are no secrets."),
-    Method("health", NoParams, Health, _health, "Tell how the runtime does."),
+    Method("health", NoParams, Health, _health, "Show the health of the runtime."),
 )
 
 METHODS: Final[Mapping[str, Method[Any, Any]]] = {method.name: method for method in _TABLE}

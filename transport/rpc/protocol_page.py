@@ -11,10 +11,10 @@ from warren import codec
 from warren.errors import NUMBERS
 from warren.events import Envelope
 from warren.fields import LARGEST
+from warren.requests import SessionRef
 from warren.transport.rpc.client_tools import EXECUTE, ExecuteTool, ToolAnswer
 from warren.transport.rpc.dialect import EVENT, UNSUBSCRIBED
 from warren.transport.rpc.methods import METHODS, Method
-from warren.transport.rpc.params import SessionParams
 from warren.transport.rpc.schemas import Schema, Schemas
 
 INTRODUCTION: Final = """\
@@ -76,7 +76,7 @@ def protocol_page() -> str:
     methods = [line for method in METHODS.values() for line in _method(method, asked, told)]
     tools = [TOOLS, *_object(asked, ExecuteTool, "Parameters"), *_object(asked, ToolAnswer, "Response")]
     events = [f"## Events\n\nThe notification `{EVENT}` tells of one event.\n", *_object(told, Envelope, "Parameters")]
-    ends = [ENDS, *_object(told, SessionParams, "Parameters")]
+    ends = [ENDS, *_object(told, SessionRef, "Parameters")]
     index = ["## Methods\n", *_table(("method", "needs", ""), map(_index_row, METHODS.values()))]
     types = _types(told.definitions | asked.definitions)  # of both, the one that says what has to be given
     page = "\n".join([INTRODUCTION, *index, *methods, *tools, *events, *ends, *types, *_errors(), "", MEERKAT])

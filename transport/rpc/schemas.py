@@ -10,8 +10,9 @@ import attrs
 from warren import codec, events, messages
 from warren.described import attributes_of, summary_of
 from warren.fields import LARGEST, AtMost, Between, checks_of, fits, not_blank, not_negative, positive
-from warren.peers import MAX_TRUSTED, NAME, peer_name, peer_names
-from warren.transport.rpc.params import SearchMemory, SendToPeer, StartTurn
+from warren.options import TurnRequest
+from warren.peers import MAX_TRUSTED, NAME, PeerMessage, peer_name, peer_names
+from warren.requests import SearchRequest
 
 Schema = dict[str, Any]
 
@@ -36,11 +37,11 @@ _CHECKS: Final[Mapping[Any, Schema]] = {
 _NULL: Final[Schema] = {"type": "null"}
 _TEXT: Final[Schema] = {"type": "string"}
 _RULES: Final[Mapping[type, Sequence[Schema]]] = {
-    StartTurn: (
+    TurnRequest: (
         {"properties": {"idempotency_key": _NULL}},
         {"properties": {"mode": {"enum": ["queue", "steer"]}}, "required": ["mode"]},
     ),
-    SendToPeer: (
+    PeerMessage: (
         {"properties": {"kind": {"const": "message"}, "params": _NULL, "request_id": _NULL, "status": _NULL}},
         {
             "properties": {"kind": {"const": "request"}, "request_id": _NULL, "status": _NULL},
@@ -51,7 +52,7 @@ _RULES: Final[Mapping[type, Sequence[Schema]]] = {
             "required": ["kind", "request_id", "status"],
         },
     ),
-    SearchMemory: (
+    SearchRequest: (
         {"properties": {"scope": {"const": "project"}}, "required": ["scope"]},
         {"properties": {"session_id": _TEXT}, "required": ["session_id"]},
     ),

@@ -28,7 +28,7 @@ from warren.peers import Peer
 from warren.tools import tool
 
 pytestmark = pytest.mark.virtual_time
-CONFIG: Final = Config(approvals=Gates(shell="ask"), switches=Switches(shell="enable"))
+CONFIG: Final = Config(gates=Gates(shell="ask"), switches=Switches(shell="enable"))
 SCHEMA: Final = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 CALLS: Final = (
     ToolUseBlock("c1", "shell", {}),

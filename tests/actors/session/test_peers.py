@@ -1,6 +1,7 @@
 """Sessions that speak to one another: names, trust, inboxes, and what becomes of a message."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -17,11 +18,11 @@ from warren.errors import InvalidParamsError
 from warren.events import RunFailed, RunStarted
 from warren.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
-from warren.peers import Peer, PeerInfo, PeerMessage
+from warren.peers import Peer, PeerInfo
 from warren.service import SessionService
 
 pytestmark = pytest.mark.virtual_time
-HELLO = PeerMessage("message", "hello")
+HELLO = "hello"
 
 
 @attrs.define
@@ -153,7 +154,7 @@ async def test_loops_end_by_budget(tmp_path: Path) -> None:
             await new_session(service, peer=Peer(name, (other,), keep_alive=True), budget=budget)
             for name, other in (("ann", "bob"), ("bob", "ann"))
         ]
-        await service.send_message(ids[0], "bob", PeerMessage("message", "ping"))
+        await service.send_message(ids[0], "bob", "ping")
         await trio.sleep(600)
         assert service.health().running_turns == 0
         ended = [envelope.event for each in ids for envelope in await replay(service, each)]
@@ -196,17 +197,17 @@ async def test_a_response_needs_its_request(tmp_path: Path, stored: bool) -> Non
         ann = await new_session(service, peer=Peer("ann", ("bob", "cat")))
         bob = await new_session(service, peer=Peer("bob", ("ann",)))
         await new_session(service, peer=Peer("cat", ("ann",)))
-        request_id = await service.send_message(bob, "ann", PeerMessage("request", "count"))
-        no_request = await service.send_message(bob, "ann", PeerMessage("message", "hi"))
+        request_id = await service.send_message(bob, "ann", "count", kind="request")
+        no_request = await service.send_message(bob, "ann", "hi")
         for to, wrong in (("bob", "no-such-request"), ("cat", request_id), ("bob", no_request + "x"), ("bob", "%")):
             with pytest.raises(InvalidParamsError) as caught:
-                await service.send_message(ann, to, PeerMessage("response", "1 2 3", request_id=wrong, status="ok"))
+                await service.send_message(ann, to, "1 2 3", request_id=wrong, status="ok", kind="response")
             assert caught.value.path == "$.request_id"
         answer = {"to": "bob", "in_reply_to": "no-such-request", "status": "ok", "result": "1"}
         told, is_error = await use(service, ann, "send_response", **answer)
         assert (told, is_error) == ("request_id: there is no request 'no-such-request' of 'bob' to this session", True)
-        response = PeerMessage("response", "1 2 3", request_id=request_id, status="ok")
-        await service.send_message(ann, "bob", response)  # a turn has taken the request by now
-        waiting = await service.send_message(bob, "ann", PeerMessage("request", "count on"))
-        await service.send_message(ann, "bob", attrs.evolve(response, request_id=waiting))
+        response = partial(service.send_message, ann, "bob", "1 2 3", kind="response", status="ok")
+        await response(request_id=request_id)  # a turn has taken the request by now
+        waiting = await service.send_message(bob, "ann", "count on", kind="request")
+        await response(request_id=waiting)
         assert len(await service.inputs(bob)) == 2

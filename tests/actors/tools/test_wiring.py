@@ -147,7 +147,7 @@ async def test_the_gate_of_a_kind_holds_for_its_tools(tmp_path: Path) -> None:
     model = Caller([("write_file", {"path": "note.txt", "content": "written"})])
     gates = Gates(builtins="ask")
     async with (
-        hosting(ToolsConfig(root=tmp_path), model, switches=ON, approvals=gates) as hosted,
+        hosting(ToolsConfig(root=tmp_path), model, switches=ON, gates=gates) as hosted,
         trio.open_nursery() as nursery,
     ):
         session_id = await new(hosted.service)
@@ -162,7 +162,7 @@ async def test_the_gate_of_a_kind_holds_for_its_tools(tmp_path: Path) -> None:
 
         nursery.start_soon(turn)
         await waiting.wait()
-        await hosted.service.approve_tool(session_id, "call-0", allow=False)
+        await hosted.service.approve_tool(session_id, "call-0", "deny")
     assert not (tmp_path / "note.txt").exists()
 
 

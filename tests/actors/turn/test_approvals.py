@@ -28,7 +28,7 @@ from warren.tools import Tool, tool
 from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
-ASK = Config(approvals=Gates(shell="ask"), switches=Switches(shell="enable"))
+ASK = Config(gates=Gates(shell="ask"), switches=Switches(shell="enable"))
 USED: list[str] = []
 
 
@@ -89,7 +89,7 @@ async def test_a_call_waits_for_its_approval_while_others_run() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert USED == []
         assert "tool_result_received" in names(recorder.envelopes)  # of the other one
-        await service.approve_tool(session_id, "call-1", allow=True, reason="fine")
+        await service.approve_tool(session_id, "call-1", "allow", reason="fine")
     assert USED == ["ls"]
     (asked,) = recorder.only(ToolApprovalRequested)
     assert (asked.name, dict(asked.args), asked.category, asked.timeout_ms) == (
@@ -125,7 +125,7 @@ async def test_waiting_for_approval_is_free() -> None:
                 nursery.start_soon(turn, service, await new_session(service), seconds)
                 await recorder.seen.wait()
                 await trio.sleep(100)
-                await service.approve_tool(recorder.envelopes[0].session_id, "call-1", allow=True)
+                await service.approve_tool(recorder.envelopes[0].session_id, "call-1", "allow")
     finished, ended = turns
     assert isinstance(finished, TurnResult)
     assert isinstance(ended, BudgetExhaustedError)
@@ -142,9 +142,9 @@ async def test_a_refusal_is_told_to_the_model() -> None:
         session_id = await new_session(service)
         nursery.start_soon(lambda: service.start_turn(session_id, "go", on_event=recorder))
         await recorder.seen.wait()
-        await service.approve_tool(session_id, "call-1", allow=False, reason="too bold")
+        await service.approve_tool(session_id, "call-1", "deny", reason="too bold")
         with pytest.raises(InvalidParamsError) as again:
-            await service.approve_tool(session_id, "call-1", allow=True)
+            await service.approve_tool(session_id, "call-1", "allow")
         assert again.value.path == "$.call_id"
         await trio.testing.wait_all_tasks_blocked()
         assert (await results(service, session_id))["call-1"] == ("not run: it was refused: too bold", True)
@@ -180,7 +180,7 @@ async def test_an_interrupt_ends_the_waiting(tmp_path: Path) -> None:
             await recorder.seen.wait()
             await service.interrupt(session_id)
         with pytest.raises(SessionNotRunningError):
-            await service.approve_tool(session_id, "call-1", allow=True)
+            await service.approve_tool(session_id, "call-1", "allow")
         assert (await results(service, session_id))["call-1"][1]
         assert (await service.start_turn(session_id, "again")).text == "next"
     assert USED == []
@@ -190,7 +190,7 @@ async def test_an_interrupt_ends_the_waiting(tmp_path: Path) -> None:
 async def test_denied_kinds(path: str) -> None:
     """A kind that is denied anywhere above or in the turn is never run, whatever else is said."""
     deny = Gates(shell="deny")
-    config = attrs.evolve(ASK, approvals=deny) if path == "config" else ASK
+    config = attrs.evolve(ASK, gates=deny) if path == "config" else ASK
     async with open_runtime(says(calls("ls"), reply("ok")), tools=(shell, plain), config=config) as service:
         session_id = await new_session(service, approvals=deny if path == "session" else Gates(shell="auto"))
         await service.start_turn(session_id, "go", approvals=deny if path == "turn" else None)
@@ -248,4 +248,4 @@ async def test_what_is_not_there_cannot_be_enabled() -> None:
         tools = service.capabilities().tools
         assert (tools["shell"], tools["callback"], tools["builtins"]) == ("off", "on", "unavailable")
         with pytest.raises(SessionNotFoundError):
-            await service.approve_tool("nobody", "call-1", allow=True)
+            await service.approve_tool("nobody", "call-1", "allow")

@@ -12,7 +12,7 @@ from tests.domain.strategies import json_values
 from warren import codec
 from warren.errors import InvalidParamsError
 from warren.messages import AssistantMessage, Message, SystemMessage, TextBlock, UserMessage
-from warren.options import NO_OPTIONS, OutputWish, SessionOptions, TurnOptions
+from warren.options import NO_OPTIONS, RETRIES, OutputWish, SessionOptions, TurnOptions
 from warren.structured.output import (
     MAX_ANSWER,
     MAX_PROBLEM,
@@ -297,4 +297,4 @@ def test_whose_wish_counts() -> None:
     assert NO_OPTIONS.output(SessionOptions(structured_output_retries=5)) is None
     assert NO_OPTIONS.output(session) == OutputWish(PERSON, 5)
     assert TurnOptions(output_schema={}, structured_output_retries=0).output(session) == OutputWish({}, 0)
-    assert NO_OPTIONS.output(SessionOptions(output_schema=PERSON)) == OutputWish(PERSON)
+    assert NO_OPTIONS.output(SessionOptions(output_schema=PERSON)) == OutputWish(PERSON, RETRIES)

@@ -30,7 +30,7 @@ from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.compaction import CompactionConfig
 from warren.errors import InvalidParamsError, WarrenError
-from warren.peers import Peer, PeerMessage
+from warren.peers import Peer
 from warren.service import SessionService
 from warren.transport.rpc.params import NoParams
 from warren.transport.rpc.results import (
@@ -119,7 +119,7 @@ class _Program(Client):
     async def call(self, operation: str, /, **params: Any) -> Outcome:
         if operation == REPLAY:
             return await self._subscribe(**params)
-        recorder, arguments = Recorder(), _arguments(operation, params)
+        recorder, arguments = Recorder(), _arguments(params)
         if operation in (CREATE, TURN):
             arguments["on_event"] = recorder
         try:
@@ -146,14 +146,9 @@ class _Program(Client):
             return raised(exc)
 
 
-def _arguments(operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with the objects that a program would have made; bad ones cannot be made at all."""
     made = dict(params)
-    if operation == "tool/approve":
-        made["allow"] = made.pop("decision") == "allow"
-    if operation == "peer/send":
-        names = [name for name in ("kind", "body", "request_id", "status", "params") if name in made]
-        made["message"] = PeerMessage(**{"kind": "message", **{name: made.pop(name) for name in names}})
     for name, kind in SETTINGS.items():
         if isinstance(made.get(name), dict):
             try:

@@ -7,8 +7,8 @@ import pytest
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import NOW, entry, moved, turn
 from warren.errors import InvalidParamsError, SessionNotFoundError
-from warren.forking import ForkRequest
 from warren.records import Parent
+from warren.requests import ForkRequest
 from warren.storage import Claim, Claimed, Commit, Fork
 
 LATER = NOW.replace(year=2027)
@@ -16,7 +16,7 @@ LATER = NOW.replace(year=2027)
 
 def fork(at: int | None = None, source: str = "a") -> Fork:
     """Return the fork `f` of a session."""
-    return Fork(source, ForkRequest("f", LATER, at, {"team": "blue"}))
+    return Fork("f", LATER, ForkRequest(source, at=at, labels={"team": "blue"}))
 
 
 async def test_a_fork_has_the_beginning_of_its_original(home: Home, tmp_path: Path) -> None:

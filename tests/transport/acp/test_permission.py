@@ -19,7 +19,7 @@ from warren.service import SessionService
 from warren.tools import tool
 
 pytestmark = pytest.mark.virtual_time
-ASK = Config(approvals=Gates(mcp="ask"))
+ASK = Config(gates=Gates(mcp="ask"))
 DUG: list[str] = []
 
 
@@ -171,7 +171,7 @@ async def test_a_cancel_while_somebody_is_asked() -> None:
 
 async def test_nobody_answers_in_time() -> None:
     """The runtime's time limit refuses the call; an answer after that changes nothing."""
-    config = Config(approvals=Gates(mcp="ask"), limits=Limits(approval_timeout=30))
+    config = Config(gates=Gates(mcp="ask"), limits=Limits(approval_timeout=30))
     model = says(digs("here"), reply("then not"))
     async with open_runtime(model, tools=[dig], config=config) as service, connect(service) as client:
         session_id = await client.new()

@@ -129,7 +129,7 @@ async def test_a_call_that_waits_no_longer_is_not_asked_about() -> None:
             await wait_all_tasks_blocked()
             waiting.asking.cancel()
         assert screen.getvalue().count(QUESTION) == 2
-    assert service.called("approve_tool") == [{"session_id": ID, "call_id": "c3", "allow": True, "reason": None}]
+    assert service.called("approve_tool") == [{"session_id": ID, "call_id": "c3", "decision": "allow", "reason": None}]
 
 
 def test_without_a_terminal_nothing_is_allowed(cli: Cli) -> None:

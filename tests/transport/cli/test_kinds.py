@@ -21,13 +21,13 @@ def test_what_is_said_of_kinds(folder: Path) -> None:
     assert options.overrides == Switches(memory="disable")
     assert options.approvals == Gates(mcp="ask", shell="deny")
     config = config_of(options, None)
-    assert (config.switches, config.approvals) == (options.overrides, options.approvals)
+    assert (config.switches, config.gates) == (options.overrides, options.approvals)
     by_default(folder, "[tools]\nenable = ['comms']\ndisable = ['memory']\nask = ['mcp']\ndeny = ['callback']\n")
     options = parse("--disable", "comms")
     assert (options.overrides, options.approvals) == (Switches(comms="disable"), None)
     config = config_of(options, None)
     assert config.switches == Switches(comms="disable")
-    assert config.approvals == Gates(mcp="ask", callback="deny")
+    assert config.gates == Gates(mcp="ask", callback="deny")
 
 
 def test_nothing_said_is_nothing_asked_for() -> None:

@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from tests.transport.cli.process import clean_environ
 from warren.errors import ErrorCode
 from warren.transport.cli.app import cli
+from warren.transport.mcp.schemas import input_schema
 from warren.transport.mcp.tools import TOOLS
 
 PAGE: Final = (Path(__file__).resolve().parents[3] / "docs" / "mcp.md").read_text(encoding="utf-8")
@@ -40,10 +39,10 @@ def test_the_python_example_runs_as_printed(tmp_path: Path) -> None:
 
 
 def test_every_tool_is_described_with_its_arguments() -> None:
-    """The table has each tool and, in order, what it takes."""
+    """The table has each tool and its arguments, in the order of its schema."""
     rows = dict(re.findall(r"^\| `(warren_\w+)` \| (.*?) \|", PAGE, flags=re.MULTILINE))
     assert {name: re.findall(r"`(\w+)`", text) for name, text in rows.items()} == {
-        name: [field.name for field in attrs.fields(tool.method.params)] for name, tool in TOOLS.items()
+        name: list(input_schema(tool)["properties"]) for name, tool in TOOLS.items()
     }
 
 

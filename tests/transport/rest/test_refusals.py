@@ -15,8 +15,8 @@ from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway, http
 from tests.transport.rest.clients import port_of, problem, rest
 from warren.errors import InvalidParamsError
+from warren.requests import ListRequest
 from warren.transport.rest.parameters import from_query
-from warren.transport.rpc.params import ListSessions
 
 JSON = {"content-type": "application/json"}
 BAD: list[tuple[str, str, Any, int, str]] = [
@@ -139,7 +139,7 @@ def test_any_query_is_read_or_refused(pairs: list[tuple[str, str]]) -> None:
     """However odd a query is, it is read; only what is said twice, or is both a text and an object, is refused."""
     keys = [key for key, _ in pairs]
     try:
-        data = from_query(ListSessions, QueryParams(pairs))
+        data = from_query(ListRequest, QueryParams(pairs))
     except InvalidParamsError:
         assert len({*keys}) < len(keys) or any("[" in key for key in keys)
     else:
@@ -155,7 +155,7 @@ def test_a_query_says_what_its_class_has(offset: int, archived: bool, labels: di
     """Numbers, truth values and objects come back as they were meant."""
     pairs = [("offset", str(offset)), ("include_archived", str(archived).lower())]
     pairs += [(f"labels[{key}]", value) for key, value in labels.items()]
-    data = from_query(ListSessions, QueryParams(pairs))
+    data = from_query(ListRequest, QueryParams(pairs))
     assert data == {"offset": offset, "include_archived": archived, "labels": labels}
 
 

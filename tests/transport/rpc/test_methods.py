@@ -16,7 +16,6 @@ from warren.compaction.config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError
 from warren.memory import MemoryHit
-from warren.peers import PeerMessage
 from warren.service import OnEvent
 from warren.tools import Tool, tool
 from warren.transport.http.config import GatewayConfig
@@ -329,13 +328,24 @@ CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
     (
         "tool/approve",
         {"session_id": "s1", "call_id": "c", "decision": "deny", "reason": "no"},
-        ("approve_tool", {"session_id": "s1", "call_id": "c", "allow": False, "reason": "no"}),
+        ("approve_tool", {"session_id": "s1", "call_id": "c", "decision": "deny", "reason": "no"}),
         {"decided": True},
     ),
     (
         "peer/send",
         {"session_id": "s1", "to": "b", "kind": "request", "body": "count", "params": {"to": 3}},
-        ("send_message", {"session_id": "s1", "to": "b", "message": PeerMessage("request", "count", params={"to": 3})}),
+        (
+            "send_message",
+            {
+                "session_id": "s1",
+                "to": "b",
+                "body": "count",
+                "kind": "request",
+                "params": {"to": 3},
+                "request_id": None,
+                "status": None,
+            },
+        ),
         {"message_id": "m1"},
     ),
     ("peer/list", {"session_id": "s1"}, ("peers", {"session_id": "s1"}), {"peers": []}),

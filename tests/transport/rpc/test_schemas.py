@@ -23,8 +23,9 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
+from warren.options import SessionRequest, TurnRequest
+from warren.requests import ListRequest, SearchRequest
 from warren.transport.rpc.methods import METHODS, Method
-from warren.transport.rpc.params import CreateSession, ListSessions, SearchMemory, StartTurn
 from warren.transport.rpc.schemas import Schemas
 from warren.usage import Usage
 from warren.views import HistoryEntry, HistoryPage, TurnResult
@@ -62,28 +63,28 @@ def test_every_method_has_valid_schemas(method: Method[Any, Any]) -> None:
 @pytest.mark.parametrize(
     ("cls", "data", "good"),
     [
-        (CreateSession, {"prompt": None}, True),
-        (CreateSession, {"prompt": "x", "budget": {"max_steps": 3}, "labels": {"a": "b"}, "tools": ["t"]}, True),
-        (CreateSession, {"prompt": "x", "budget": None, "max_tokens": 1}, True),
-        (CreateSession, {}, False),
-        (CreateSession, {"prompt": 1}, False),
-        (CreateSession, {"prompt": "x", "colour": "red"}, False),
-        (CreateSession, {"prompt": "x", "max_tokens": 0}, False),
-        (CreateSession, {"prompt": "x", "max_tokens": 2**63}, False),
-        (CreateSession, {"prompt": "x", "labels": {"a": 1}}, False),
-        (CreateSession, {"prompt": "x", "budget": {"max_seconds": -0.5}}, False),
-        (CreateSession, {"prompt": "x", "budget": {"colour": 1}}, False),
-        (CreateSession, {"prompt": "x", "compaction": {"recent_turn_budget": -1}}, False),
-        (CreateSession, {"prompt": "x", "tools": "t"}, False),
-        (StartTurn, {"session_id": "s", "prompt": None}, False),
-        (ListSessions, {}, True),
-        (ListSessions, {"limit": 1000, "include_archived": True}, True),
-        (ListSessions, {"limit": 1001}, False),
-        (ListSessions, {"limit": 0}, False),
-        (ListSessions, {"include_archived": 1}, False),
-        (SearchMemory, {"query": "x", "scope": "project", "limit": 20}, True),
-        (SearchMemory, {"query": "x", "scope": "planet"}, False),
-        (SearchMemory, {"query": "x", "limit": 21}, False),
+        (SessionRequest, {"prompt": None}, True),
+        (SessionRequest, {"prompt": "x", "budget": {"max_steps": 3}, "labels": {"a": "b"}, "tools": ["t"]}, True),
+        (SessionRequest, {"prompt": "x", "budget": None, "max_tokens": 1}, True),
+        (SessionRequest, {}, False),
+        (SessionRequest, {"prompt": 1}, False),
+        (SessionRequest, {"prompt": "x", "colour": "red"}, False),
+        (SessionRequest, {"prompt": "x", "max_tokens": 0}, False),
+        (SessionRequest, {"prompt": "x", "max_tokens": 2**63}, False),
+        (SessionRequest, {"prompt": "x", "labels": {"a": 1}}, False),
+        (SessionRequest, {"prompt": "x", "budget": {"max_seconds": -0.5}}, False),
+        (SessionRequest, {"prompt": "x", "budget": {"colour": 1}}, False),
+        (SessionRequest, {"prompt": "x", "compaction": {"recent_turn_budget": -1}}, False),
+        (SessionRequest, {"prompt": "x", "tools": "t"}, False),
+        (TurnRequest, {"session_id": "s", "prompt": None}, False),
+        (ListRequest, {}, True),
+        (ListRequest, {"limit": 1000, "include_archived": True}, True),
+        (ListRequest, {"limit": 1001}, False),
+        (ListRequest, {"limit": 0}, False),
+        (ListRequest, {"include_archived": 1}, False),
+        (SearchRequest, {"query": "x", "scope": "project", "limit": 20}, True),
+        (SearchRequest, {"query": "x", "scope": "planet"}, False),
+        (SearchRequest, {"query": "x", "limit": 21}, False),
     ],
 )
 def test_a_schema_takes_what_the_codec_takes(cls: type, data: object, good: bool) -> None:  # noqa: FBT001 - a table

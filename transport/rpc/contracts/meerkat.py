@@ -17,6 +17,8 @@ from warren.errors import (
 from warren.events import Envelope, StreamTruncated
 from warren.fields import FieldValueError
 from warren.ids import new_session_id
+from warren.options import TurnRequest
+from warren.requests import SessionRef
 from warren.service import OnEvent
 from warren.tools import Tool
 from warren.transport.rpc import jsonrpc
@@ -27,7 +29,7 @@ from warren.transport.rpc.contracts.meerkat_events import enveloped, flat
 from warren.transport.rpc.contracts.meerkat_versions import Version, version_said
 from warren.transport.rpc.dialect import EVENT, missing
 from warren.transport.rpc.methods import METHODS, Caller, Host, Method
-from warren.transport.rpc.params import Initialize, ListSessions, ReadHistory, SessionParams, StartTurn
+from warren.transport.rpc.params import Initialize
 from warren.views import TurnResult
 
 STREAM_EVENT: Final = "session/stream_event"
@@ -122,13 +124,13 @@ class Meerkat:
             _row("models/catalog", asked.ReadConfig, Catalog, self._catalog),
             _row("session/create", asked.Create, TurnResult, _create),
             _row("session/list", asked.Page, shown.Rows, _list),
-            _row("session/read", SessionParams, shown.Details, _read),
+            _row("session/read", SessionRef, shown.Details, _read),
             _row("session/history", asked.HistoryPage, shown.Transcript, _history),
             _row("session/inject_context", asked.InjectContext, shown.Staged, self._inject),
             _row("session/stream_open", asked.OpenStream, shown.StreamOpened, self._open),
             _row("session/stream_close", asked.CloseStream, shown.StreamClosed, self._close),
             _row("turn/start", asked.Start, TurnResult, self._start),
-            attrs.evolve(_row("turn/interrupt", SessionParams, shown.InterruptedOrNot, _interrupt), urgent=True),
+            attrs.evolve(_row("turn/interrupt", SessionRef, shown.InterruptedOrNot, _interrupt), urgent=True),
         )
 
     async def _initialize(self, host: Host, caller: Caller, params: asked.Hello) -> shown.Hello:
@@ -250,7 +252,7 @@ async def _create(host: Host, caller: Caller, params: asked.Create) -> TurnResul
     return result
 
 
-async def _start_turn(host: Host, caller: Caller, params: StartTurn) -> TurnResult:
+async def _start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnResult:
     """Run a turn; the first one of a deferred session has its prompt before its own.
 
     The prompt waits in the session's inbox, so that it outlives the process. If the turn fails and leaves nothing in
@@ -279,7 +281,7 @@ async def _keep_prompt(host: Host, session_id: str, prompt: str) -> None:
     await host.service.inject_context(session_id, prompt, idempotency_key=f"{DEFERRED}{new_session_id()}")
 
 
-async def _interrupt(host: Host, _caller: Caller, params: SessionParams) -> shown.InterruptedOrNot:
+async def _interrupt(host: Host, _caller: Caller, params: SessionRef) -> shown.InterruptedOrNot:
     try:
         await host.service.interrupt(params.session_id)
     except SessionNotRunningError:
@@ -287,18 +289,17 @@ async def _interrupt(host: Host, _caller: Caller, params: SessionParams) -> show
     return shown.InterruptedOrNot(params.session_id, interrupted=True)
 
 
-async def _list(host: Host, caller: Caller, params: asked.Page) -> shown.Rows:
-    page = ListSessions(params.offset or 0, params.limit or DEFAULT_PAGE, params.labels)
-    found = await METHODS["session/list"].handler(host, caller, page)
+async def _list(host: Host, _caller: Caller, params: asked.Page) -> shown.Rows:
+    found = await host.service.list(offset=params.offset or 0, limit=params.limit or DEFAULT_PAGE, labels=params.labels)
     return shown.Rows(tuple(map(shown.row, found.sessions)))
 
 
-async def _read(host: Host, _caller: Caller, params: SessionParams) -> shown.Details:
+async def _read(host: Host, _caller: Caller, params: SessionRef) -> shown.Details:
     view = await host.service.read(params.session_id)
     return shown.details(view, view.state.provider or provider_of(view.state.model))
 
 
 async def _history(host: Host, _caller: Caller, params: asked.HistoryPage) -> shown.Transcript:
-    page = ReadHistory(params.session_id, params.offset, params.limit or DEFAULT_PAGE)
-    found = await host.service.history(page.session_id, offset=page.offset, limit=page.limit)
-    return shown.transcript(found, page.limit)
+    limit = params.limit or DEFAULT_PAGE
+    found = await host.service.history(params.session_id, offset=params.offset, limit=limit)
+    return shown.transcript(found, limit)

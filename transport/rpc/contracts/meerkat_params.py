@@ -9,8 +9,9 @@ from warren.budget import Budget
 from warren.categories import INHERIT, Switch, Switches
 from warren.errors import InvalidParamsError
 from warren.fields import LARGEST, Between, FieldValueError, fits, not_negative, positive
+from warren.options import SessionRequest, TurnRequest
+from warren.requests import MAX_PAGE
 from warren.tools import ToolSpec
-from warren.transport.rpc.params import MAX_PAGE, CreateSession, StartTurn
 
 BLANK_LINE: Final = "\n\n"
 SWITCHES: Final[Mapping[bool | None, Switch]] = {None: "inherit", True: "enable", False: "disable"}
@@ -84,11 +85,11 @@ class Create:
     transient_turn_context: Any = attrs.field(default=None, validator=_absent)
     shell_env: Any = attrs.field(default=None, validator=_absent)
 
-    def translated(self) -> CreateSession:
+    def translated(self) -> SessionRequest:
         """Return it in our words, whose bounds hold. Raises InvalidParamsError and FieldValueError."""
         prompt = text_of(self.prompt)
         parts = [self.system_prompt, *(self.additional_instructions or ())]
-        return CreateSession(
+        return SessionRequest(
             prompt=None if self.initial_turn == "deferred" else prompt,
             model=self.model,
             provider=self.provider,
@@ -137,10 +138,10 @@ class Start:
     flow_tool_overlay: Any = attrs.field(default=None, validator=_absent)
     turn_tool_overlay: Any = attrs.field(default=None, validator=_absent)
 
-    def translated(self) -> StartTurn:
+    def translated(self) -> TurnRequest:
         """Return it in our words; instructions for this turn come before its prompt. Raises InvalidParamsError."""
         prompt = BLANK_LINE.join([*(self.additional_instructions or ()), text_of(self.prompt)])
-        return StartTurn(
+        return TurnRequest(
             self.session_id,
             prompt,
             model=self.model,

@@ -27,7 +27,9 @@ async def decide(service: SessionService, session_id: str, allow: bool, asked: l
         async for envelope in events:
             if isinstance(envelope.event, ToolApprovalRequested):
                 asked.append(envelope.event)
-                await service.approve_tool(session_id, envelope.event.id, allow=allow or len(asked) == 1)
+                await service.approve_tool(
+                    session_id, envelope.event.id, "allow" if allow or len(asked) == 1 else "deny"
+                )
 
 
 @attrs.frozen
@@ -62,7 +64,7 @@ async def test_a_server_asks(tmp_path: Path, case: Case) -> None:
     """An approval accepts a form with its defaults, a refusal declines; what nobody can answer is cancelled."""
     model = says(reply("", ToolUseBlock("call-1", "ask", {"schema": case.schema})), ["done"])
     tools = ToolsConfig(mcp_servers=(official(tmp_path),))
-    config = Config(provider="own", model="own", tools=tools, approvals=Gates(mcp=case.gate))
+    config = Config(provider="own", model="own", tools=tools, gates=Gates(mcp=case.gate))
     asked: list[ToolApprovalRequested] = []
     async with open_supervisor(config, providers={"own": model}) as service, trio.open_nursery() as nursery:
         session_id = (await service.create_session(None)).session_id

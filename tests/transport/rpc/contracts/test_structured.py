@@ -5,6 +5,7 @@ import pytest
 from warren import codec
 from warren.events import ExtractionCompleted, ExtractionFailed, RunFailed
 from warren.fields import FieldValueError
+from warren.options import RETRIES
 from warren.transport.rpc.contracts.meerkat_events import flat
 from warren.transport.rpc.contracts.meerkat_params import Create, Start
 
@@ -16,7 +17,7 @@ WRAPPED = {"schema": SCHEMA, "name": "person", "strict": True, "compat": "lossy"
 def test_a_schema_bare_or_wrapped(given: dict[str, object]) -> None:
     """Both forms that its clients send are the same schema; retries that are left out are ours."""
     made = codec.from_data(Create, {"prompt": "x", "output_schema": given}).translated()
-    assert (made.output_schema, made.structured_output_retries) == (SCHEMA, None)
+    assert (made.output_schema, made.structured_output_retries) == (SCHEMA, RETRIES)
     asked = {"session_id": "s", "prompt": "x", "output_schema": given, "structured_output_retries": 0}
     turn = codec.from_data(Start, asked).translated()
     assert (turn.output_schema, turn.structured_output_retries) == (SCHEMA, 0)
