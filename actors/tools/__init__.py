@@ -1,4 +1,4 @@
-"""Tools that a model may use on this machine and in the network: files, shell, web, clock, skills, MCP servers.
+"""Tools for models: files, shell, web, clock, skills, MCP servers.
 
 `workspace` makes the tools of a runtime from its settings. Of the actors this package may import `supervision` alone.
 """

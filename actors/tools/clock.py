@@ -1,4 +1,4 @@
-"""Tools of time: what time it is, and waiting."""
+"""Tools of time: the current time, and waiting."""
 
 import datetime as dt
 import zoneinfo
@@ -20,21 +20,21 @@ def clock_tools() -> tuple[Tool, ...]:
 
 
 def datetime_now(timezone: _Zone = "UTC") -> str:
-    """Tell the date and the time, in ISO 8601 with the offset from UTC, and the day of the week."""
+    """Return the date and the time, in ISO 8601 with the offset from UTC, and the day of the week."""
     now = dt.datetime.now(_zone(timezone))
     return f"{now.isoformat(timespec='seconds')} {now:%A}"
 
 
 async def wait(seconds: _Seconds) -> str:
-    """Wait, for something that needs time to happen. At most an hour at once."""
+    """Wait for some seconds, at most an hour at once."""
     await trio.sleep(seconds)
     return f"waited {seconds:g} s"
 
 
 def _zone(name: str) -> dt.tzinfo:
-    if name.upper() in ("UTC", "Z"):  # needs no database
+    if name.upper() in ("UTC", "Z"):  # UTC needs no time zone database
         return dt.UTC
     try:
         return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # of a folder of the database it is an OSError
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # a folder of the database gives an OSError
         raise ToolError(f"timezone: there is no {name!r}; give an IANA name, as in UTC or Europe/Berlin") from None

@@ -1,4 +1,4 @@
-"""A tool that reads pages of the web, and no address of this machine or of the network it is in."""
+"""A tool that reads pages of the public web, and refuses addresses of this machine and of its network."""
 
 import codecs
 import ipaddress
@@ -36,7 +36,7 @@ _SPECIAL: Final = tuple(
 )
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _BINARY: Final = ("image/", "audio/", "video/", "font/", "application/pdf", "application/zip", "application/gzip")
-# Those of Python's codecs that are slow, or no encodings of the web, must not be a server's choice.
+# A server must not choose one of Python's slow codecs, or one that is no encoding of the web.
 _CHARSETS: Final = (
     "utf-8",
     "utf-16",
@@ -57,13 +57,13 @@ _Chars = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHARS), "how much of the text 
 
 @attrs.frozen
 class FetchLimits:
-    """What one call may take.
+    """The bounds of one call.
 
     Attributes:
-        seconds: for everything together, with name look-ups and redirects.
-        size: bytes of a page; what is past them is cut off.
-        redirects: how many are followed.
-        connect_seconds: for each address that is tried.
+        seconds: for the whole call, with name look-ups and redirects.
+        size: bytes of a page; the rest is cut off.
+        redirects: number of redirects that are followed.
+        connect_seconds: seconds for each address of a host.
     """
 
     seconds: float = attrs.field(default=30.0, validator=positive)
@@ -75,11 +75,18 @@ class FetchLimits:
 def fetch_tool(
     *, allow: Sequence[str] = (), limits: FetchLimits | None = None, tls: ssl.SSLContext | None = None
 ) -> Tool:
-    """Return the tool `fetch`. It connects to public addresses only, and to those in the networks of `allow`.
+    """Return the tool `fetch`. It connects only to public addresses and to the networks in `allow`.
 
-    The address that is checked is the one that is connected to: a name that changes its meaning between the two gains
-    nothing. Proxies of the environment are not used. An interrupt closes the connection. `tls` replaces the usual
-    certificates. Raises FieldValueError for an `allow` that is no network, as in "10.0.0.0/8".
+    It connects to the very address that it has checked, so a DNS name that changes in between gains nothing. Proxies of
+    the environment are not used. An interrupt closes the connection.
+
+    Args:
+        allow: networks such as "10.0.0.0/8" that are allowed besides the public internet.
+        limits: the bounds of one call.
+        tls: replaces the certificates of the system.
+
+    Raises:
+        FieldValueError: if an element of `allow` is no network.
     """
     limits = limits or FetchLimits()
     fetcher = _Fetcher(tuple(map(_network, allow)), limits, cache(lambda: tls or httpx.create_ssl_context()))
@@ -94,7 +101,7 @@ def _network(text: str) -> Network:
 
 
 def is_public(address: Address) -> bool:
-    """Tell whether an address is one of the public internet; one that holds another is judged by that too."""
+    """Return whether an address is public; the IPv4 address within an IPv6 address must be public too."""
     inner = _inner(address)
     if inner is not None:
         return is_public(inner)
@@ -106,7 +113,7 @@ def is_public(address: Address) -> bool:
 
 
 def _inner(address: Address) -> IPv4Address | None:
-    """Return the IPv4 address that is really meant by an IPv6 one: mapped, 6to4, NAT64."""
+    """Return the IPv4 address within an IPv6 address (mapped, 6to4, NAT64), or None."""
     if isinstance(address, IPv4Address):
         return None
     if address in _NAT64:
@@ -116,20 +123,20 @@ def _inner(address: Address) -> IPv4Address | None:
 
 @attrs.frozen
 class _Pinned(httpx.AsyncBaseTransport):
-    """Looks a name up, checks what comes of it, and connects to just that."""
+    """An HTTP transport that resolves a name, checks its addresses, and connects to an address that it has checked."""
 
     allow: tuple[Network, ...]
     inner: httpx.AsyncHTTPTransport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; see httpx. Raises ToolError for an address that is refused."""
+        """Send a request; see httpx. Raises ToolError if the address is refused."""
         host = request.url.host
         failure: Exception | None = None
         for address in await self._addresses(host):
             pinned = httpx.Request(
                 request.method,
                 request.url.copy_with(host=str(address)),
-                headers=request.headers,  # among them Host, which names what was asked for
+                headers=request.headers,  # among them Host with the name, while the URL has the address
                 stream=request.stream,
                 extensions={**request.extensions, "sni_hostname": host},
             )
@@ -212,7 +219,7 @@ class _Fetcher:
         """Return the content, up to one byte past the limit."""
         data, most, unpack = bytearray(), self.limits.size + 1, _unpacker(response)
         problem: ToolError | None = None
-        # Leaving the loop would leave the generators below it to the garbage collector: cancelled, they end in order.
+        # A `break` would leave httpx's generators to the garbage collector; a cancellation ends them in order.
         with trio.CancelScope() as enough:
             async for piece in response.aiter_raw():
                 if not enough.cancel_called:
@@ -228,7 +235,7 @@ class _Fetcher:
 
 
 def _why(exc: BaseException) -> str:
-    """Return the first text that an error or what it comes from has: a failed handshake has it three causes down."""
+    """Return the first text among an error and its causes: that of a failed handshake is three causes down."""
     cause: BaseException | None = exc
     while cause is not None and not str(cause):
         cause = cause.__cause__ or cause.__context__
@@ -239,11 +246,11 @@ def _joined(url: httpx.URL, target: str) -> str:
     try:
         return str(url.join(target))
     except (httpx.InvalidURL, ValueError) as exc:
-        raise ToolError(f"url: the page redirects to what is no address: {exc}") from exc
+        raise ToolError(f"url: the page redirects to an invalid address: {exc}") from exc
 
 
 def _checked(text: str) -> httpx.URL:
-    """Return an address that may be asked for. Raises ToolError that says what is wrong with it."""
+    """Return the parsed address. Raises ToolError with the problem if it is not allowed."""
     if len(text) > MAX_URL:
         raise ToolError(f"url: is longer than {MAX_URL} characters")
     try:
@@ -270,7 +277,7 @@ def _unpacker(response: httpx.Response) -> "zlib._Decompress | None":
 
 
 def _unpacked(unpack: "zlib._Decompress", piece: bytes, most: int) -> bytes:
-    """Return what a piece holds, up to a bound: a small body that is compressed may be a very large page."""
+    """Return the decompressed bytes up to a bound: a small compressed body may be a very large page."""
     try:
         return unpack.decompress(piece, most)
     except zlib.error as exc:
@@ -278,7 +285,7 @@ def _unpacked(unpack: "zlib._Decompress", piece: bytes, most: int) -> bytes:
 
 
 def _text(data: bytes, charset: str | None, kind: str) -> str:
-    """Return the text of a page. Raises ToolError for what is none."""
+    """Return the text of a page. Raises ToolError if its content is no text."""
     encoding = _encoding(charset)
     wide = encoding.startswith(("utf-16", "utf-32"))
     if not wide and (b"\0" in data[:SAMPLE] or (not charset and not kind.startswith("text/") and not _is_utf8(data))):

@@ -17,7 +17,7 @@ _Offset = Annotated[int, msgspec.Meta(ge=0), "how many lines to leave out at the
 _Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_LINES), "how many lines to return at most"]
 _Pattern = Annotated[str, "regular expression in RE2's syntax, looked for in each line"]
 _ListGlob = Annotated[
-    str, "'*' is what is directly in the folder, '**/*.py' goes into its folders, '*.{js,ts}' is either"
+    str, "'*' matches within the folder, '**/*.py' also in the folders below it, '*.{js,ts}' either ending"
 ]
 _Glob = Annotated[
     str, "which files: a glob over the name, as in '*.py', or with a slash over the path below the folder"
@@ -25,13 +25,15 @@ _Glob = Annotated[
 
 
 def file_tools(root: Path, *, writable: bool = True) -> tuple[Tool, ...]:
-    """Return the tools for the files under a root; those that change files only where it is `writable`.
+    """Return the tools for the files under a root; tools that change files only if it is `writable`.
 
-    Nothing outside of the root is read or written, also where somebody swaps links meanwhile. Raises FieldValueError
-    for a root that is no folder. POSIX only.
+    Nothing outside of the root is read or written, even if another process swaps links meanwhile. POSIX only.
 
-    Trap: links under the root are refused also where they lead to a place inside. An interrupt does not take back a
-    write that has begun: it is done whole.
+    Traps: links under the root are refused even if they lead to a place inside. An interrupt does not stop a write that
+    has begun: the file is written whole.
+
+    Raises:
+        FieldValueError: if the root is no folder.
     """
     files = _Files(Root.at(root))
     reading = (files.read_file, files.list_files, files.search_files)
@@ -41,17 +43,17 @@ def file_tools(root: Path, *, writable: bool = True) -> tuple[Tool, ...]:
 
 @attrs.frozen
 class _Files:
-    """The functions behind the tools; their docstrings are what the model reads."""
+    """The functions of the tools; the model reads their docstrings."""
 
     root: Root
 
     def read_file(self, path: _Path, offset_lines: _Offset = 0, limit_lines: _Limit = MAX_LINES) -> str:
-        """Read a text file. Long files come in parts: a note at the end says where to go on."""
+        """Read a text file. Long files come in parts: a note at the end has the offset to go on with."""
         with self.root.place(path) as place:
             return files_text.read_page(place, offset_lines, limit_lines)
 
     def list_files(self, path: _Folder = ".", glob: _ListGlob = "*") -> str:
-        """List what is in a folder, one path a line, from that folder on.
+        """List a folder, one path a line, relative to that folder.
 
         Folders end with '/', links with '@'. Below the folder, .git, node_modules and the like are not looked into.
         """
@@ -72,7 +74,7 @@ class _Files:
                 with told(place.path):
                     search.folder(place, glob)
             else:
-                with place.reading():  # says what is wrong with it
+                with place.reading():  # raises for a bad pattern
                     search.file(place.name, place.folder, shown(place.path))
         return files_search.answer(search.lines, search.walk, "(no matches)")
 
@@ -93,7 +95,7 @@ class _Files:
         old: Annotated[str, "the text to replace, to the letter; it must be in the file exactly once"],
         new: Annotated[str, "the text to put in its place"],
         *,
-        replace_all: Annotated[bool, "replace it wherever it is, however often"] = False,
+        replace_all: Annotated[bool, "replace every occurrence"] = False,
     ) -> str:
         """Replace a passage of a text file. Read the file first: the passage must be the same to the letter."""
         with self.root.place(path) as place, place.changing():

@@ -1,7 +1,7 @@
 """Files under a root, by descriptors: no path of a model, and no link swapped in meanwhile, leads out of it.
 
-POSIX only. Every step is opened from the folder before it and never through a link, so that there is nothing between a
-check and its use. What fails raises ToolError with a text the model can act on.
+POSIX only. Every step is opened from the folder before it and never through a link, so that nothing can change between
+a check and its use. Failures raise ToolError with a text that the model can act on.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from warren.tools import ToolError
 
 LOCK_SECONDS: Final = 20.0
 MAX_DEPTH: Final = 64
-"""How deep folders may lie in each other; each open one takes a descriptor."""
+"""The most folders in one path; each takes a descriptor while it is open."""
 _SAFE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | _SAFE
 _LOCKS: Final = tuple(threading.Lock() for _ in range(64))
 _KINDS: Final = (
-    (stat.S_ISLNK, "a symbolic link; links are not followed, use the path of what it points to"),
+    (stat.S_ISLNK, "a symbolic link; links are not followed, use the path of its target"),
     (stat.S_ISDIR, "a folder, not a file"),
     (stat.S_ISFIFO, "a pipe, not a file"),
     (stat.S_ISSOCK, "a socket, not a file"),
@@ -36,28 +36,28 @@ _KINDS: Final = (
 
 
 def shown(name: str) -> str:
-    """Return a file's name as text: bytes that are not UTF-8 and control characters are written as escapes."""
+    """Return the name of a file as text, with escapes for control characters and for bytes that are not UTF-8."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 @contextlib.contextmanager
 def told(path: str) -> Iterator[None]:
-    """Turn what the system refuses into an error for the model."""
+    """Raise errors of the system in a body as ToolErrors for the model."""
     try:
         yield
     except FileNotFoundError:
-        raise ToolError(f"{shown(path)}: there is no such file or folder; list_files shows what there is") from None
+        raise ToolError(f"{shown(path)}: there is no such file or folder; list_files shows the files") from None
     except OSError as exc:
         if exc.errno in (errno.ELOOP, errno.ENOTDIR):
-            problem = "a part of it is a file or a symbolic link where a folder is needed; links are not followed"
+            problem = "a part of it is a file or a symbolic link instead of a folder; links are not followed"
         else:
             problem = exc.strerror or str(exc)
         raise ToolError(f"{shown(path)}: {problem}") from exc
 
 
 def regular(path: str, found: os.stat_result) -> os.stat_result:
-    """Return what was found if it is a plain file. Raises ToolError that says what it is instead."""
+    """Return the status if it is that of a plain file. Raises ToolError with the actual kind if it is not."""
     for is_kind, words in _KINDS:
         if is_kind(found.st_mode):
             raise ToolError(f"{shown(path)}: is {words}")
@@ -67,7 +67,7 @@ def regular(path: str, found: os.stat_result) -> os.stat_result:
 
 
 def open_regular(name: str, folder: int, path: str) -> int:
-    """Open a plain file for reading; nothing that lies there in its place can block this or lead elsewhere."""
+    """Open a plain file for reading. A pipe, a device or a link in its place can neither block this nor redirect it."""
     regular(path, os.stat(name, dir_fd=folder, follow_symlinks=False))  # a device may act on being opened
     fd = os.open(name, os.O_RDONLY | _SAFE, dir_fd=folder)
     try:
@@ -80,7 +80,7 @@ def open_regular(name: str, folder: int, path: str) -> int:
 
 @contextlib.contextmanager
 def opened(name: str, folder: int) -> Iterator[int]:
-    """Open a folder in another for as long as the block lasts. Raises OSError."""
+    """Open a folder within an open folder for a body. Raises OSError."""
     fd = os.open(name, _FOLDER, dir_fd=folder)
     try:
         yield fd
@@ -95,7 +95,7 @@ class Place:
     Attributes:
         folder: the descriptor of the folder.
         name: the last part of the path; "." for the root itself.
-        path: what the model calls it, from the root.
+        path: the path from the root, as the model writes it.
     """
 
     folder: int
@@ -104,7 +104,7 @@ class Place:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[int]:
-        """Open the file for as long as the block lasts."""
+        """Open the file for a body."""
         with told(self.path):
             fd = open_regular(self.name, self.folder, self.path)
         try:
@@ -113,12 +113,12 @@ class Place:
             os.close(fd)
 
     def is_folder(self) -> bool:
-        """Tell whether it is a folder, not a link to one."""
+        """Return whether it is a folder, not a link to one."""
         with told(self.path):
             return stat.S_ISDIR(os.stat(self.name, dir_fd=self.folder, follow_symlinks=False).st_mode)
 
     def found(self) -> os.stat_result | None:
-        """Return what is known of the file, None where there is none."""
+        """Return the status of the file, or None if there is no file."""
         with told(self.path):
             try:
                 return regular(self.path, os.stat(self.name, dir_fd=self.folder, follow_symlinks=False))
@@ -127,7 +127,7 @@ class Place:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Keep every other change in the same folder out, of any session of this process."""
+        """Exclude other changes in the same folder by any session of this process."""
         found = os.fstat(self.folder)
         lock = _LOCKS[hash((found.st_dev, found.st_ino)) % len(_LOCKS)]
         if not lock.acquire(timeout=LOCK_SECONDS):
@@ -138,10 +138,12 @@ class Place:
             lock.release()
 
     def replace(self, data: bytes, expected: os.stat_result | None) -> None:
-        """Put a file with that content there, whole or not at all, with the owner and the mode of the old one.
+        """Write the whole content or nothing, with the owner and the mode of the old file.
 
-        Raises ToolError where there is no longer what was `expected`. A link that is put there at the last moment is
-        replaced, not followed.
+        A link that appears there at the last moment is replaced, not followed.
+
+        Raises:
+            ToolError: if the file is no longer the `expected` one.
         """
         if expected is not None and not expected.st_mode & 0o222:
             raise ToolError(f"{shown(self.path)}: is read-only")
@@ -159,7 +161,7 @@ class Place:
 
     def _check_same(self, expected: os.stat_result | None) -> None:
         if _version(self.found()) != _version(expected):
-            raise ToolError(f"{shown(self.path)}: was changed by somebody else meanwhile; read it again")
+            raise ToolError(f"{shown(self.path)}: was changed by another program meanwhile; read it again")
 
     def _fill(self, name: str, data: bytes, like: os.stat_result | None) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
@@ -183,11 +185,11 @@ def _version(found: os.stat_result | None) -> tuple[int, ...] | None:
 
 @attrs.frozen
 class Root:
-    """A folder that files are read and written under.
+    """The folder that bounds the tools for files.
 
     Attributes:
-        path: where it is.
-        identity: which one it was when the tools were made; another one in its place is refused.
+        path: the path of the folder.
+        identity: its device and inode when the tools were made; another folder in its place is refused.
     """
 
     path: Path
@@ -195,7 +197,7 @@ class Root:
 
     @classmethod
     def at(cls, path: Path) -> "Root":
-        """Return the root at a path, which may lead through links. Raises FieldValueError for what is no folder."""
+        """Return the root at a path, which may lead through links. Raises FieldValueError if it is no folder."""
         try:
             real = path.resolve(strict=True)
             found = real.stat()
@@ -207,7 +209,7 @@ class Root:
 
     @contextlib.contextmanager
     def place(self, path: str, *, make: bool = False) -> Iterator[Place]:
-        """Open the folder that a path of the model lies in, for as long as the block lasts; `make` makes the way."""
+        """Open the parent folder of a path of the model for a body; with `make`, missing folders are made."""
         parts = self._parts(path)
         fd = self._open()
         try:
@@ -229,7 +231,7 @@ class Root:
         return fd
 
     def _parts(self, path: str) -> list[str]:
-        """Split a path into names. An absolute one has to begin with the root's own."""
+        """Split a path into names. An absolute path has to begin with that of the root."""
         try:
             os.fsencode(path)
         except ValueError:

@@ -1,7 +1,7 @@
-"""Walking folders under a root and searching their files, in bounded time and for a bounded answer.
+"""Walks through folders under a root and searches in their files, bounded in time and in the size of the answer.
 
-Patterns run on RE2: time linear in the text whatever the pattern, with the interpreter's lock released. Python's own
-engine would stop the whole process for as long as a careless pattern takes.
+Patterns run on RE2: its time is linear in the text for every pattern, and it releases the interpreter's lock. Python's
+own engine would block the whole process for as long as a careless pattern takes.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ MAX_SEARCHED: Final = 8 * 1024 * 1024
 WINDOW: Final = 64 * 1024
 SKIPPED: Final = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
 _MEMORY: Final = 512 * 1024
-"""What RE2 may take: it bounds the size of a pattern too, and so the time for each byte."""
+"""Bytes of memory for RE2. They bound the size of a pattern too, and so the time for each byte of text."""
 _WILD: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def pattern(text: str, name: str, *, ignore_case: bool = False) -> Any:
-    """Compile a regular expression of the model. Raises ToolError that names the argument."""
+    """Compile a regular expression of the model. Raises ToolError with the name of the argument if it is invalid."""
     if not text:
         raise ToolError(f"{name}: must not be empty")
     if len(text) > MAX_PATTERN:
@@ -56,7 +56,7 @@ def pattern(text: str, name: str, *, ignore_case: bool = False) -> Any:
 
 
 def glob_pattern(glob: str) -> Any:
-    """Compile a glob over whole paths: `*` and `?` stay within a name, `**` does not, `{a,b}` is either."""
+    """Compile a glob for whole paths: `*` and `?` match within a name, `**` across names, `{a,b}` either text."""
     if len(glob) > MAX_PATTERN // 8:
         raise ToolError(f"glob: is longer than {MAX_PATTERN // 8} characters")
     parts: list[str] = []
@@ -81,13 +81,13 @@ def glob_pattern(glob: str) -> Any:
 
 @attrs.frozen
 class Entry:
-    """Something in a folder.
+    """An entry of a folder.
 
     Attributes:
-        folder: the descriptor of the folder it is in, open while the walk stands at it.
-        name: its name there.
-        path: its path from where the walk began, as it is shown.
-        mode: what it is; 0 where that cannot be told.
+        folder: the descriptor of the folder, which is open while the walk is at this entry.
+        name: the name in the folder.
+        path: the path from the start of the walk, as the model sees it.
+        mode: the mode of the file; 0 if it cannot be read.
     """
 
     folder: int
@@ -98,12 +98,12 @@ class Entry:
 
 @attrs.define
 class Walk:
-    """A walk through a folder and those in it, sorted, links not followed; it remembers what it left out.
+    """A sorted walk through a folder and the folders below it. It follows no links, and notes skipped entries.
 
     Attributes:
-        notes: what the model has to know of what was left out.
-        left: how many names may still be looked at.
-        deadline: when it ends.
+        notes: sentences for the model about skipped entries.
+        left: number of names that may still be visited.
+        deadline: the end of the walk, by the clock of the event loop.
     """
 
     notes: dict[str, None] = attrs.field(factory=dict)
@@ -111,14 +111,14 @@ class Walk:
     deadline: float = attrs.field(factory=lambda: time.monotonic() + SEARCH_SECONDS)
 
     def late(self) -> bool:
-        """Tell whether the time is over, and note it."""
+        """Return whether the time is over, and note it."""
         if time.monotonic() <= self.deadline:
             return False
         self.notes[f"stopped after {SEARCH_SECONDS:g} s: give a narrower path or glob"] = None
         return True
 
     def entries(self, folder: int, *, deep: bool, prefix: str = "", depth: int = 0) -> Generator[Entry, None, None]:
-        """Yield what is in an open folder; `deep` goes into its folders too."""
+        """Yield the entries of an open folder; with `deep`, those of the folders below it too."""
         for name in self._names(folder):
             if self.late():
                 return
@@ -161,7 +161,7 @@ def answer(lines: list[str], walk: Walk, nothing: str) -> str:
 
 
 def listing(place: Place, glob: str) -> str:
-    """Return what is in a folder, one path a line: folders end with a slash, links with an at sign."""
+    """Return the entries of a folder, one path a line: folders end with a slash, links with an at sign."""
     lines: list[str] = []
     walk, wanted = Walk(), glob_pattern(glob)
     deep = "/" in glob or "**" in glob
@@ -182,7 +182,7 @@ class Search:
 
     Attributes:
         wanted: the compiled pattern.
-        walk: what bounds it.
+        walk: bounds the search in time.
         lines: the matches, as the model reads them.
     """
 
@@ -191,14 +191,14 @@ class Search:
     lines: list[str] = attrs.field(factory=list)
 
     def full(self) -> bool:
-        """Tell whether there is no room or no time for more, and note it."""
+        """Return whether there is no room or no time for more lines, and note it."""
         if len(self.lines) < MAX_MATCHES:
             return self.walk.late()
         self.walk.notes[f"stopped after {MAX_MATCHES} matches: give a narrower pattern, path or glob"] = None
         return True
 
     def folder(self, place: Place, glob: str) -> None:
-        """Search the files of a folder and of those in it whose path, or name alone, fits the glob."""
+        """Search the files of a folder and of the folders below it, if their path or their name matches the glob."""
         fits = glob_pattern(glob)
         prefix = "" if place.path == "." else f"{shown(place.path)}/"
         with opened(place.name, place.folder) as top, contextlib.closing(self.walk.entries(top, deep=True)) as entries:
@@ -210,7 +210,7 @@ class Search:
                         return
 
     def file(self, name: str, folder: int, path: str) -> None:
-        """Search a file; one that is no text, or is gone meanwhile, has no matches."""
+        """Search a file; a file that is no text, or is gone meanwhile, has no matches."""
         with contextlib.suppress(OSError, ToolError):
             fd = open_regular(name, folder, path)
             try:
@@ -232,7 +232,7 @@ class Search:
         self._matches(data, path)
 
     def _matches(self, data: bytes, path: str) -> None:
-        """Note each line with a match; the text goes to the engine in windows, so that the time can be looked at."""
+        """Add each line with a match; the engine gets the text in windows, with a look at the deadline between them."""
         start, number = 0, 1
         while start < len(data):
             end = _window_end(data, start)
@@ -259,7 +259,7 @@ class Search:
 
 
 def _window_end(data: bytes, start: int) -> int:
-    """Return where to stop: after the last line end of the window, in a longer line after the window."""
+    """Return the end of the window: behind its last line end, or its full length within a longer line."""
     if len(data) - start <= WINDOW:
         return len(data)
     return data.rfind(b"\n", start, start + WINDOW) + 1 or start + WINDOW

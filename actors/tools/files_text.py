@@ -1,4 +1,4 @@
-"""Text of files: what encoding it is in, a page of its lines, a passage of it replaced."""
+"""Text of files: its encoding, a page of its lines, the replacement of a passage."""
 
 import codecs
 import os
@@ -29,7 +29,7 @@ _MARKS: Final = (
 
 
 def encoding_of(sample: bytes) -> str | None:
-    """Return the encoding that the first bytes of a file speak for, None for what is no text."""
+    """Return the encoding by the first bytes of a file; None if it is no text."""
     for mark, name in _MARKS:
         if sample.startswith(mark):
             return name
@@ -38,14 +38,14 @@ def encoding_of(sample: bytes) -> str | None:
 
 @attrs.define
 class _Page:
-    """The lines of one reading, as far as there is room."""
+    """The lines of one answer of read_file, up to its bound."""
 
     room: int = MAX_PAGE
     lines: list[str] = attrs.field(factory=list)
     cut: int = 0
 
     def add(self, line: str, *, whole: bool) -> bool:
-        """Take a line; False where there is no room, which never happens for the first."""
+        """Add a line; return False if there is no room for it. There is always room for the first."""
         if len(line) > self.room:
             return False
         self.room -= len(line)
@@ -55,7 +55,7 @@ class _Page:
 
 
 def read_page(place: Place, offset: int, limit: int) -> str:
-    """Return up to `limit` lines past the first `offset`, with a note of where to go on."""
+    """Return up to `limit` lines after the first `offset` ones, with a note of the next offset if there are more."""
     page, seen, more = _Page(), 0, False
     with place.reading() as fd:
         encoding = encoding_of(os.pread(fd, SAMPLE, 0))
@@ -74,7 +74,7 @@ def read_page(place: Place, offset: int, limit: int) -> str:
 
 
 def _lines(file: TextIO, path: str) -> Iterator[tuple[str, bool]]:
-    """Yield each line as far as it is shown, and whether that is all of it. Raises ToolError after too long."""
+    """Yield the shown part of each line, and whether it is the whole line. Raises ToolError after too long."""
     deadline = time.monotonic() + READ_SECONDS
     while line := file.readline(MAX_LINE):
         whole, piece = True, line
@@ -105,7 +105,7 @@ def _with_notes(page: _Page, seen: int, *, more: bool) -> str:
 
 
 def encoded(text: str, name: str) -> bytes:
-    """Return a text as the bytes of a file. Raises ToolError that names the argument."""
+    """Return a text as the bytes of a file. Raises ToolError with the name of the argument if it has no bytes."""
     try:
         data = text.encode()
     except UnicodeEncodeError as exc:
@@ -116,7 +116,7 @@ def encoded(text: str, name: str) -> bytes:
 
 
 def read_whole(place: Place) -> tuple[str, os.stat_result]:
-    """Return all of a file that is to be changed, line ends as they are, and which version of it that is."""
+    """Return the whole text of a file, with its line ends as they are, and the version that was read."""
     with place.reading() as fd, told(place.path):
         found = os.fstat(fd)
         with open(fd, "rb", closefd=False) as file:
@@ -131,12 +131,12 @@ def read_whole(place: Place) -> tuple[str, os.stat_result]:
 
 
 def replaced(text: str, old: str, new: str, *, every: bool, path: str) -> tuple[str, int]:
-    """Return the text with a passage replaced, and how often. Raises ToolError where it is not there once."""
+    """Return the text with a passage replaced, and the number of replacements. Raises ToolError if it is ambiguous."""
     if not old:
         raise ToolError("old: must not be empty; write_file makes a file")
     if old == new:
         raise ToolError("new: is the same as old: nothing would change")
-    if old not in text and "\r\n" in text:  # read_file shows the ends of lines as plain ones
+    if old not in text and "\r\n" in text:  # read_file shows all line ends as "\n"
         old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
     count = text.count(old)
     if not count:

@@ -1,4 +1,4 @@
-"""Newline-delimited messages: the lines of a stream of bytes, within a bound."""
+"""Newline-delimited messages: the lines of a stream of bytes, up to a bound."""
 
 from collections import deque
 from typing import Final
@@ -11,14 +11,14 @@ GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class LineTooLongError(Exception):
-    """A line has more bytes than it may; it was passed over."""
+    """A line was longer than the bound, and was skipped."""
 
 
 class LineReader:
-    """The lines of a stream of bytes; what comes after the last newline is one too.
+    """The lines of a stream of bytes; the bytes after the last newline are a line too.
 
-    Of a line with more than `limit` bytes nothing is kept: it is told of in its place, and the ones after it are read
-    as ever.
+    A line of more than `limit` bytes is skipped without being kept in memory: `next` raises in its place, and returns
+    the following lines as usual.
     """
 
     def __init__(self, stream: trio.abc.ReceiveStream, limit: int) -> None:
@@ -30,7 +30,7 @@ class LineReader:
         self._ended = False
 
     async def next(self) -> bytes | None:
-        """Return the next line without its newline, None at the end. Raises LineTooLongError for one passed over."""
+        """Return the next line without its newline; None at the end. Raises LineTooLongError for a skipped line."""
         while not self._ready:
             if self._ended:
                 return None
@@ -43,7 +43,7 @@ class LineReader:
     async def _receive(self) -> None:
         try:
             data = bytes(await self._stream.receive_some(CHUNK))
-        except trio.BrokenResourceError:  # a terminal that is gone
+        except trio.BrokenResourceError:  # the terminal is gone
             data = b""
         *ended, rest = data.split(b"\n")
         for part in ended:

@@ -1,4 +1,4 @@
-"""The MCP servers of a runtime, and those that single sessions bring."""
+"""The MCP servers of a runtime, and those of single sessions."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,39 +17,41 @@ from warren.tools import Tool
 
 
 class SessionTools(Protocol):
-    """A way to give single sessions MCP servers of their own."""
+    """Gives single sessions MCP servers of their own."""
 
     async def add_servers(self, session_id: str, servers: Sequence[McpServer]) -> None:
-        """Give a session servers, besides those that it has; one of a name that it knows takes that one's place.
+        """Add servers to a session; a server of a known name replaces the old one.
 
-        Their tools are offered in this session alone, from its next turn on. Returns once each is connected or failed
-        to, at the latest after some seconds: one that is late, or comes back, is offered then. They last until
-        `drop_servers`, or until the session is archived or deleted, or the runtime ends; no store holds them.
+        Their tools are offered in this session alone, from its next turn on. It returns when each server has connected
+        or failed to, at the latest after some seconds; tools of a server that connects later are offered then. The
+        servers last until `drop_servers`, until the session is archived or deleted, or until the runtime ends; they are
+        not stored. A cancellation drops all servers of the session.
 
-        Raises SessionNotFoundError, and InvalidParamsError where two have one name or the extra `mcp` is not installed;
-        then nothing changed. Cancelling it drops all that the session has.
+        Raises:
+            SessionNotFoundError: if the session is unknown; nothing has changed.
+            InvalidParamsError: if two servers have one name, or the extra `mcp` is not installed; nothing has changed.
         """
         ...
 
     async def drop_servers(self, session_id: str) -> None:
-        """End what `add_servers` began; returns when the processes are gone. A session without any is fine."""
+        """End all servers of a session, and return when their processes have ended. A session may have none."""
         ...
 
 
 @asynccontextmanager
 async def open_pool(servers: Sequence[McpServer]) -> AsyncIterator["RuntimeServers"]:
-    """Connect to the servers that all sessions get, for as long as the body lasts. Raises InvalidParamsError."""
+    """Connect to the servers of all sessions for a body. Raises InvalidParamsError as `McpPool.running` does."""
     async with McpPool.running(servers) as pool:
         yield RuntimeServers(pool, len(servers))
 
 
 @attrs.frozen
 class RuntimeServers:
-    """The connected servers, as a runtime asks for them.
+    """The connected servers of a runtime.
 
     Attributes:
         pool: the connections.
-        count: how many of them are the runtime's own.
+        count: number of the runtime's own servers.
     """
 
     pool: McpPool
@@ -60,7 +62,7 @@ class RuntimeServers:
         return {each.spec.name: each for each in self.pool.tools(session_id, taken)}
 
     def health(self) -> Sequence[McpHealth]:
-        """Return how the runtime's own servers do."""
+        """Return the states of the runtime's own servers."""
         return [
             McpHealth(
                 each.name, "ok" if each.state == "ready" else "degraded", each.state, each.restarts, each.last_error
@@ -71,7 +73,7 @@ class RuntimeServers:
 
 @asynccontextmanager
 async def open_session_tools(servers: RuntimeServers, service: SessionService) -> AsyncIterator[SessionTools]:
-    """Let sessions have servers of their own, for as long as the body lasts."""
+    """Give sessions servers of their own for a body."""
     async with supervised_nursery() as nursery:
         yield _Pooled(servers.pool, service, nursery)
         nursery.cancel_scope.cancel()
@@ -79,11 +81,11 @@ async def open_session_tools(servers: RuntimeServers, service: SessionService) -
 
 @attrs.define(eq=False)
 class _Own:
-    """What one session brought.
+    """The servers of one session.
 
     Attributes:
         servers: by name.
-        watch: ends the task that looks whether the session is still there.
+        watch: the scope of the task that waits for the end of the session.
     """
 
     servers: dict[str, McpServer]
@@ -92,7 +94,7 @@ class _Own:
 
 @attrs.define(eq=False)
 class _Pooled:
-    """Session servers on the runtime's pool; see SessionTools."""
+    """SessionTools on the pool of the runtime."""
 
     _pool: McpPool
     _service: SessionService
@@ -111,7 +113,7 @@ class _Pooled:
         self._watch(session_id, after)
         added = False
         try:
-            if before.keys() & wanted.keys():  # the pool knows sessions, no single servers of them
+            if before.keys() & wanted.keys():  # the pool drops all servers of a session, not single ones
                 await self._pool.drop(session_id)
                 await self._pool.add(session_id, list(after.values()))
             else:
@@ -135,13 +137,13 @@ class _Pooled:
         self._nursery.start_soon(self._drop_at_the_end, session_id, own)
 
     async def _drop_at_the_end(self, session_id: str, own: _Own) -> None:
-        """Drop the servers of a session that is archived or deleted: its events end then."""
+        """Drop the servers when the session is archived or deleted, which ends its events."""
         with own.watch:
             try:
                 async with self._service.subscribe(session_id) as events:
                     async for _ in events:
                         pass
-            except WarrenError:  # it is gone already, or the runtime is
+            except WarrenError:  # the session or the runtime has ended already
                 pass
             await self.drop_servers(session_id)
 

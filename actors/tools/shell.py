@@ -1,4 +1,4 @@
-"""The shell as a tool: a command with a time limit, a bounded answer, and nothing of it left when it ends."""
+"""The shell as a tool: commands with a time limit and a bounded answer, whose processes are all ended."""
 
 import math
 import shutil
@@ -18,13 +18,14 @@ from warren.fields import positive
 from warren.tools import Tool, ToolError, tool
 
 ALLOWED: Final = ("PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER")
-"""The environment variables that a command gets, `*` standing for anything: none of them holds a key."""
+"""Patterns of the environment variables that a command gets: none of them holds a key."""
 LONGEST_COMMAND: Final = 100_000
-"""Bytes of a command: the system takes no longer argument than 128 KiB."""
+"""Bytes of a command: the system accepts no longer argument than 128 KiB."""
 USAGE: Final = """\
 Run a command line in {shell}, in the working directory, and return its output, stdout and stderr as one. There is no \
-input and no terminal: pass flags that keep a program from asking. The command is ended after {timeout:g} s. Whatever \
-it left running is ended with it, also background jobs. Of a long output only the last {limit} bytes are returned."""
+input and no terminal: pass flags that keep a program from asking. The command is ended after {timeout:g} s. Processes \
+that it leaves running are ended with it, background jobs too. Of a long output only the last {limit} bytes are \
+returned."""
 
 
 def shell_tool(
@@ -35,21 +36,27 @@ def shell_tool(
     timeout: float = 120.0,
     output_limit: int = 30_000,
 ) -> Tool:
-    """Make the tool `shell`, whose commands start in folders under `root`.
+    """Make the tool `shell`; its commands start in folders under a root.
 
-    A command gets the variables of `environ` whose names match `allow_env`, `timeout` seconds at most, and the last
-    `output_limit` bytes of its output are the answer. When it ends, is interrupted or runs out of time, or Warren ends
-    in whatever way, all of its processes get SIGTERM, two seconds later SIGKILL. On Linux that holds for those that
-    left its session or lost their parents too; elsewhere for its process group alone.
+    When a command ends, is interrupted or runs out of time, or Warren ends in any way, all of its processes get SIGTERM
+    and two seconds later SIGKILL. On Linux that includes processes that left its session or lost their parents;
+    elsewhere it is its process group alone. On Linux the environment of this process is hidden from commands, see
+    `hide_environment`.
 
-    On Linux this hides the environment of the process itself, apart from those variables: `hide_environment` says how.
+    Trap: this is no sandbox. A command can read and write all files of the user that Warren runs as, use the network,
+    end Warren or the process that is to end the command, or ask another program (a service manager, a container engine,
+    sudo) to start a process that is then not ended. As root it can read Warren's memory. If that matters, run Warren as
+    a user or in a container that can do no harm.
 
-    Trap: this is no sandbox. A command can read and write whatever the user that Warren runs as can, go to other
-    folders, use the network, end Warren or the process that is to end the command, or have somebody else (a service
-    manager, a container engine, another user by sudo) start a process that is then not ended. As root it can read
-    Warren's memory. Where that matters, run Warren as a user or in a container that can do no harm.
+    Args:
+        root: the folder.
+        environ: the variables that commands may get.
+        allow_env: patterns of the names of those that they do get.
+        timeout: seconds of a command.
+        output_limit: bytes of the end of the output that the model gets.
 
-    Raises FieldValueError for a bound that is not above 0.
+    Raises:
+        FieldValueError: if a bound is not above 0.
     """
 
     def shown(name: str) -> bool:
@@ -60,20 +67,20 @@ def shell_tool(
     program = shutil.which("bash", path=given.get("PATH")) or "/bin/sh"
     shell = Shell(root, given, program, timeout, output_limit)
     usage = USAGE.format(shell=Path(program).name, timeout=timeout, limit=output_limit)
-    # the runtime's own limit comes after this one, which tells what was printed until then
+    # the runtime's own limit comes after this one, whose error has the output so far
     return tool(name="shell", description=usage, timeout=timeout + 2 * END_LIMIT)(shell.run)
 
 
 @attrs.frozen
 class Shell:
-    """What runs the commands of one tool.
+    """Runs the commands of one tool.
 
     Attributes:
-        root: the folder whose folders they start in.
-        environ: all of their environment.
+        root: the folder.
+        environ: the environment of the commands.
         program: the shell.
-        timeout: seconds that one may run.
-        output_limit: bytes of its output that are kept.
+        timeout: seconds of a command.
+        output_limit: bytes of the end of the output that are kept.
     """
 
     root: Path
@@ -86,9 +93,9 @@ class Shell:
         self,
         command: Annotated[str, "The command line"],
         working_dir: Annotated[str, "Folder to run it in, by its path from the root folder"] = ".",
-        timeout_seconds: Annotated[float | None, "Seconds until it is ended, where fewer than usual will do"] = None,
+        timeout_seconds: Annotated[float | None, "Seconds until it is ended, if fewer than usual are enough"] = None,
     ) -> str:
-        """Run a command and tell how it ended and what it printed. Raises ToolError, also where it ran out of time."""
+        """Run a command, and return its exit and its output. Raises ToolError, also if it ran out of time."""
         limit = self._limit(timeout_seconds)
         tail, began = Tail(self.output_limit), trio.current_time()
         with open_folder(self.root, working_dir) as folder:
@@ -113,7 +120,7 @@ class Shell:
 
 
 def _checked(command: str) -> str:
-    """Return a command that the system can take. Raises ToolError."""
+    """Return the command as bytes. Raises ToolError if the system cannot accept it."""
     if not command.strip():
         raise ToolError("command: must not be empty")
     if "\0" in command:
@@ -133,7 +140,7 @@ def _how(ended: Ended) -> str:
 
 
 def _report(how: str, tail: Tail) -> str:
-    """Return what the model reads: how the command ended, what is missing, and the end of its output."""
+    """Return the answer for the model: the exit of the command, notes of missing output, and the end of its output."""
     text = tail.text()
     cut = f"[the first {tail.cut} bytes of the output are left out]\n" if tail.cut else ""
     return f"[{how}]\n{cut}{text}"

@@ -1,4 +1,4 @@
-"""Opening a folder under a root: step by step, so that no name and no link leads out of it, not even a late one."""
+"""Opens a folder under a root step by step, so that no name and no link leads out of it, not even a late one."""
 
 import os
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def open_folder(root: Path, name: str) -> Iterator[int]:
-    """Hold a descriptor of a folder under the root, by its path from there or its absolute one.
+    """Open a folder under the root for a body, by its path from the root or its absolute path.
 
-    Each part is opened from the one before: what is renamed or replaced meanwhile changes which folder it is, but not
-    that it was reached from the root without a link. Raises ToolError.
+    Each part of the path is opened from the one before. A folder that is renamed or replaced meanwhile can change the
+    result, but it is reached from the root without a link in each case. Raises ToolError if there is no such folder.
     """
     parts = _parts(root, name)
     try:
@@ -32,20 +32,20 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
 
 
 def _parts(root: Path, name: str) -> tuple[str, ...]:
-    """Return the steps from the root; what `..` would lead to is not looked at."""
+    """Return the steps from the root; `..` removes the step before it, without a look at the file system."""
     path = PurePosixPath(name or ".")
     if "\0" in name or ".." in path.parts:
         raise ToolError(f"working_dir: {name!r} must not have '..' or a null character in it")
     if not path.is_absolute():
         return path.parts
-    for base in (root.absolute(), root.resolve()):  # `pwd` tells a model the second one
+    for base in (root.absolute(), root.resolve()):  # `pwd` shows the model the resolved path
         if path.is_relative_to(base):
             return path.relative_to(base).parts
     raise ToolError(f"working_dir: {name!r} is not under the root; give its path from the root")
 
 
 def _step(folder: int, part: str, name: str) -> int:
-    """Return the folder in a folder, in its place; the caller closes one descriptor in the end."""
+    """Open a folder in a folder and close the outer one, so that the caller always has one descriptor to close."""
     try:
         found = os.open(part, FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     except NotADirectoryError as exc:

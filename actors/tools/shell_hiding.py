@@ -1,4 +1,4 @@
-"""Keep this process's environment from the commands it starts: they run as the same user, and it has API keys in it."""
+"""Hides the environment of this process, with its API keys, from its commands, which run as the same user."""
 
 import ctypes
 import os
@@ -10,15 +10,15 @@ from typing import Final
 LINUX: Final = sys.platform == "linux"
 SET_DUMPABLE: Final = 4
 ENV_START: Final = 47
-"""The place of `env_start` in /proc/PID/stat, counted from the state of the process; `env_end` follows."""
+"""The index of `env_start` in /proc/PID/stat, counted from the state of the process; `env_end` follows it."""
 
 
 def hide_environment(shown: Callable[[str], bool]) -> None:
-    """Make the environment of this process unreadable for other processes, except for variables that are `shown`.
+    """Make the environment of this process unreadable for other processes, except for the `shown` variables.
 
-    Two ways, both on Linux alone. The values are wiped from the memory that /proc/PID/environ shows, which no user can
-    read them from then, not even root. And the process becomes undumpable: its memory is closed to other processes of
-    its user, but not to root. `os.environ` and what later child processes inherit stay as they are.
+    It does two things, both on Linux alone. It wipes the values from the memory behind /proc/PID/environ, so that no
+    user can read them there, not even root. And it makes the process undumpable, which closes its memory to other
+    processes of its user, but not to root. `os.environ` and the environment of later child processes do not change.
 
     Trap: an undumpable process leaves no core dump, and debuggers cannot attach to it without root.
     """
@@ -31,7 +31,7 @@ def _wipe(shown: Callable[[str], bool]) -> None:
     """Overwrite the initial environment's values in place."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     start, end = (int(field) for field in fields[ENV_START : ENV_START + 2])
-    # C's `environ` may point into what is wiped: setting a variable again gives it a place of its own on the heap
+    # C's `environ` may point into the wiped memory: setting a variable again moves its value to the heap
     for name, value in os.environ.items():
         if not shown(name):
             os.putenv(name, value)

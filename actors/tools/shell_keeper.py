@@ -1,12 +1,13 @@
-"""The process between Warren and a command of the shell tool: it ends with nothing of the command left.
+"""The process between Warren and a command of the shell tool: it ends all processes of the command before itself.
 
-It runs as a script of its own, with the standard library alone: `shell_keeper.py GRACE FOLDER SHELL ARGUMENTS...`,
-FOLDER a descriptor, its stdin one end of a socket pair, its stdout where the output goes. It says `started PID`, and
-`ended CODE LEFT` once the shell has ended: CODE is minus the signal where one ended it, LEFT the number of processes
-that it left behind. Then, or before where the other end asks for it or is gone, it ends whatever descends from it.
+It runs as a script, with the standard library alone: `shell_keeper.py GRACE FOLDER SHELL ARGUMENTS...`. FOLDER is a
+descriptor, stdin one end of a socket pair, stdout the pipe for the output. It writes `started PID` to the socket, and
+`ended CODE LEFT` when the shell has ended: CODE is the exit code, or minus the number of a signal, and LEFT the number
+of processes that the shell left behind. Then it ends all of its descendants, and earlier if the other end of the socket
+asks for it or is closed.
 
-On Linux it is the subreaper of its descendants: a process that leaves the group, the session and its parent is still
-found. Elsewhere only the command's process group is.
+On Linux it is the subreaper of its descendants, so that it finds processes that have left the group, the session and
+their parents. Elsewhere it finds the command's process group alone.
 """
 
 import contextlib
@@ -22,9 +23,9 @@ LINUX = sys.platform == "linux"
 CONTROL = 0
 SET_CHILD_SUBREAPER = 36
 KILL_LIMIT = 2.0
-"""Seconds to wait for what was killed: only a process that hangs in the kernel, or another user's, takes longer."""
+"""Seconds to wait after SIGKILL: only a process that hangs in the kernel, or another user's, takes longer."""
 LINGER = 0.1
-"""Seconds that what a shell left behind has to end by itself, as the last reader of a pipe does."""
+"""Seconds for processes that a shell left behind to end by themselves, as the last reader of a pipe does."""
 TICK = 0.05
 """Seconds between two looks for new processes, while there are some to end."""
 NOT_EXECUTABLE = 127
@@ -32,7 +33,7 @@ HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main(arguments: list[str]) -> None:
-    """Run the command in the directory, wait for its end or for a word to end it, and leave nothing of it."""
+    """Run the command in the folder, wait for its end or for the request to end it, and end all of its processes."""
     grace, directory, *command = arguments
     _become_subreaper()
     wakeups = _wakeups()
@@ -48,13 +49,13 @@ def main(arguments: list[str]) -> None:
 
 
 def _become_subreaper() -> None:
-    """Have orphans among the descendants become children of this process, where the system can do that."""
+    """Make orphans among the descendants children of this process, if the system supports that."""
     if LINUX:
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _wakeups() -> int:
-    """Return a descriptor that has something to read after a signal that matters here, so that poll can wait for it."""
+    """Return a descriptor that becomes readable after SIGCHLD or a signal to end, so that poll can wait for them."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -65,14 +66,17 @@ def _wakeups() -> int:
 
 
 def _start(command: list[str]) -> int:
-    """Start the command in a session of its own, without input; its errors go where its output goes."""
+    """Start the command in a session of its own, without input, with stderr in its stdout."""
     pid = os.fork()
     if pid:
         return pid
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a command would inherit that
+        for ignored in (
+            signal.SIGPIPE,
+            signal.SIGXFSZ,
+        ):  # Python ignores these signals, and a command would inherit that
             signal.signal(ignored, signal.SIG_DFL)
         os.execv(command[0], command)  # noqa: S606 - the model's shell
     except OSError as exc:
@@ -82,12 +86,12 @@ def _start(command: list[str]) -> int:
 
 
 def _say(word: str) -> None:
-    with contextlib.suppress(OSError):  # nobody is there any more
+    with contextlib.suppress(OSError):  # the other end is closed
         os.write(CONTROL, f"{word}\n".encode())
 
 
 def _wait(shell: int, wakeups: int) -> int | None:
-    """Wait until the shell ends and return how; None where it is to be ended."""
+    """Wait until the shell ends, and return its exit code; None if it is to be ended."""
     waiting = select.poll()
     waiting.register(CONTROL, select.POLLIN)
     waiting.register(wakeups, select.POLLIN)
@@ -108,7 +112,7 @@ def _read(wakeups: int) -> bytes:
 
 
 def _reaped() -> Iterator[tuple[int, int]]:
-    """Take the children that have ended, each with its status."""
+    """Reap the children that have ended, and return each with its status."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -118,9 +122,9 @@ def _reaped() -> Iterator[tuple[int, int]]:
 
 
 def _descendants() -> dict[int, int]:
-    """Return the processes that descend from this one and have not ended, each with its process group."""
+    """Return the descendants of this process that have not ended, each with its process group."""
     parents: dict[int, tuple[int, int]] = {}
-    # pathlib alone would take longer to import than all else here
+    # importing pathlib would take longer than all else here
     for name in filter(str.isdigit, os.listdir("/proc") if LINUX else ()):  # noqa: PTH208 - see above
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123 - too
             state, parent, group = stat.read().rpartition(b")")[2].split()[:3]
@@ -135,7 +139,7 @@ def _descendants() -> dict[int, int]:
 
 
 def _end_all(shell: int, grace: float, wakeups: int) -> None:
-    """Ask what is left to end, kill what has not within the grace, and reap it. Only another user's may stay."""
+    """Send SIGTERM to all descendants, SIGKILL after the grace, and reap them. Only another user's may stay."""
     asked = {pid for pid, group in _descendants().items() if group == shell}
     _ask(os.killpg, shell)
 
@@ -149,7 +153,7 @@ def _end_all(shell: int, grace: float, wakeups: int) -> None:
 
 
 def _await_end(shell: int, seconds: float, wakeups: int, meanwhile: Callable[[], object] = lambda: None) -> None:
-    """Reap until nothing is left, for so long at most; `meanwhile` is called before each look."""
+    """Reap until no descendant is left, for so many seconds at most; call `meanwhile` before each look."""
     deadline = time.monotonic() + seconds
     meanwhile()
     while _is_left(shell) and time.monotonic() < deadline:
@@ -159,7 +163,7 @@ def _await_end(shell: int, seconds: float, wakeups: int, meanwhile: Callable[[],
 
 
 def _is_left(shell: int) -> bool:
-    """Reap those that have ended and tell whether there are others; orphans are children of this process."""
+    """Reap the ended children, and return whether others are left; orphans are children of this process."""
     for _ in _reaped():
         pass
     with contextlib.suppress(ChildProcessError):
@@ -173,13 +177,13 @@ def _is_left(shell: int) -> bool:
 
 
 def _ask(send: Callable[[int, int], None], target: int) -> None:
-    for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process does not hear the first alone
+    for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process does not react to the first signal alone
         with contextlib.suppress(OSError):
             send(target, number)
 
 
 def _kill(shell: int) -> None:
-    """Kill whole groups: a process can fork its way out of being killed alone, but not out of that."""
+    """Kill whole groups: a process that is killed alone may have forked meanwhile."""
     found = _descendants()
     for group in set(found.values()) - {os.getpgrp()} if LINUX else {shell}:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A command that runs beside the event loop, with a keeper process that leaves nothing of it."""
+"""A command that runs beside the event loop, with a keeper process that ends all of its processes."""
 
 import contextlib
 import os
@@ -20,14 +20,14 @@ from warren.tools import ToolError
 GRACE: Final = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 END_LIMIT: Final = GRACE + 3.0
-"""Seconds that the keeper may take to end everything; then it is killed itself."""
+"""Seconds for the keeper to end everything; then it is killed itself."""
 KEEPER: Final = str(Path(__file__).with_name("shell_keeper.py"))
 LONGEST_WORD: Final = 1024
 
 
 @attrs.frozen
 class Ended:
-    """How a shell ended: with its exit code or minus the signal, and how many processes it left behind."""
+    """The end of a shell: its exit code or minus its signal, and the number of processes that it left behind."""
 
     code: int
     left: int
@@ -35,13 +35,13 @@ class Ended:
 
 @attrs.define(eq=False)
 class Command:
-    """A command that was started. Whoever starts one has to await `end`, whatever comes between.
+    """A started command. Its starter has to await `end` in each case.
 
     Attributes:
-        keeper: the process that ends with nothing of the command left, also where this one is gone or killed.
-        control: what the keeper says; closed, it ends the command.
+        keeper: the process that ends the command's processes, even if this process is killed.
+        control: the messages of the keeper; closing the stream ends the command.
         output: stdout and stderr of the command.
-        tail: takes the output.
+        tail: the end of the output.
     """
 
     keeper: trio.Process
@@ -52,7 +52,7 @@ class Command:
 
     @classmethod
     async def start(cls, arguments: Sequence[str], folder: int, environ: Mapping[str, str], tail: Tail) -> "Command":
-        """Start a command in the folder. Raises ToolError; cancelled, nothing was started."""
+        """Start a command in the folder. Raises ToolError. If it is cancelled, nothing was started."""
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             control, keepers_control = socket.socketpair()
             ours.callback(control.close)
@@ -76,7 +76,7 @@ class Command:
             return cls(keeper, trio.lowlevel.FdStream(control.detach()), trio.lowlevel.FdStream(reader), tail)
 
     async def follow(self) -> Ended | None:
-        """Take in the output until the shell ends; None where the keeper was ended before."""
+        """Read the output until the shell ends, and return its end; None if the keeper has ended before."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tail.read, self.output)
             ended = await self._listen()
@@ -94,29 +94,29 @@ class Command:
         return None
 
     async def end(self) -> None:
-        """End all that is left of the command and take in its last words; not to be cancelled, but bounded."""
+        """End the rest of the command and read the rest of its output. It is shielded, and bounded in time."""
         self.control.close()
         try:
             with trio.move_on_after(END_LIMIT, shield=True):
                 await self._drain()
         finally:
             self.output.close()
-            if self.keeper.returncode is None:  # stopped, say: a command can do that to it
+            if self.keeper.returncode is None:  # a command can have stopped it with SIGSTOP
                 self.keeper.kill()
                 with trio.move_on_after(1, shield=True):
                     await self.keeper.wait()
                 self._kill_group()
 
     async def _drain(self) -> None:
-        """Read on while the command ends, which one that waits for room in the pipe cannot do, and what it leaves."""
+        """Read on while the command ends, which it cannot do while it waits for room in the pipe, and then the rest."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tail.read, self.output)
             if await self.keeper.wait() != 0:
                 self._kill_group()
-            nursery.cancel_scope.deadline = trio.current_time() + 1  # the pipe may be with a process that was not ended
+            nursery.cancel_scope.deadline = trio.current_time() + 1  # a process that was not ended may have the pipe
 
     def _kill_group(self) -> None:
-        """Kill what a keeper leaves behind that did not come to its end."""
+        """Kill the processes of a keeper that did not end in time."""
         if self._shell is not None:
             with contextlib.suppress(OSError):
                 os.killpg(self._shell, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""One skill in one file: markdown with a YAML front matter that names and describes it."""
+"""One skill in one file: Markdown with a YAML front matter that has its name and its description."""
 
 import re
 from pathlib import Path
@@ -7,28 +7,28 @@ from typing import Any, Final
 import attrs
 
 MAX_BYTES: Final = 64 * 1024
-"""Bytes of a file: a model reads it as a whole."""
+"""The most bytes of a file: a model reads it as a whole."""
 MAX_FRONT: Final = 4 * 1024
-"""Characters of a front matter: PyYAML takes seconds for as many brackets."""
+"""The most characters of a front matter: PyYAML takes seconds for as many brackets."""
 MAX_DESCRIPTION: Final = 1024
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 MARK: Final = "---"
 
 
 class SkillFileError(Exception):
-    """A file is no skill; the text goes on from the file's name."""
+    """A file is no skill; the text continues after the file's name."""
 
 
 @attrs.frozen
 class Skill:
-    """How to do something.
+    """Instructions for a kind of task.
 
     Attributes:
         name: letters, digits, `-` and `_`.
-        description: what it is for, in one line.
-        body: what a model reads that loads it.
-        path: where it was read.
-        needs_memory: whether it can only be followed where there is a memory (`requires: memory`).
+        description: its purpose in one line.
+        body: the text for a model that loads it.
+        path: the file.
+        needs_memory: whether it needs a memory (`requires: memory`).
     """
 
     name: str
@@ -39,7 +39,7 @@ class Skill:
 
 
 def read_skill(path: Path) -> Skill:
-    """Read a skill. Raises SkillFileError."""
+    """Read a skill. Raises SkillFileError if the file is none."""
     front, body = _split(_text(path))
     fields = _fields(front)
     if not body.strip():
@@ -52,7 +52,7 @@ def read_skill(path: Path) -> Skill:
 
 def _text(path: Path) -> str:
     try:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # opening a pipe would block
             raise SkillFileError("is not a file")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -67,7 +67,7 @@ def _text(path: Path) -> str:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return the front matter and what follows it."""
+    """Return the front matter and the text after it."""
     first, *lines = text.replace("\r\n", "\n").split("\n")
     marks = [at for at, line in enumerate(lines) if line.rstrip() == MARK]
     if first.rstrip() != MARK or not marks:
@@ -101,7 +101,7 @@ def _name(fields: dict[Any, Any]) -> str:
 
 
 def _description(fields: dict[Any, Any]) -> str:
-    """Return the description as one line: no text of a file can look like another line of the instructions."""
+    """Return the description as one line, so that no part of it looks like another line of the instructions."""
     description = fields.get("description")
     line = " ".join(description.split()) if isinstance(description, str) else ""
     if not line or len(line) > MAX_DESCRIPTION:

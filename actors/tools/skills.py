@@ -1,4 +1,4 @@
-"""Skills: texts that tell a model how to do something, listed by name in its instructions and loaded when it asks."""
+"""Skills: instructions for kinds of tasks, listed by name in the model's instructions and loaded by a tool."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,45 +22,45 @@ Load a skill: instructions for a kind of task. The skills and what each is for a
 one before you begin with a task that it is for, then follow it."""
 NOTE: Final = f"Skills tell you how to do certain tasks well; load one with {LOAD} before you begin with its task:"
 MAX_SKILLS: Final = 100
-"""The list of them is in every request to a model."""
+"""The most skills: their list is in every request to a model."""
 MAX_ENTRIES: Final = 10_000
-"""Entries of one folder that are looked at."""
+"""The most entries of one folder that are read."""
 
 
 async def _signature(name: Annotated[str, "The skill's name, as it is listed"]) -> str:
-    """Say what the tool's argument is; the skills that are offered put their own in the place of this."""
+    """The argument of the tool; its description is replaced by one that lists the offered skills."""
     raise NotImplementedError
 
 
-# Made once: a tool's schema takes longer than a turn.
+# Made once: making a tool's schema takes longer than a turn.
 _TOOL: Final = tool(name=LOAD, description=USAGE)(_signature)
 
 
 @attrs.frozen
 class Skills:
-    """The skills that were read.
+    """The skills of a runtime.
 
     Attributes:
-        known: by name, in the order they are listed.
-        problems: why files were left out, each a sentence that begins with the file.
+        known: the skills by name, in the order of the list.
+        problems: a sentence for each file that was left out, beginning with the file.
     """
 
     known: Mapping[str, Skill] = attrs.field(factory=dict)
     problems: tuple[str, ...] = ()
 
     def offered(self, *, memory: bool) -> "Skills":
-        """Return those that can be followed where there is a memory, or none."""
+        """Return the skills that a runtime with a memory, or without one, can offer."""
         if memory:
             return self
         return attrs.evolve(self, known={name: skill for name, skill in self.known.items() if not skill.needs_memory})
 
     def note(self) -> str:
-        """Return what a model is told of them: a sentence and a line for each; empty where there is none."""
+        """Return the text for the model's instructions: a sentence, and a line for each skill; empty without skills."""
         lines = [f"- {skill.name}: {skill.description}" for skill in self.known.values()]
         return "\n".join([NOTE, *lines]) if lines else ""
 
     def tool(self) -> Tool:
-        """Return the tool by which a model loads one of them."""
+        """Return the tool that loads a skill."""
         return attrs.evolve(_TOOL, call=self._load)
 
     async def _load(self, name: str) -> str:
@@ -74,10 +74,11 @@ class Skills:
 def load_skills(folders: Sequence[Path]) -> Skills:
     """Read the skills of folders, `NAME.md` or `NAME/SKILL.md`, and those that Warren ships.
 
-    What changes later is not seen. Of two with one name the first folder's counts, and the shipped ones come last. A
-    file that is no skill is left out, with a warning. Without the extra `skills` there are none, nor is that an error.
+    Later changes of the files have no effect. If two skills have one name, that of the first folder counts; the shipped
+    ones come last. A file that is no skill is left out with a warning. Without the extra `skills` there are no skills.
 
-    Raises InvalidParamsError where folders are named and the extra is not installed.
+    Raises:
+        InvalidParamsError: if folders are named and the extra is not installed.
     """
     if problem := missing("skills", "skills need"):
         if folders:
@@ -93,7 +94,7 @@ def load_skills(folders: Sequence[Path]) -> Skills:
 
 
 def _read_folder(folder: Path, known: dict[str, Skill], problems: list[str]) -> None:
-    """Add the skills of a folder, and what is wrong with it."""
+    """Add the skills of a folder, and its problems."""
     try:
         paths = list(_skill_files(folder))
     except OSError as exc:
@@ -109,7 +110,7 @@ def _read_folder(folder: Path, known: dict[str, Skill], problems: list[str]) -> 
 
 def _add(skill: Skill, known: dict[str, Skill]) -> None:
     if skill.name in known:
-        if skill.path.parent == SHIPPED:  # somebody has a better one
+        if skill.path.parent == SHIPPED:  # an earlier folder has a skill of this name
             return
         raise SkillFileError(f"the name {skill.name!r} is taken by {known[skill.name].path}")
     if len(known) >= MAX_SKILLS:
@@ -118,7 +119,7 @@ def _add(skill: Skill, known: dict[str, Skill]) -> None:
 
 
 def _skill_files(folder: Path) -> Iterator[Path]:
-    """Yield what looks like a skill, in the order of the names; hidden entries and other folders are none."""
+    """Yield the files that may be skills, by name; hidden entries and other folders are none."""
     for path in sorted(islice(folder.iterdir(), MAX_ENTRIES)):
         if not path.name.startswith("."):
             if path.suffix == ".md":
@@ -131,4 +132,4 @@ def _is_there(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:
-        return True  # reading it tells what is wrong
+        return True  # reading it raises the error

@@ -1,4 +1,4 @@
-"""From a runtime's settings to the tools that it has itself: files, the shell, the web, the clock, skills."""
+"""Makes the tools of a runtime by its settings: files, the shell, the web, the clock, skills."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Workspace:
-    """The tools that a runtime has itself.
+    """The tools of a runtime.
 
     Attributes:
-        tools: each in its category.
-        notes: what instructions say of a tool where it is offered, by its name.
+        tools: the tools, each in its category.
+        notes: by a tool's name, the text that the model's instructions have if the tool is offered.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -35,11 +35,15 @@ class Workspace:
 async def workspace_of(
     config: ToolsConfig, environ: Mapping[str, str] | None = None, *, memory: bool = False
 ) -> Workspace:
-    """Make the tools that settings ask for; what none of them needs is not imported.
+    """Make the tools that settings ask for; modules that none of them needs are not imported.
 
-    Commands get their variables from `environ`, by default the process's own. Skills that need a memory are there only
-    with one. Raises InvalidParamsError for a setting that cannot be obeyed, by its path below `$.tools`, or an extra
-    that is not installed.
+    Args:
+        config: the settings.
+        environ: the variables for commands of the shell; None is the environment of the process.
+        memory: whether the runtime has a memory; without one, skills that need it are left out.
+
+    Raises:
+        InvalidParamsError: if a setting cannot be obeyed (its path is below `$.tools`), or an extra is not installed.
     """
     tools = [*_builtins(config), *_shell(config, os.environ if environ is None else environ)]
     if config.skills is None:
@@ -83,7 +87,7 @@ def _shell(config: ToolsConfig, environ: Mapping[str, str]) -> list[Tool]:
 
 
 async def _skills(config: ToolsConfig) -> "Skills":
-    """Read the skills. Loading one harms nothing: it stays in the category of the host's own functions."""
+    """Read the skills. Their tool is in the category of the host's own functions, because loading one harms nothing."""
     from warren.actors.tools import skills  # noqa: PLC0415 - it has an extra of its own
 
     if problem := missing("skills", "skills need"):
@@ -92,7 +96,7 @@ async def _skills(config: ToolsConfig) -> "Skills":
 
 
 def _made(make: Callable[[], T], setting: str) -> T:
-    """Return what is made of a setting. Raises InvalidParamsError that names it."""
+    """Call a maker for a setting. Raises InvalidParamsError with the path of the setting if its value is bad."""
     try:
         return make()
     except FieldValueError as exc:

@@ -1,4 +1,4 @@
-"""The connection to one server as an actor: connects, lists the tools, makes calls, and comes back where it fails."""
+"""The connection to one server as an actor: it connects, lists the tools, makes calls, and reconnects."""
 
 import json
 import logging
@@ -26,9 +26,9 @@ from warren.tools import Asking, ToolError, ToolSpec, asking
 MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100
 MAX_ERROR: Final = 2_000
-"""Characters of what went wrong with a connection that are kept."""
+"""Characters of the error of a connection that are kept."""
 LOST: Final = "Session terminated"
-"""What the official client says where a service does not know its session any more."""
+"""The official client's message if a service does not know its session any more."""
 
 DECLINED: Final = types.ElicitResult(action="decline")
 
@@ -37,7 +37,7 @@ logger: Final = logging.getLogger("warren.mcp")
 
 @attrs.define(eq=False)
 class _Call:
-    """A call on its way; `outcome` stays None where nothing ever says how it ended."""
+    """A call in flight; `outcome` stays None if its outcome never becomes known."""
 
     name: str
     arguments: dict[str, Any]
@@ -54,13 +54,13 @@ class _Call:
 
 @attrs.define(eq=False)
 class _Life:
-    """The time from one connecting to its end.
+    """One connection, from its handshake to its end.
 
     Attributes:
-        session: what speaks the protocol.
-        nursery: where calls run: not in their callers' tasks, who never wait for a connection that hangs.
-        calls: those that have no answer.
-        doubt: set where a call makes it doubtful that the server is still there.
+        session: the official client.
+        nursery: runs the calls. They are not in their callers' tasks, so that no caller waits for a hung connection.
+        calls: the unanswered calls.
+        doubt: set if a call makes it doubtful that the server is alive.
     """
 
     session: ClientSession
@@ -71,17 +71,17 @@ class _Life:
 
 @attrs.define(eq=False)
 class Connection:
-    """A server, for as long as somebody wants it.
+    """The connection to one server, which reconnects for ever until it is closed.
 
-    Whatever becomes of the server ends no more than the calls that it had: they get an error at once, as do those that
-    come while it is away. It is tried again for ever. `run` raises nothing.
+    If the server fails, its unanswered calls get an error at once, and so do calls while it is away; nothing else is
+    affected. `run` raises nothing.
 
     Attributes:
-        server: which one.
-        backoff: how long it waits before it tries again.
-        tools: what the server offers, under its own names; what it has offered last, while it is away.
-        settled: set once the first try has come to something.
-        ended: set once nothing is left of it.
+        server: the server.
+        backoff: the waits between attempts to connect.
+        tools: the tools under the server's own names; while the server is away, those of its last list.
+        settled: set when the first attempt has succeeded or failed.
+        ended: set when nothing is left of the connection.
     """
 
     server: McpServer
@@ -99,19 +99,19 @@ class Connection:
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
     def status(self) -> McpStatus:
-        """Return how it does."""
+        """Return the state of the connection."""
         return McpStatus(self.server.name, self._state, len(self.tools), self._restarts, self._error)
 
     def close(self) -> None:
-        """Have it end: calls get an error, the server is told to go, and made to. `ended` tells when it has."""
+        """Begin to end: calls get an error, and the server is ended, by force if need be. `ended` is set afterwards."""
         self._stop.set()
         patience = 0.0 if self._life is None else self.server.stop_timeout
         self._scope.deadline = min(self._scope.deadline, trio.current_time() + patience)
 
     async def call(self, name: str, /, **arguments: Any) -> str:
-        """Have the server run a tool, by its own name for it, and return the text. Raises ToolError.
+        """Run a tool by the server's own name for it, and return the text of the result. Raises ToolError.
 
-        Cancelling it tells the server so, and does not wait for that.
+        If the call is cancelled, the server gets a notification of it, and its reaction is not awaited.
         """
         life = self._life
         if life is None:
@@ -129,7 +129,7 @@ class Connection:
         raise call.outcome or ToolError(self._lost())
 
     async def run(self) -> None:
-        """Connect, and connect again, until it is closed."""
+        """Connect and reconnect until the connection is closed."""
         failures = 0
         try:
             with self._scope:
@@ -146,13 +146,13 @@ class Connection:
             self.ended.set()
 
     async def _live(self) -> float:
-        """Connect once and serve until that ends; return how many seconds it was ready."""
+        """Connect once, and serve until the connection ends; return the seconds for which it was ready."""
         self._state = "connecting"
         self._listed = trio.Event()
         self._began = math.inf
         try:
             await self._connect()
-        except Exception as exc:  # noqa: BLE001 - whatever the server makes of the protocol, it is the server's
+        except Exception as exc:  # noqa: BLE001 - every error of the protocol is the server's fault
             self._failed(first_error(exc))
         return max(0.0, trio.current_time() - self._began)
 
@@ -187,7 +187,7 @@ class Connection:
             nursery.start_soon(self._look_after, life)
             try:
                 await self._stop.wait()
-            finally:  # no checkpoint between here and the last answer: nobody waits for how a connection ends
+            finally:  # No checkpoint from here to the last answer: no caller is left waiting.
                 self._life = None
                 self._state = "failed"
                 for call in life.calls:
@@ -195,7 +195,7 @@ class Connection:
                 nursery.cancel_scope.cancel()
 
     async def _carry_out(self, life: _Life, call: _Call) -> None:
-        """Make a call; it always comes to an answer."""
+        """Make a call, and answer its caller in each case."""
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=call.name, arguments=call.arguments))
         try:
             with call.scope:
@@ -216,9 +216,9 @@ class Connection:
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Answer a server's question by the word of whoever approves the calls of the session that it works for.
+        """Answer a server's question by the approval of the session that it works for.
 
-        A server does not say for which of its calls it asks: with several of them under way nobody is asked.
+        A server does not name the call that its question belongs to: if it has several calls, the question is declined.
         """
         del context
         calls = set() if self._life is None else self._life.calls
@@ -237,7 +237,7 @@ class Connection:
             self._listed.set()
 
     async def _list_again(self, session: ClientSession) -> None:
-        """List the tools whenever the server says that they have changed."""
+        """List the tools again after each notification that they have changed."""
         while True:
             await self._listed.wait()
             self._listed = trio.Event()
@@ -249,9 +249,9 @@ class Connection:
                 logger.warning("the MCP server %s %s", self.server.name, self._error)
 
     async def _look_after(self, life: _Life) -> None:
-        """Ping a server that has nothing to do, or of which a call says that it may be gone.
+        """Ping the server while it is idle, or when a call makes it doubtful that the server is alive.
 
-        One that works on something may be too busy to answer.
+        A server that works on a call may be too busy to answer.
         """
         while True:
             with trio.move_on_after(self.server.ping_interval or float("inf")):
@@ -270,24 +270,24 @@ class Connection:
 
 
 def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of a form that is accepted as it is: its defaults. None if it wants more than that."""
+    """Return the defaults of a form, which accept it as it is; None if a required field has no default."""
     fields = schema.get("properties", {})
     content = {name: field["default"] for name, field in fields.items() if "default" in field}
     return content if content.keys() >= set(schema.get("required", ())) else None
 
 
 def _check(server: str, arguments: dict[str, Any]) -> None:
-    """Refuse what no message can hold: it must not come to the connection, which others use too."""
+    """Raise ToolError for arguments that no message can hold: they would break the connection for other calls."""
     try:
         json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
         params = {"name": "", "arguments": arguments}
         types.JSONRPCRequest(jsonrpc="2.0", id=0, method="", params=params).model_dump_json()
-    except (ValueError, TypeError, RecursionError) as exc:  # half a character, say
+    except (ValueError, TypeError, RecursionError) as exc:  # such as half a character
         raise ToolError(f"the arguments cannot be sent to the MCP server {server!r}: {exc}") from exc
 
 
 async def _greet(session: ClientSession) -> types.ServerCapabilities:
-    """Agree on a revision of the protocol: with the handshake that nearly all know, else without."""
+    """Negotiate a revision of the protocol: with the usual handshake, else without one."""
     try:
         return (await session.initialize()).capabilities
     except MCPError as exc:
@@ -313,7 +313,7 @@ async def _list(session: ClientSession) -> tuple[ToolSpec, ...]:
 
 
 async def _ping(session: ClientSession) -> None:
-    """Return where the server answers, also that it knows no pings."""
+    """Return if the server answers, even with the error that it knows no pings."""
     try:
         await session.send_ping()
     except MCPError as exc:
@@ -326,7 +326,7 @@ def _is_lost(error: MCPError) -> bool:
 
 
 def _said(error: Exception, timeout: float) -> str:
-    """Return what went wrong with a connection, so that it goes on from the server's name."""
+    """Return the problem with a connection, as a text that continues after the server's name."""
     if isinstance(error, ServerGoneError):
         return str(error)
     if isinstance(error, trio.TooSlowError):

@@ -1,4 +1,4 @@
-"""What tools are called: as their servers call them where that is clear, in characters that providers take."""
+"""Names of the servers' tools for the model: unique, and in characters that providers accept."""
 
 import re
 from collections import Counter
@@ -12,9 +12,9 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def names(offers: Sequence[tuple[str, str]], taken: Collection[str] = ()) -> list[str]:
-    """Return a name for each (server, tool), all different and none of those taken.
+    """Return a name for each (server, tool); all are different, and none is taken.
 
-    It is the tool's own, or `server_tool` where several have that one. The same offers get the same names.
+    It is the tool's own name, or `server_tool` if several tools have that name. The same offers get the same names.
     """
     own = [_fit(tool) for _, tool in offers]
     count = Counter(own)
@@ -33,7 +33,7 @@ def _fit(name: str) -> str:
 
 
 def _unused(name: str, offer: tuple[str, str], used: Collection[str]) -> str:
-    """Return the name, with a mark where it is in use: two servers of one name, or tools that differ in `.` and `/`."""
+    """Return the name, with a suffix if it is in use: for servers of one name, or tools that differ in `.` and `/`."""
     salt = 0
     candidate = name
     while candidate in used:

@@ -1,4 +1,4 @@
-"""The connections to all servers of a runtime, and which session has which."""
+"""The connections to all MCP servers of a runtime and of its sessions."""
 
 from collections.abc import AsyncIterator, Collection, Hashable, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ STARTUP: Final = 5.0
 
 @attrs.define(eq=False)
 class _Held:
-    """A connection, and who wants it; None is the runtime."""
+    """A connection, and the sessions that use it; None is the runtime itself."""
 
     connection: "Connection"
     owners: set[Hashable | None]
@@ -31,12 +31,12 @@ class _Held:
 
 @attrs.define(eq=False)
 class McpPool:
-    """The servers of a runtime and of its sessions.
+    """The MCP servers of a runtime and of its sessions.
 
-    None of them can end it: a server that is away has errors for results, and is tried again for ever.
+    The failure of a server ends nothing else: its calls get errors, and the connection is retried for ever.
 
     Attributes:
-        startup: seconds that servers have to connect before those who wait for them go on without.
+        startup: seconds to wait for servers to connect; a server that takes longer is used as soon as it is ready.
     """
 
     _nursery: trio.Nursery
@@ -50,12 +50,13 @@ class McpPool:
     async def running(
         cls, servers: Sequence[McpServer] = (), *, backoff: Backoff | None = None, startup: float = STARTUP
     ) -> AsyncIterator[Self]:
-        """Connect to the servers of a runtime, for as long as the body lasts; on leaving, all of them are gone.
+        """Connect to the servers of a runtime for a body; when it is left, all of them have ended.
 
-        The body begins once each has connected or failed to, at the latest after `startup` seconds. Servers that are
-        not `shared` are connected to for each session that is added.
+        The body begins when each server has connected or failed to, at the latest after `startup` seconds. An
+        unshared server gets a connection for each session that is added.
 
-        Raises InvalidParamsError where two have one name, or the extra `mcp` is not installed.
+        Raises:
+            InvalidParamsError: if two servers have one name, or the extra `mcp` is not installed.
         """
         _check(servers)
         async with supervised_nursery() as nursery:
@@ -70,7 +71,7 @@ class McpPool:
 
     @asynccontextmanager
     async def session(self, owner: Hashable, servers: Sequence[McpServer] = ()) -> AsyncIterator[None]:
-        """Have servers for a session, as `add` does, for as long as the body lasts."""
+        """Add servers for a session, as `add` does, and drop them after the body."""
         await self.add(owner, servers)
         try:
             yield
@@ -78,10 +79,10 @@ class McpPool:
             await self.drop(owner)
 
     async def add(self, owner: Hashable, servers: Sequence[McpServer] = ()) -> None:
-        """Connect to servers for one session: those given, and those of the runtime that are not shared.
+        """Connect to the given servers, and to the runtime's unshared ones, for one session.
 
-        Of those that are, sessions which ask for the same have one connection. Waits as `running` does, and raises as
-        it does. Cancelling it drops them.
+        Sessions that add equal shared servers have one connection. It waits and raises as `running` does. A
+        cancellation drops the session's servers.
         """
         _check(servers)
         added = [self._hold(server, owner) for server in (*self._each, *servers)]
@@ -92,16 +93,16 @@ class McpPool:
             raise
 
     async def drop(self, owner: Hashable) -> None:
-        """End the connections that only this session has; returns when they are gone, also where it is cancelled."""
+        """End the connections that only this session has, and return when they have ended, even if it is cancelled."""
         with trio.CancelScope(shield=True):
             for held in self._let_go(owner):
                 await held.connection.ended.wait()
 
     def tools(self, owner: Hashable | None = None, taken: Collection[str] = ()) -> Sequence[Tool]:
-        """Return the tools of the runtime's servers, and those of a session's, as of now.
+        """Return the present tools of the runtime's servers and of a session's.
 
-        Two that have one name, or one that is `taken`, are called `server_tool`. A tool may be called when its server
-        is away: it has an error for a result, at once.
+        Tools of one name, or of a name that is `taken`, are called `server_tool`. A call while the server is away
+        gets an error at once.
         """
         mine = [held.connection for held in self._held if held.owners & {None, owner}]
         offers = [(connection, spec) for connection in mine for spec in connection.tools]
@@ -118,7 +119,7 @@ class McpPool:
         ]
 
     def health(self) -> Sequence[McpStatus]:
-        """Return how each connection does, the runtime's first."""
+        """Return the state of each connection, the runtime's first."""
         return [held.connection.status() for held in self._held]
 
     def _hold(self, server: McpServer, owner: Hashable | None) -> "Connection":

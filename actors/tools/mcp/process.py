@@ -1,7 +1,6 @@
-"""A server that is a process of ours: one message a line on its standard streams, and nothing left of it at the end.
+"""A server that is a child process, with one message a line on its standard streams; its whole process group is ended.
 
-The official client leaves alone what a server that has ended by itself had started; here the whole process group ends,
-however the server or we do.
+The official client does not end the children of a server that has ended by itself; here they are ended in each case.
 """
 
 import logging
@@ -25,16 +24,16 @@ from warren.actors.tools.mcp.server import McpServer
 INHERITED: Final = frozenset(
     {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
 )
-"""The variables of our environment that a server sees."""
+"""The variables of this process's environment that a server gets."""
 MAX_LINE: Final = 16 * 1024 * 1024
 BACKLOG: Final = 1_000
-"""Messages that may wait for a server that does not read; past them callers wait."""
+"""Messages that may wait for a server that does not read; then callers wait."""
 TAIL: Final = 2_000
-"""Bytes of what it wrote to stderr last that are kept, for the error that says why it ended."""
+"""Bytes of the end of stderr that are kept for the error message."""
 DRAIN: Final = 0.25
-"""Seconds that the rest of its output has to come once it has ended: what it started may hold the pipes open."""
+"""Seconds to wait for the rest of the output after the end: its children may hold the pipes open."""
 REAP: Final = 2.0
-"""Seconds to wait for what was killed: only a process that hangs in the kernel takes longer."""
+"""Seconds to wait after SIGKILL: only a process that hangs in the kernel takes longer."""
 TICK: Final = 0.02
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -44,14 +43,14 @@ logger: Final = logging.getLogger(__name__)
 
 
 class ServerGoneError(Exception):
-    """A server has ended or cannot be talked to; the text goes on from the server's name."""
+    """A server has ended or cannot be reached; the text continues after the server's name."""
 
 
 @asynccontextmanager
 async def open_process(server: McpServer) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Start a server and give its messages; at the end, end it.
+    """Start a server for a body, yield its streams of messages, and end it afterwards.
 
-    Where it ends first the body is cancelled and ServerGoneError raised, in a group.
+    If the server ends first, the body is cancelled and ServerGoneError is raised in a group.
     """
     process = await _start(server)
     to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -73,7 +72,7 @@ async def open_process(server: McpServer) -> AsyncIterator[tuple[Incoming, Outgo
 
 
 def environment(given: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """Return what a server sees: a few variables of our own and those it is given. No API key of ours is among them."""
+    """Return the environment of a server: a few of this process's variables, no API key, and its configured ones."""
     return {name: value for name, value in ours.items() if name in INHERITED} | dict(given)
 
 
@@ -104,7 +103,7 @@ class _Pipes:
     _refused: trio.Event = attrs.field(factory=trio.Event)
 
     async def read(self, to_session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        """Hand the server's messages over; what it prints besides them is passed over."""
+        """Forward the server's messages; other lines that it prints are skipped."""
         assert self.process.stdout is not None  # noqa: S101 - for the type checker
         lines = LineReader(self.process.stdout, MAX_LINE)
         with _bounded(), suppress(*GONE, anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -115,7 +114,7 @@ class _Pipes:
         self._read.set()
 
     async def write(self, to_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Send what the session has to say, in one task: a send that was cancelled in the middle would break a line."""
+        """Send the client's messages from one task, because a send that is cancelled would break a line."""
         assert self.process.stdin is not None  # noqa: S101 - for the type checker
         try:
             async for item in to_server:
@@ -124,7 +123,7 @@ class _Pipes:
             self._refused.set()
 
     async def listen(self) -> None:
-        """Keep the last of what the server writes to stderr, and read all of it: a full pipe would stop it."""
+        """Read all of stderr, because a full pipe would block the server, and keep its end."""
         assert self.process.stderr is not None  # noqa: S101 - for the type checker
         with suppress(*GONE):
             async for data in self.process.stderr:
@@ -132,7 +131,7 @@ class _Pipes:
         self._silent.set()
 
     async def watch(self) -> None:
-        """Raise ServerGoneError once the server has ended, or has closed a stream that it needs."""
+        """Raise ServerGoneError when the server has ended or closed one of its streams."""
         async with trio.open_nursery() as nursery:
             for wait in (self.process.wait, self._read.wait, self._refused.wait):
                 nursery.start_soon(_first, wait, nursery.cancel_scope)
@@ -160,7 +159,7 @@ def _status(code: int) -> str:
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Give up a server whose message is too long: whoever waits for it cannot be told otherwise."""
+    """Give up a server that sent too long a message: the call that it answers is unknown, so all calls must fail."""
     try:
         yield
     except LineTooLongError as exc:
@@ -168,7 +167,7 @@ def _bounded() -> Iterator[None]:
 
 
 def _message(line: bytes) -> types.JSONRPCMessage | None:
-    """Return the message in a line; None for what is none, as a stray print."""
+    """Return the message in a line; None if it is none, such as a stray print."""
     if not line.strip():
         return None
     try:
@@ -183,9 +182,9 @@ def _line(message: types.JSONRPCMessage) -> bytes:
 
 
 async def end(process: trio.Process, patience: float) -> None:
-    """End a process and what it started: close its input, then SIGTERM, then SIGKILL, each with some patience.
+    """End a process and its children: close its input, then SIGTERM, then SIGKILL, with a wait after each.
 
-    What has left its process group is on its own.
+    Children that have left the process group are not ended.
     """
     streams = (process.stdin, process.stdout, process.stderr)
     if process.stdin is not None:
@@ -204,7 +203,7 @@ async def end(process: trio.Process, patience: float) -> None:
 
 
 async def _group_ended(process: trio.Process, patience: float) -> None:
-    """Wait until nothing is left of the group. A group has no event to wait for."""
+    """Wait until nothing is left of the process group, by polling: a group has no event to wait for."""
     with trio.move_on_after(max(patience, TICK)):
         await process.wait()
         while _signal(process.pid, 0):  # noqa: ASYNC110 - see above
@@ -217,6 +216,6 @@ def _signal(group: int, number: int) -> bool:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
-    except PermissionError:  # macOS says so of a group of zombies
+    except PermissionError:  # macOS raises this for a group of zombies
         return False
     return True

@@ -1,4 +1,4 @@
-"""What a server's answer to a call tells the model."""
+"""The text of a server's result for the model."""
 
 import json
 from typing import Final
@@ -8,11 +8,11 @@ import mcp_types as types
 from warren.tools import ToolError
 
 MAX_TEXT: Final = 100_000
-"""Characters of a result that reach the model; the rest is left out."""
+"""Characters of a result that the model gets; the rest is left out."""
 
 
 def text_of(result: types.CallToolResult) -> str:
-    """Return the texts of a result, its data as JSON where it has none. Raises ToolError where it tells of an error."""
+    """Return the texts of a result, or its data as JSON if it has none. Raises ToolError if it is an error."""
     parts = [_shown(block) for block in result.content]
     if result.structured_content is not None and not any(map(_is_text, result.content)):
         parts.insert(0, json.dumps(result.structured_content, ensure_ascii=False))
@@ -23,7 +23,7 @@ def text_of(result: types.CallToolResult) -> str:
 
 
 def bounded(text: str, limit: int = MAX_TEXT) -> str:
-    """Cut a text that is too long, and say so."""
+    """Cut a text that is too long, and add a note of it."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[{len(text) - limit} more characters are left out]"
@@ -36,7 +36,7 @@ def _is_text(block: types.ContentBlock) -> bool:
 
 
 def _shown(block: types.ContentBlock) -> str:
-    """Return a text as it is, of anything else a word on what it was."""
+    """Return a text as it is, and a note in place of other content."""
     match block:
         case types.TextContent(text=text):
             return text

@@ -1,4 +1,4 @@
-"""What is to be known of an MCP server, and how its connection does; plain values, no I/O."""
+"""The backoff and the state of a connection to an MCP server; plain values, no I/O."""
 
 from typing import Literal
 
@@ -13,14 +13,14 @@ State = Literal["connecting", "ready", "failed"]
 
 @attrs.frozen
 class Backoff:
-    """How long a connection that failed waits before it is tried again; it is tried for ever. Times in seconds.
+    """The waits between attempts to connect, which go on for ever.
 
     Attributes:
-        initial: after the first failure.
-        factor: how much longer after each more.
-        maximum: at most.
-        jitter: the share by which a wait is longer or shorter at random, so that not all come at once.
-        healthy: a connection that lasted this long starts at `initial` again.
+        initial: seconds after the first failure.
+        factor: factor of each further wait.
+        maximum: seconds of the longest wait.
+        jitter: the random share by which a wait differs, so that servers are not retried all at once.
+        healthy: after a connection of so many seconds the waits start at `initial` again.
     """
 
     initial: float = attrs.field(default=0.5, validator=not_negative)
@@ -30,7 +30,7 @@ class Backoff:
     healthy: float = attrs.field(default=10.0, validator=not_negative)
 
     def delay(self, failures: int, chance: float) -> float:
-        """Return the wait after so many failures in a row; `chance` is from 0 to 1."""
+        """Return the seconds to wait after consecutive failures; `chance` is a random number from 0 to 1."""
         wait = self.initial
         for _ in range(failures - 1):
             wait = min(wait * self.factor, self.maximum)
@@ -41,14 +41,14 @@ class Backoff:
 
 @attrs.frozen
 class McpStatus:
-    """How the connection to a server does.
+    """The state of the connection to a server.
 
     Attributes:
-        name: the server's.
-        state: failed while it waits to be tried again.
-        tools: how many tools it has offered last.
-        restarts: how often it has been connected anew.
-        last_error: what ended the connection, or kept it from coming about, the last time; also where it is back.
+        name: the server's name.
+        state: `failed` during the wait for the next attempt.
+        tools: number of tools in the server's last list.
+        restarts: number of reconnections.
+        last_error: the newest error of the connection; it stays after a reconnection.
     """
 
     name: str

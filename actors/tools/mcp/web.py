@@ -1,4 +1,4 @@
-"""A server that is a web service: the official client of streamable HTTP, with bounds."""
+"""A server that is a web service: the official client for streamable HTTP, with bounds."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from mcp.shared.message import SessionMessage
 from warren.actors.tools.mcp.server import McpServer
 
 READ: Final = 900.0
-"""Seconds without a byte after which a response is given up; the time limit of a call is usually earlier."""
+"""Seconds without a byte until a response is given up; the time limit of a call usually ends earlier."""
 MAX_EVENT: Final = 16 * 1024 * 1024
 
 
@@ -20,9 +20,9 @@ MAX_EVENT: Final = 16 * 1024 * 1024
 async def open_web(
     server: McpServer,
 ) -> AsyncIterator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
-    """Give the messages of a service. A request that cannot be sent cancels the body; its error is raised in a group.
+    """Yield the streams of a service's messages for a body, and end its session afterwards, if it has one.
 
-    Leaving it tells the service so, where it keeps a session.
+    A request that cannot be sent cancels the body; its error is raised in a group.
     """
     assert server.url is not None  # noqa: S101 - for the type checker
     timeout = httpx2.Timeout(server.connect_timeout, read=READ)

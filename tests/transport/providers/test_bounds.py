@@ -183,9 +183,8 @@ async def test_a_large_answer_is_parsed_beside_the_loop() -> None:
 async def test_the_bounds_are_settings() -> None:
     """`limits.max_answer` and `limits.model_stall` of a runtime hold for its models."""
     body = plain(said("x" * 10 * KIB))
-    limits = Limits(max_answer=8 * KIB, model_stall=0.2)
 
-    async def turn(handler: Callable[[Request, Stream], Awaitable[None]]) -> ProviderError:
+    async def turn(handler: Callable[[Request, Stream], Awaitable[None]], limits: Limits) -> ProviderError:
         async with serve(handler) as url:
             config = Config(model="local", limits=limits, retry=RetryPolicy(max_attempts=1))
             settings = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
@@ -194,13 +193,13 @@ async def test_the_bounds_are_settings() -> None:
                     await service.create_session("hello")
                 return caught.value
 
-    assert (await turn(always(body))).cause == "too_long"
+    assert (await turn(always(body), Limits(max_answer=8 * KIB))).cause == "too_long"
 
     async def hang(_: Request, stream: Stream) -> None:
         await stream.send_all(HEAD)
         await trio.sleep_forever()
 
-    assert "has sent nothing of its answer for 0.2 s" in (await turn(hang)).message
+    assert "has sent nothing of its answer for 0.2 s" in (await turn(hang, Limits(model_stall=0.2))).message
 
 
 async def test_the_status_of_a_refusal_survives() -> None:
