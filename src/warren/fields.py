@@ -14,7 +14,8 @@ CAN_CONFLICT: Final[Mapping[str, bool]] = {"can_conflict": True}
 """Metadata of a field whose good values may still not fit the runtime or the session, such as a name that is taken."""
 LEFT_OUT: Final[Mapping[str, bool]] = {"left_out": True}
 """Metadata of a field that results do not show at its default, although they show all other fields of its class."""
-_URL: Final = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
+# A scheme and a slash, or a scheme of databases alone: `sqlite:x.db` would be made as a folder of that name.
+_URL: Final = re.compile(r"([a-z][a-z0-9+.-]+(?=:/)|sqlite3?|file|postgres(?:ql)?):", re.IGNORECASE)
 
 
 class FieldValueError(ValueError):
@@ -205,7 +206,7 @@ def url_problem(path: str) -> str | None:
     """Return the problem of a path that is a URL, or None. The problem does not repeat secrets in the URL."""
     # One slash is enough: that is all that pathlib leaves of two. A drive of Windows has one letter, a scheme more.
     found = _URL.match(path)
-    return None if found is None else f"is a URL ({found[1]}://…), and has to be a folder"
+    return None if found is None else f"is a URL ({found[1]}:…), and has to be a folder"
 
 
 def no_url(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:

@@ -143,7 +143,14 @@ def test_every_command_and_option_says_what_it_is_for(command: click.Command) ->
         assert isinstance(param, click.Argument) or param.help, param.name
 
 
-URLS = ("postgresql://me:secret@db/warren", "sqlite:///here.db", "FILE://host/x", "https:/one.slash")
+URLS = (
+    "postgresql://me:secret@db/warren",
+    "sqlite:///here.db",
+    "FILE://host/x",
+    "https:/one.slash",
+    "sqlite:here.db",
+    "file:x",
+)
 
 
 @pytest.mark.parametrize("url", URLS)
@@ -151,7 +158,7 @@ def test_a_store_is_no_url(url: str) -> None:
     """A URL is refused with its scheme and without its secrets: it would be made as a folder of that name."""
     with pytest.raises(click.BadParameter) as caught:
         parse("--store", url)
-    assert f"({url.partition(':')[0]}://…), and has to be a folder" in caught.value.format_message()
+    assert f"({url.partition(':')[0]}:…), and has to be a folder" in caught.value.format_message()
     assert "secret" not in caught.value.format_message()
     with pytest.raises(click.BadParameter, match="has to be a folder"):
         parse(WARREN_STORE=url)
