@@ -10,6 +10,7 @@ import trio
 
 from warren.events import Envelope, Event, StreamTruncated
 from warren.journal import Entry, Journal, Run
+from warren.service import OnEvent
 
 TAIL: Final = 64 * 1024
 """Bytes of stored events that stay in memory for subscribers that are about to read them; the rest has the store."""
@@ -48,6 +49,7 @@ class EventLog:
         closed: whether the session is gone: subscriptions end.
         bound: events up to it may have been shown by another process.
         journal: what the store does not have yet.
+        listeners: called with each event as it is published. They must not raise.
     """
 
     session_id: str
@@ -56,6 +58,7 @@ class EventLog:
     closed: bool = False
     bound: int = 0
     journal: Journal = attrs.field(init=False)
+    listeners: list[OnEvent] = attrs.field(factory=list)
     _subscribers: "list[Subscription]" = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -69,7 +72,7 @@ class EventLog:
     @property
     def needed(self) -> bool:
         """Whether somebody watches, or it holds events that no store has."""
-        return self.watched or self.pending
+        return self.watched or self.pending or bool(self.listeners)
 
     @property
     def watched(self) -> bool:
@@ -104,9 +107,17 @@ class EventLog:
         return Entry(self.journal.last_seq + 1, utc_now(), event)
 
     def publish(self, entry: Entry) -> None:
-        """Append to the journal and wake every subscriber; never waits."""
+        """Append to the journal, wake every subscriber and call every listener; never waits."""
         self.journal.append(entry)
         self._wake()
+        for listener in tuple(self.listeners):
+            listener(entry.envelope(self.session_id))
+
+    def emit(self, event: Event) -> int:
+        """Publish the next event; return its number."""
+        entry = self.stamp(event)
+        self.publish(entry)
+        return entry.seq
 
     def stored(self) -> None:
         """Take note that everything up to now is in the store: forget it, but for what is about to be read.

@@ -12,7 +12,6 @@ from warren.mailbox import Message
 from warren.memory import MemoryEntry, Tail
 from warren.options import NO_OPTIONS, TurnOptions
 from warren.records import CompactionEntry, SessionRecord
-from warren.service import OnEvent
 from warren.storage.operations import Labelled, Operation
 from warren.tools import Tool
 from warren.views import TurnResult
@@ -27,7 +26,6 @@ class StartTurn(Move[TurnResult]):
     signal: ClassVar[Signal] = Signal.START
     prompt: str
     options: TurnOptions = NO_OPTIONS
-    on_event: OnEvent | None = None
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
 
@@ -47,7 +45,6 @@ class Arrived(Message[TurnResult | bool]):
         input: what is said.
         waits: whether the answer is the turn's.
         number: its place in the store's inbox.
-        on_event: gets the events of the turn that takes it.
         tools: what its sender brings.
     """
 
@@ -55,7 +52,6 @@ class Arrived(Message[TurnResult | bool]):
     input: Input
     waits: bool
     number: int
-    on_event: OnEvent | None = None
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
 

@@ -1,6 +1,7 @@
 """The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import attrs
@@ -9,6 +10,7 @@ import trio
 from warren.actors import forking
 from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
+from warren.actors.listening import listening
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Retire, StartTurn
 from warren.actors.reading import Reads, no_store
 from warren.actors.schemas import check_options
@@ -29,6 +31,7 @@ from warren.errors import (
     StoreError,
     WarrenError,
 )
+from warren.events import Event, RunStarted
 from warren.fields import FieldValueError, encodable
 from warren.ids import new_session_id
 from warren.inputs import Input
@@ -54,7 +57,7 @@ from warren.requests import (
     SessionRef,
     WithdrawRequest,
 )
-from warren.service import SessionCall, TurnCall
+from warren.service import OnEvent, SessionCall, TurnCall
 from warren.tools import Tool
 from warren.views import (
     SessionView,
@@ -97,7 +100,7 @@ class Service(Reads):
             labels=dict(call.labels or {}),
             title=call.title,
         )
-        turn = None if call.prompt is None else StartTurn(call.prompt, on_event=call.on_event, tools=brought)
+        turn = None if call.prompt is None else StartTurn(call.prompt, tools=brought)
         instructions = call.system_prompt or config.system_prompt
 
         async def create(creation: Creation | None = None) -> SessionActor:
@@ -115,18 +118,19 @@ class Service(Reads):
                 "labels": call.labels or None,
                 "idempotency_key": None,
             }
-            return await self._create_once(creation_of(call.idempotency_key, compared), create, turn)
+            return await self._create_once(creation_of(call.idempotency_key, compared), create, turn, call.on_event)
         actor = await create()
         if turn is None:
             await actor.mailbox.ask(Loaded())
             return TurnResult(record.session_id)
-        return await self._turn(actor, turn)
+        return await self._turn(actor, turn, call.on_event)
 
     async def _create_once(
         self,
         creation: Creation,
         create: Callable[[Creation], Awaitable[SessionActor]],
         turn: StartTurn | None,
+        on_event: OnEvent | None,
     ) -> TurnResult:
         """Create a session under a key and run its first turn, each unless that was done before.
 
@@ -144,7 +148,7 @@ class Service(Reads):
         if found.outcome:
             return ended(found.outcome, session_id)
         said = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT)
-        return await self._comms.say(session_id, said, on_event=turn.on_event, tools=turn.tools)
+        return await self._say(session_id, said, turn.tools, on_event)
 
     @keywords_of(TurnCall)
     async def start_turn(self, call: TurnCall) -> TurnResult:
@@ -154,9 +158,22 @@ class Service(Reads):
         options.check_kinds(self._supervisor.shared.categories)
         if call.mode != "busy":
             said = Input(new_session_id(), call.mode, call.prompt, utc_now(), call.idempotency_key, options=options)
-            return await self._comms.say(call.session_id, said, on_event=call.on_event, tools=brought)
-        turn = StartTurn(call.prompt, options, call.on_event, brought)
-        return await self._turn(self._supervisor.revive(call.session_id), turn)
+            return await self._say(call.session_id, said, brought, call.on_event)
+        turn = StartTurn(call.prompt, options, brought)
+        return await self._turn(self._supervisor.revive(call.session_id), turn, call.on_event)
+
+    async def _say(
+        self, session_id: str, said: Input, tools: Mapping[str, Tool], on_event: OnEvent | None
+    ) -> TurnResult:
+        if on_event is None:
+            return await self._comms.say(session_id, said, tools=tools)
+
+        def begins(_event: Event) -> bool:
+            actor = self._supervisor.registry.find(session_id)
+            return actor is not None and actor.held.inbox.running(said)
+
+        with self._listening(session_id, on_event, begins):
+            return await self._comms.say(session_id, said, tools=tools)
 
     @keywords_of(ContextRequest)
     async def inject_context(self, wanted: ContextRequest) -> bool:
@@ -204,13 +221,31 @@ class Service(Reads):
             raise SessionNotRunningError("the session runs no turn", session_id=session_id)
         return actor
 
-    async def _turn(self, actor: SessionActor, turn: Message[R]) -> R:
+    async def _turn(self, actor: SessionActor, turn: Message[R], on_event: OnEvent | None = None) -> R:
         try:
             reply = self._supervisor.admit(actor, turn)
         except WarrenError:
             await trio.lowlevel.checkpoint()  # a caller that retries in a loop would starve the turn it waits for
             raise
-        return await reply.wait()
+        if on_event is None:
+            return await reply.wait()
+
+        def begins(event: Event) -> bool:
+            # From its admission to the reply the session runs no other turn, but it may end one that a crash left open.
+            return isinstance(event, RunStarted) and not reply.settled
+
+        with self._listening(actor.session_id, on_event, begins):
+            return await reply.wait()
+
+    @contextmanager
+    def _listening(self, session_id: str, on_event: OnEvent, begins: Callable[[Event], bool]) -> Iterator[None]:
+        """Call a host's function with the events of a turn of a session, which need not be live yet."""
+        registry = self._supervisor.registry
+        try:
+            with listening(registry.handle(session_id).log, on_event, begins):
+                yield
+        finally:
+            registry.release(session_id)
 
     @keywords_of(CompactRequest)
     async def compact(self, wanted: CompactRequest) -> CompactionEntry:

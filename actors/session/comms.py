@@ -18,7 +18,6 @@ from warren.keywords import made
 from warren.mailbox import Reply
 from warren.peers import Peer, PeerInfo, PeerMessage
 from warren.records import SessionRecord
-from warren.service import OnEvent
 from warren.storage import Enqueue, Enqueued
 from warren.storage.refusals import name_taken
 from warren.tools import Tool, ToolError, tool
@@ -35,9 +34,7 @@ class Comms:
     _sessions: Directory
     _entering: set[str] = attrs.field(factory=set)
 
-    async def put(
-        self, session_id: str, said: Input, *, waits: bool, on_event: OnEvent | None = None, tools: Mapping[str, Tool]
-    ) -> TurnResult | bool:
+    async def put(self, session_id: str, said: Input, *, waits: bool, tools: Mapping[str, Tool]) -> TurnResult | bool:
         """Put an input into a session's inbox; return once it is there, or where it `waits` when its turn has ended.
 
         The answer is what the turn came to, or for an input that does not wait whether it is new. An input whose key is
@@ -52,7 +49,7 @@ class Comms:
             return known.fresh
         if known.outcome:  # an empty one is of a turn that may run still: its session knows
             return ended(known.outcome, session_id)
-        message = Arrived(known.numbered.input, waits, known.numbered.number, on_event, tools)
+        message = Arrived(known.numbered.input, waits, known.numbered.number, tools)
         reply: Reply[TurnResult | bool] = self._sessions.revive(session_id).mailbox.post(message)
         try:
             answer = await reply.wait()
@@ -79,18 +76,16 @@ class Comms:
     def found(self, session_id: str, numbered: Numbered) -> None:
         """Tell a session of an input that another process has put into its inbox.
 
-        One that this process is about to put there comes with its sender's tools and listener: it is left to `put`,
+        One that this process is about to put there comes with its sender's tools: it is left to `put`,
         which has no checkpoint between the commit and its message to the session.
         """
         if numbered.input.input_id not in self._entering:
             message = Arrived(numbered.input, waits=False, number=numbered.number)
             self._sessions.revive(session_id).mailbox.tell(message)
 
-    async def say(
-        self, session_id: str, said: Input, *, on_event: OnEvent | None, tools: Mapping[str, Tool]
-    ) -> TurnResult:
+    async def say(self, session_id: str, said: Input, *, tools: Mapping[str, Tool]) -> TurnResult:
         """Put an input into a session's inbox and return what the turn came to that took it. Raises as `put` does."""
-        result = await self.put(session_id, said, waits=True, on_event=on_event, tools=tools)
+        result = await self.put(session_id, said, waits=True, tools=tools)
         if isinstance(result, bool):
             raise AgentError("the turn came to nothing", session_id=session_id, cause="crash")
         return result
@@ -105,7 +100,7 @@ class Comms:
                 raise
             # It is stored, and listed, a moment before its session hears of it.
             mailbox = self._sessions.revive(session_id).mailbox
-            mailbox.tell(Arrived(found.input, waits=False, number=found.number, on_event=None, tools={}))
+            mailbox.tell(Arrived(found.input, waits=False, number=found.number, tools={}))
             await mailbox.ask(Withdraw(input_id))
 
     async def _stored(self, session_id: str, input_id: str) -> Numbered | None:

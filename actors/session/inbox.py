@@ -10,7 +10,6 @@ from warren.actors.protocol import Arrived
 from warren.errors import AgentError, InvalidParamsError, WarrenError, of_body
 from warren.inputs import Input, Numbered
 from warren.mailbox import Mail
-from warren.service import OnEvent
 from warren.storage import NOTHING, Settled
 from warren.tools import Tool
 from warren.views import TurnResult
@@ -27,13 +26,11 @@ class Waiting:
     Attributes:
         numbered: the input and its place.
         askers: who wants the turn's result.
-        listeners: get the turn's events from then on.
         tools: what its sender brings.
     """
 
     numbered: Numbered
     askers: list[Mail[TurnResult | bool]] = attrs.field(factory=list)
-    listeners: list[OnEvent] = attrs.field(factory=list)
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
     @property
@@ -83,11 +80,8 @@ class Inbox:
 
     # -- coming in
 
-    def arrive(self, mail: Mail[TurnResult | bool], message: Arrived) -> bool:
-        """Take an input in, or find the one that it repeats; answer who sent it, now or when its turn has ended.
-
-        Return whether the running turn has taken it already.
-        """
+    def arrive(self, mail: Mail[TurnResult | bool], message: Arrived) -> None:
+        """Take an input in, or find the one that it repeats; answer who sent it, now or when its turn has ended."""
         self.paused = False
         number = message.number
         there = self._find(number, message)
@@ -97,15 +91,20 @@ class Inbox:
             there.askers.append(mail)
         else:
             _answer(mail, self._settled.get(number) or self._unknown())
-        return number in self._taken
+
+    def running(self, said: Input) -> bool:
+        """Return whether the running turn has taken an input, or an earlier one with the same key."""
+        return any(
+            each.input.input_id == said.input_id or (said.key is not None and each.input.key == said.key)
+            for each in self._taken.values()
+        )
 
     def _find(self, number: int, message: Arrived) -> Waiting | None:
         """Return what has that number, with what its sender brings; it is new where nobody knows of it."""
         there = self._waiting.get(number) or self._taken.get(number)
         if there is None and number not in self._settled and number > self._loaded_to:
             there = self._waiting[number] = Waiting(Numbered(number, message.input))
-        if there is not None:  # it may have come from the store, which has neither of these
-            there.listeners += [] if message.on_event is None else [message.on_event]
+        if there is not None:  # it may have come from the store, which has no tools
             there.tools = there.tools or message.tools
         return there
 
@@ -201,12 +200,14 @@ class Inbox:
         self._waiting = dict(sorted(self._waiting.items()))
         self._taken, self._kept = {}, set()
 
-    def close(self, error: WarrenError) -> None:
-        """Tell who waits that the session's actor has ended."""
+    def close(self, error: WarrenError, turn_error: WarrenError) -> None:
+        """Refuse everybody who waits: the session's actor has ended, and `turn_error` is how its turn has."""
         for each, mail in self._withdrawn.values():
             mail.refuse(error.again())
             _refuse(each, error)
-        for each in (*self._taken.values(), *self._waiting.values()):
+        for each in self._taken.values():
+            _refuse(each, turn_error)
+        for each in self._waiting.values():
             _refuse(each, error)
 
     def _end(self, number: int, each: Waiting, ending: Ending) -> None:

@@ -1,6 +1,5 @@
 """The session actor: owns one conversation, runs its turns one at a time, and answers all else while one runs."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -26,7 +25,6 @@ from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import Conversation
 from warren.actors.session.host import SessionHost
 from warren.actors.session.inbox import Ending, Inbox, Waiting
-from warren.actors.session.listeners import Listeners
 from warren.actors.session.planning import plan_of
 from warren.actors.session.retiring import Retiring
 from warren.actors.session.visible import Visible
@@ -69,7 +67,6 @@ class SessionActor(Visible):
     _in_hand: list[Mail[Any]] = attrs.field(factory=list)
     _turn: Turn | None = None
     _next: Waiting | None = None
-    _listeners: Listeners = attrs.field(init=False)
     _starter: Mail[Any] | None = None
     _interrupters: list[Mail[None]] = attrs.field(factory=list)
     _retiring: Retiring = attrs.field(init=False)
@@ -110,14 +107,17 @@ class SessionActor(Visible):
         """Answer everybody who still waits and end an open turn on the stream: the actor's task is over."""
         self.held.release()
         self.mailbox.abandon(error)
-        self.held.inbox.close(error())
         if self.turn_runs:
             self.host.turn_ended(self.session_id)
-        if self._turn is not None and self._turn.begun:
-            last_words = error()  # of the turn itself nothing is asked: it may be what is broken
-            self._listeners.emit(RunFailed(self.session_id, last_words.message, cause_of(last_words)))
-        waiting = [*self._in_hand, *self._interrupters, *self._retiring.asked]
-        for mail in waiting if self._starter is None else [self._starter, *waiting]:
+        turn_error = error()
+        if self._turn is not None and self._turn.first_seq is not None:
+            # Of the turn itself nothing more is asked: it may be what is broken.
+            last_seq = self.log.emit(RunFailed(self.session_id, turn_error.message, cause_of(turn_error)))
+            turn_error.details |= {"first_seq": self._turn.first_seq, "last_seq": last_seq}
+        self.held.inbox.close(error(), turn_error)
+        if self._starter is not None:
+            self._starter.refuse(turn_error.again())
+        for mail in (*self._in_hand, *self._interrupters, *self._retiring.asked):
             mail.refuse(error())
 
     # -- mail
@@ -247,21 +247,19 @@ class SessionActor(Visible):
     def _arrive(self, mail: Mail[TurnResult | bool], message: Arrived) -> None:
         if self.held.archived:
             mail.refuse(retired(self.session_id))
-        elif self.held.inbox.arrive(mail, message):
-            self._listeners.add(message.on_event)
+        else:
+            self.held.inbox.arrive(mail, message)
 
     # -- a turn
 
     def _begin(self, message: StartTurn | Compact) -> None:
         plan = plan_of(message, self.held.known, self.shared, self.comms, self.own)
-        self._listeners = Listeners(self.log)
-        self._listeners.add(message.on_event if isinstance(message, StartTurn) else None)
         self._turn = Turn(
             plan,
             self.held.known,
             self.held.context,
             self._take_inputs,
-            self._listeners.emit,
+            self.log.emit,
             self._commit_compaction,
         )
         self._turns.start_soon(self._run_turn, self._turn)
@@ -269,9 +267,7 @@ class SessionActor(Visible):
     def _take_inputs(self, last: bool, has_room: Callable[[], bool]) -> Sequence[Input]:  # noqa: FBT001 - the turn asks
         if self.held.inbox.empty or not has_room():
             return ()
-        entering = self.held.inbox.take_for_step(last=last)
-        self._listeners.add(*itertools.chain.from_iterable(each.listeners for each in entering))
-        return [each.input for each in entering]
+        return [each.input for each in self.held.inbox.take_for_step(last=last)]
 
     def _claim_next(self) -> None:
         """Claim the session for what waits longest, where no turn runs and the runtime has room for one."""
@@ -295,13 +291,12 @@ class SessionActor(Visible):
             return
         self.held.inbox.take(waiting)
         try:
-            self._begin(StartTurn(said.text, said.options, None, waiting.tools))
+            self._begin(StartTurn(said.text, said.options, waiting.tools))
         except WarrenError as exc:
             exc.session_id = self.session_id
             await self.held.drop_taken(exc)
             self._unclaim()
         else:
-            self._listeners.add(*waiting.listeners)
             if self._turn is not None and self._interrupters:
                 self._turn.interrupt(cancelled())
 
@@ -321,11 +316,11 @@ class SessionActor(Visible):
             raise AgentError("no turn runs that could compact", session_id=self.session_id, cause="crash")
         told = self.log.stamp(CompactionCompleted(entry.summary_tokens, entry.messages_before, entry.messages_after))
         now, count = self.held.known, self.held.context.end
-        record = turn.so_far().compacted(turn.record, now, entry, told.seq, count, turn_open=turn.begun)
+        record = turn.so_far().compacted(turn.record, now, entry, told.seq, count, turn_open=turn.first_seq is not None)
         await self.held.commit_compaction(record, entry, told)
 
         def tell() -> None:
-            self._listeners.tell(told)
+            self.log.publish(told)
             self.log.stored()
 
         return tell
@@ -336,24 +331,25 @@ class SessionActor(Visible):
         terminal, held = self._last_words(turn, outcome), self.held
         record = outcome.settled(turn.record, held.known, terminal, self.log.last_seq, held.context.end)
         # Where it only compacted all of it is stored.
-        ending = outcome.ending(self.session_id)
+        ending = outcome.ending(self.session_id, turn.first_seq, terminal)
         error = await held.commit(record, terminal, ending) if turn.compacted is None else None
         if error is not None:
             outcome = outcome.failed(error)
-            ending, terminal = error, self._last_words(turn, outcome)
+            terminal = self._last_words(turn, outcome)
+            ending = outcome.ending(self.session_id, turn.first_seq, terminal)
             held.take_back(outcome.charged(turn.record, held.known))
         self._finish(turn, ending, terminal, stored=error is None)
 
     def _last_words(self, turn: Turn, outcome: Outcome) -> Entry | None:
         """Return the turn's terminal event; None where it only compacted, and was no turn to anybody who watches."""
-        return self.log.stamp(outcome.terminal(self.session_id)) if turn.begun else None
+        return self.log.stamp(outcome.terminal(self.session_id)) if turn.first_seq is not None else None
 
     def _finish(self, turn: Turn, ending: Ending, terminal: Entry | None, *, stored: bool) -> None:
         """End the turn: no checkpoint from here until everybody knows."""
         starter, self._starter, self._turn = self._starter, None, None
         interrupters, self._interrupters = self._interrupters, []
         if terminal is not None:
-            self._listeners.tell(terminal)
+            self.log.publish(terminal)
         if stored:
             self.log.stored()
         else:

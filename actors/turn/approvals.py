@@ -74,7 +74,7 @@ class Approvals:
 
     gates: Gates
     timeout: float
-    emit: Callable[[Event], None]
+    emit: Callable[[Event], object]
     time: RunningTime
     _waiting: dict[str, _Waiting] = attrs.field(factory=dict)
 

@@ -72,7 +72,7 @@ class SummaryCall:
 
     choice: ModelChoice
     retry: RetryPolicy
-    emit: Callable[[Event], None]
+    emit: Callable[[Event], object]
     book: Callable[[Usage], None]
     commit: CommitCompaction
 

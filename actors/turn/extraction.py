@@ -32,7 +32,7 @@ class Extraction:
     """
 
     wish: OutputWish
-    emit: Callable[[Event], None]
+    emit: Callable[[Event], object]
     ask: Ask
     attempts: int = 0
 

@@ -66,7 +66,7 @@ class ModelCall:
         reasoning: the published reasoning.
     """
 
-    emit: Callable[[Event], None]
+    emit: Callable[[Event], object]
     policy: RetryPolicy
     text: PublishedText = attrs.field(factory=PublishedText)
     reasoning: PublishedText = attrs.field(factory=PublishedText)
@@ -126,7 +126,7 @@ async def ask_aside(
     choice: ModelChoice,
     request: ModelRequest,
     policy: RetryPolicy,
-    emit: Callable[[Event], None],
+    emit: Callable[[Event], object],
     book: Callable[[Usage], None],
 ) -> ModelReply:
     """Call a model without publishing its pieces: `emit` gets only the retries. `book` gets the tokens."""

@@ -64,9 +64,18 @@ class Outcome:
             return RunCompleted(session_id, self.text, self.usage)
         return RunFailed(session_id, self.error.message, cause_of(self.error))
 
-    def result(self, session_id: str) -> TurnResult:
-        """Return the result for the caller of an answered turn."""
-        spent = self.spent
+    def ending(self, session_id: str, first_seq: int | None, terminal: Entry | None) -> TurnResult | WarrenError:
+        """Return the result or the error for each call that waits for the turn, with the numbers of its events.
+
+        Args:
+            session_id: the session.
+            first_seq: the number of the turn's first event; None if it only compacted.
+            terminal: the turn's last event; None if it only compacted.
+        """
+        spent, last_seq = self.spent, None if terminal is None else terminal.seq
+        if self.error is not None:
+            self.error.details |= {} if last_seq is None else {"first_seq": first_seq, "last_seq": last_seq}
+            return self.error
         return TurnResult(
             session_id,
             self.text,
@@ -75,11 +84,9 @@ class Outcome:
             self.usage,
             self.stop_reason,
             self.structured_output,
+            first_seq,
+            last_seq,
         )
-
-    def ending(self, session_id: str) -> TurnResult | WarrenError:
-        """Return the result or the error for each call that waits for the turn."""
-        return self.error or self.result(session_id)
 
     def charged(self, base: SessionRecord, now: SessionRecord) -> SessionRecord:
         """Return the record with the cost of the turn, which counts even if the turn could not be stored.

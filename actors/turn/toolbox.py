@@ -41,7 +41,7 @@ class ToolRun:
     """
 
     tools: Mapping[str, Tool]
-    emit: Callable[[Event], None]
+    emit: Callable[[Event], object]
     timeout: float
     threads: trio.CapacityLimiter
     approvals: Approvals

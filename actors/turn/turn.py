@@ -94,7 +94,7 @@ class Turn:
         context: the model's context.
         inputs: takes inputs from the inbox if the budgets leave a step for them; after a `last` step only inputs that
             ask for another one.
-        emit: publishes an event.
+        emit: publishes an event; returns its number.
         commit_compaction: stores a new head of the context with all messages of the turn so far, and returns the
             event that announces it.
         text: the text of the newest answer.
@@ -102,19 +102,19 @@ class Turn:
         structured_output: the answer as data, if a schema was given.
         keeper: keeps the context within the model's window.
         compacted: the result of a turn that only compacts.
-        begun: whether the first event is published, so that the terminal one has to follow.
+        first_seq: the number of the first event once that is published; the terminal one has to follow then.
     """
 
     plan: TurnPlan
     record: SessionRecord
     context: Transcript
     inputs: Callable[[bool, Callable[[], bool]], Sequence[Input]]
-    emit: Callable[[Event], None]
+    emit: Callable[[Event], int]
     commit_compaction: CommitCompaction
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
-    begun: bool = False
+    first_seq: int | None = None
     compacted: CompactionEntry | None = None
     keeper: ContextKeeper = attrs.field(init=False)
     _approvals: Approvals = attrs.field(init=False)
@@ -164,7 +164,7 @@ class Turn:
     def _outcome(self, error: WarrenError | None) -> Outcome:
         if error is not None:
             self._close(CANCELLED if self._interrupted else error.message)
-        if self.begun:
+        if self.first_seq is not None:
             self._clock()
             self._warn()  # subscribers get the usage of the last step before the terminal event
         return self.so_far() if error is None else self.so_far().failed(error)
@@ -206,8 +206,7 @@ class Turn:
         self.compacted = came
 
     async def _converse(self, prompt: str) -> None:
-        self.begun = True
-        self.emit(RunStarted(self.record.session_id, prompt))
+        self.first_seq = self.emit(RunStarted(self.record.session_id, prompt))
         self._take_inputs(last=False)
         self._add(UserMessage(prompt))
         while True:

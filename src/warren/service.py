@@ -64,7 +64,7 @@ class SessionCall(SessionRequest):
         compactor: a compaction strategy for this session alone, as `Config.compactor` is for all; it does not outlive
             the process either, and forks of the session have it too.
         extra_tools: tools for the first turn, see `TurnCall`.
-        on_event: gets the events of the first turn.
+        on_event: gets the events of the first turn, as `TurnCall` says.
     """
 
     tools: Sequence[str | Tool] | None = attrs.field(  # type: ignore[assignment] # a host may bring tools, not only names
@@ -82,7 +82,8 @@ class TurnCall(TurnRequest):
     Attributes:
         extra_tools: offered besides the session's own, unless the session was created with a list of names and theirs
             are not in it; one of a known name takes its place.
-        on_event: gets the events of the turn.
+        on_event: gets the events of the turn, or from the one on with which the running turn takes the prompt: all of
+            them before the call returns, and none after the call has returned or was cancelled.
     """
 
     extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)

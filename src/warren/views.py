@@ -26,6 +26,8 @@ class TurnResult:
         usage: tokens of this turn.
         stop_reason: the reason for the end of the answer; None for a session created without a prompt.
         structured_output: the answer as data, if a schema was given.
+        first_seq: the number of the turn's first event, `run_started`; None for a session created without a prompt.
+        last_seq: the number of the turn's last event; None for a session created without a prompt.
     """
 
     session_id: str
@@ -35,6 +37,8 @@ class TurnResult:
     usage: Usage = attrs.field(factory=Usage)
     stop_reason: StopReason | None = None
     structured_output: Any = attrs.field(default=None, metadata=LEFT_OUT)
+    first_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
+    last_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @attrs.frozen

@@ -8,10 +8,20 @@ import trio
 from tests.support.asking import ask
 from tests.support.checks import assert_valid_stream, assert_valid_transcript, names
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
-from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.config import Config, RetryPolicy
 from warren.errors import AgentError, ProviderError
-from warren.events import Retrying, RunCompleted, RunFailed, TextComplete, TextDelta, TurnStarted
+from warren.events import (
+    InputTaken,
+    Retrying,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    TextComplete,
+    TextDelta,
+    ToolExecutionStarted,
+    TurnStarted,
+)
 from warren.messages import (
     AssistantMessage,
     ReasoningBlock,
@@ -71,7 +81,7 @@ async def test_a_plain_turn() -> None:
         "run_completed",
     ]
     assert recorder.events[-1] == RunCompleted(result.session_id, "Hello", Usage(3, 2))
-    assert result == TurnResult(result.session_id, "Hello", 1, 0, Usage(3, 2), "end_turn")
+    assert result == TurnResult(result.session_id, "Hello", 1, 0, Usage(3, 2), "end_turn", first_seq=1, last_seq=7)
 
 
 async def test_an_error_carries_a_bounded_text() -> None:
@@ -347,6 +357,57 @@ async def test_a_callback_that_raises_harms_nobody() -> None:
         seen.clear()
         assert (await service.start_turn(result.session_id, "hello", on_event=callback)).text == "ho"
         assert seen
+
+
+async def test_a_result_says_from_and_to_which_event_its_turn_reaches() -> None:
+    """So do the error of a failed turn, and the results of all whose prompts one turn has taken."""
+    heard, steered = Recorder(), Recorder()
+    model = says(["one"], ProviderError("no"), reply("", CALL), reply("three"), ["four"])
+    async with open_runtime(model, tools=[wait]) as service:
+        first = await service.create_session("hello")
+        session_id = first.session_id
+        with pytest.raises(ProviderError) as failed:
+            await service.start_turn(session_id, "fail")
+        async with trio.open_nursery() as nursery:
+            third = ask(nursery, service.start_turn, session_id, "hello", on_event=heard)
+            while not heard.only(ToolExecutionStarted):
+                await trio.lowlevel.checkpoint()
+            with_it = ask(nursery, service.start_turn, session_id, "faster", mode="steer", on_event=steered)
+            behind = ask(nursery, service.start_turn, session_id, "again", mode="queue")
+        log = await replay(service, session_id)
+    assert third.result is not None
+    assert with_it.result is not None
+    assert behind.result is not None
+    reached = [
+        (first.first_seq, first.last_seq),
+        (failed.value.details["first_seq"], failed.value.details["last_seq"]),
+        (third.result.first_seq, third.result.last_seq),
+        (behind.result.first_seq, behind.result.last_seq),
+    ]
+    starts = [each.seq for each in log if isinstance(each.event, RunStarted)]
+    ends = [each.seq for each in log if isinstance(each.event, RunCompleted | RunFailed)]
+    assert reached == list(zip(starts, ends, strict=True))
+    assert (with_it.result.first_seq, with_it.result.last_seq) == reached[2]
+    assert [heard.envelopes[0].seq, heard.envelopes[-1].seq] == list(reached[2])
+    assert isinstance(steered.events[0], InputTaken)
+    assert steered.envelopes == [each for each in heard.envelopes if each.seq >= steered.envelopes[0].seq]
+
+
+async def test_a_caller_that_was_cancelled_hears_nothing_more() -> None:
+    """Its turn runs on; what it had given to be called is not called after the call has ended."""
+    recorder = Recorder()
+    async with open_runtime(says(reply("", CALL), reply("done")), tools=[wait]) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+            turn = ask(nursery, service.start_turn, session_id, "hello", on_event=recorder)
+            while not recorder.only(ToolExecutionStarted):
+                await trio.lowlevel.checkpoint()
+            turn.scope.cancel()
+            await turn.ended.wait()
+            heard = list(recorder.envelopes)
+        await trio.sleep(60)
+        assert recorder.envelopes == heard
+        assert isinstance((await replay(service, session_id))[-1].event, RunCompleted)
 
 
 async def test_the_reply_comes_after_the_last_event() -> None:
