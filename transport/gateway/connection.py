@@ -31,6 +31,9 @@ TEXT: Final = 1
 LONG: Final = 126
 LONGER: Final = 127
 """Lengths in the head of a frame that say how many bytes the true length has: two, or eight."""
+MAX_SHORT: Final = 0xFFFF
+"""The largest length of two bytes."""
+_short_head: Final = struct.Struct("!BBH").pack
 
 
 class Connection:
@@ -90,16 +93,18 @@ class Frames:
         return self._ready.popleft() if self._ready else None
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Send messages; all but long ones leave in one piece. Raises trio.BrokenResourceError once it is closing."""
+        """Send messages; all but long ones leave in one piece. Raises one of `GONE` once it is closing."""
         out = list[bytes]()
         for frame in frames:
-            if len(frame) <= PART:
-                out += (_head(FINAL | TEXT, len(frame)), frame)
+            size = len(frame)
+            if size <= PART:
+                common = LONG <= size <= MAX_SHORT
+                out += (_short_head(FINAL | TEXT, LONG, size) if common else _head(FINAL | TEXT, size), frame)
                 continue
-            for start in range(0, len(frame), PART):
+            for start in range(0, size, PART):
                 part = frame[start : start + PART]
                 opcode = CONTINUATION if start else TEXT
-                last = FINAL if start + PART >= len(frame) else 0
+                last = FINAL if start + PART >= size else 0
                 await self._send([*out, _head(last | opcode, len(part)), part])
                 out.clear()
         if out:
@@ -108,10 +113,7 @@ class Frames:
     async def _send(self, parts: Sequence[bytes]) -> None:
         if self._protocol.state is not ConnectionState.OPEN:
             raise trio.BrokenResourceError("the connection is closed")
-        try:
-            await self._wire.send_all(b"".join(parts))
-        except trio.ClosedResourceError as exc:
-            raise trio.BrokenResourceError("the connection is closed") from exc
+        await self._wire.send_all(b"".join(parts))
 
     async def close(self, code: int) -> None:
         """Close with a code, if nobody has begun to, and wait until the client has closed too."""
@@ -179,4 +181,4 @@ def _head(first: int, size: int) -> bytes:
     """
     if size < LONG:
         return bytes((first, size))
-    return struct.pack("!BBH", first, LONG, size) if size < 1 << 16 else struct.pack("!BBQ", first, LONGER, size)
+    return _short_head(first, LONG, size) if size <= MAX_SHORT else struct.pack("!BBQ", first, LONGER, size)

@@ -28,7 +28,7 @@ from warren.transport.mcp.refusal import refusal
 from warren.transport.mcp.resources import Resources, Watched, template
 from warren.transport.mcp.schemas import input_schema, result_schema
 from warren.transport.mcp.tools import TOOLS, McpTool
-from warren.transport.rpc.endpoint import BULKY, RESERVE
+from warren.transport.rpc.endpoint import BULKY, check_room
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
 
@@ -98,7 +98,7 @@ class Tools:
             raise refusal("$.params.name", f"unknown tool {shorten(name)}")
         try:
             params = keyed(tool.method.decode(arguments))
-            self._check_room(tool, client)
+            check_room(self._running[client], self._max_calls, urgent=tool.method.urgent)
             with self._calling(client, Call(self._host.service, send, key_of(params))) as caller:
                 return _result(await self._called(tool, caller, params))
         except WarrenError as exc:
@@ -119,13 +119,6 @@ class Tools:
                 )
                 raise CapacityExceededError(problem, cause="page")
             return codec.to_data(result)
-
-    def _check_room(self, tool: McpTool, client: Hashable) -> None:
-        if self._running[client] >= self._max_calls * (RESERVE if tool.method.urgent else 1):
-            raise CapacityExceededError(
-                f"{self._running[client]} calls of this connection are not answered yet: that is its limit",
-                cause="max_in_flight",
-            )
 
     @contextmanager
     def _calling(self, client: Hashable, caller: Call) -> Iterator[Call]:

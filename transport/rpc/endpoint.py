@@ -6,14 +6,13 @@ many requests may run, how much may wait for a slow reader, the order of all tha
 """
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import attrs
 import trio
 
+from warren.actors.tools.lines import GONE
 from warren.errors import CapacityExceededError, WarrenError
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.outbox import MAX_BYTES, Item, Outbox, is_large
@@ -51,7 +50,7 @@ class Channel(Protocol):
         ...
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Send messages, in order. Raises trio.BrokenResourceError if the other side reads no more.
+        """Send messages, in order. Raises one of `GONE` if the other side reads no more.
 
         Cancelling it may leave half a message behind: nothing is sent after that.
         """
@@ -113,9 +112,12 @@ class Side:
         """Return the reply to a request that failed."""
         return jsonrpc.error(request_id, error)
 
-    def frames(self, item: Item) -> Sequence[bytes]:
-        """Return the messages for an item of the outbox. Must not raise."""
-        raise NotImplementedError(item)
+    def frames(self, items: Sequence[Item]) -> Iterable[bytes]:
+        """Return the messages for items of the outbox, in their order. Must not raise.
+
+        An iterator makes them as they leave: encoding a long queue in one go would hold up everybody.
+        """
+        return cast("Sequence[bytes]", items)  # all of them, unless the side puts in something else
 
     def hang_up(self) -> None:
         """Take note that the other side says nothing more."""
@@ -182,6 +184,7 @@ class Endpoint:
         self._leaving = 0
         self._sending = False
         self._reading = True
+        self._ending = False
         self._farewell = trio.CancelScope()
         self._settling = trio.CancelScope()
 
@@ -203,6 +206,7 @@ class Endpoint:
                     await self._serve(side, tasks)
                     tasks.cancel_scope.cancel()
                 self._reading = False
+                self._ending = True
                 self._waiting.unpark_all()
                 self._farewell.deadline = trio.current_time() + self._bounds.close_timeout
         finally:
@@ -248,11 +252,7 @@ class Endpoint:
 
     def check_room(self, *, urgent: bool = False) -> None:
         """Raise CapacityExceededError if as many requests run as may."""
-        if self._running >= self._bounds.max_in_flight * (RESERVE if urgent else 1):
-            raise CapacityExceededError(
-                f"{self._running} requests of this connection are not answered yet: that is its limit",
-                cause="max_in_flight",
-            )
+        check_room(self._running, self._bounds.max_in_flight, urgent=urgent)
 
     # -- reading
 
@@ -272,6 +272,7 @@ class Endpoint:
             # A runtime that has ended answers every call at once, and ends every subscription.
             with self._settling:
                 self._settling.deadline = trio.current_time() + min(GRACE, self._bounds.close_timeout)
+                self._ending = True
                 if self._sending:  # the other side is still to read events that its requests wait for
                     self._extend()
                 await self.settle()
@@ -396,14 +397,14 @@ class Endpoint:
                     items = outbox.take()
                     self._sending = True
                     self.moved.unpark_all()
-                    frames = ((item,) if isinstance(item, bytes) else side.frames(item) for item in items)
-                    for piece in _pieces(chain.from_iterable(frames)):
+                    for piece in _pieces(side.frames(items)):
                         await self._channel.send(piece)
-                        self._extend()
+                        if self._ending:
+                            self._extend()
                     self._sending = False
                     self._leaving = 0
                     self.moved.unpark_all()
-        except trio.BrokenResourceError as exc:
+        except GONE as exc:
             logger.debug("the other side reads no more: %s", exc)
             if self._bounds.needs_reader:
                 self.serving.cancel()
@@ -418,10 +419,18 @@ class Endpoint:
         if self.serving.cancel_called:
             return
         deadline = trio.current_time() + self._bounds.close_timeout
-        if not self._reading:
-            self._farewell.deadline = deadline
-        elif self._settling.deadline < math.inf:
+        if self._reading:
             self._settling.deadline = max(deadline, self._settling.deadline)
+        else:
+            self._farewell.deadline = deadline
+
+
+def check_room(running: int, limit: int, *, urgent: bool = False) -> None:
+    """Raise CapacityExceededError if as many requests of a client run as may; urgent ones have a reserve."""
+    if running >= limit * (RESERVE if urgent else 1):
+        raise CapacityExceededError(
+            f"{running} requests of this connection are not answered yet: that is its limit", cause="max_in_flight"
+        )
 
 
 def _pieces(frames: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -1,6 +1,7 @@
 """JSON-RPC 2.0 as plain functions: reads one message, writes requests, results, errors and notifications. No I/O."""
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import attrs
@@ -15,6 +16,8 @@ INTERNAL_ERROR: Final = -32603
 NAMES: Final = {PARSE_ERROR: "PARSE_ERROR", INVALID_REQUEST: "INVALID_REQUEST", METHOD_NOT_FOUND: "METHOD_NOT_FOUND"}
 """What `data.code` calls messages that reach no method: the codes of our own table are those of methods."""
 MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params"})
+IDS: Final = frozenset({str, int, float})
+"""The types of ids, as the parser makes them: true and false are none, though Python takes them for integers."""
 SHOWN: Final = 80
 
 Id = str | int | float | None
@@ -80,14 +83,14 @@ def read_batch(raw: str | bytes, limit: int) -> Said | list[Said]:
     except ValueError as exc:
         return _refusal(None, f"$: not JSON: {exc}", "$", PARSE_ERROR)
     if not isinstance(data, list):
-        return _read_one(data, "$")
+        return _read(data, "$")
     if not data:
         return _refusal(None, "$: a batch must not be empty", "$")
     if not limit:
         return _refusal(None, "$: batches are not supported: send one request a message", "$")
     if len(data) > limit:
         return _refusal(None, f"$: a batch may have {limit} messages, not {len(data)}: send several", "$")
-    return [_read_one(each, f"$[{index}]") for index, each in enumerate(data)]
+    return [_read(each, f"$[{index}]") for index, each in enumerate(data)]
 
 
 def request(request_id: Id, method: str, params: object) -> bytes:
@@ -126,7 +129,12 @@ def batch(replies: Iterable[bytes]) -> bytes:
 def notification(method: str, params: object) -> bytes:
     """Return a message that asks for no reply; `params` is an object as plain data or a domain object."""
     # One a streamed piece: put together from parts, it is not looked through once more as plain data.
-    return b'{"jsonrpc":"2.0","method":' + codec.encode(method) + b',"params":' + codec.encode(params) + b"}"
+    return _head(method) + codec.encode(params) + b"}"
+
+
+@functools.cache  # of the few methods that are ours
+def _head(method: str) -> bytes:
+    return b'{"jsonrpc":"2.0","method":' + codec.encode(method) + b',"params":'
 
 
 def unknown_method(request_id: Id, method: str) -> bytes:
@@ -156,17 +164,14 @@ def shorten(text: str) -> str:
     return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
 
 
-def _read_one(data: Any, path: str) -> Said:
-    if isinstance(data, dict):
-        return _read_object(data, path)
-    return _refusal(None, f"{path}: a request must be an object", path)
-
-
-def _read_object(data: Mapping[str, Any], path: str) -> Said:
+def _read(data: Any, path: str) -> Said:  # noqa: PLR0911 - one return a rule of JSON-RPC
+    if not isinstance(data, dict):
+        return _refusal(None, f"{path}: a request must be an object", path)
     request_id = data.get("id")
+    is_id = type(request_id) in IDS
     if "method" not in data and ("result" in data or "error" in data):
-        return Response(request_id if _is_id(request_id) else None, data.get("result"), data.get("error"))
-    if "id" in data and not _is_id(request_id):
+        return Response(request_id if is_id else None, data.get("result"), data.get("error"))
+    if "id" in data and not is_id:
         return _refusal(None, f"{path}.id: must be a string or a number", f"{path}.id")
     if data.get("jsonrpc") != "2.0":
         return _refusal(request_id, f'{path}.jsonrpc: must be "2.0"', f"{path}.jsonrpc")
@@ -177,10 +182,6 @@ def _read_object(data: Mapping[str, Any], path: str) -> Said:
         return _refusal(request_id, f"{path}: is not a member of a request", path)
     params = data.get("params", {})
     return Request(request_id, data["method"], params) if "id" in data else Notification(data["method"], params)
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _refusal(request_id: Id, message: str, path: str, number: int = INVALID_REQUEST) -> Refusal:

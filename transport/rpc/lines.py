@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import trio
 
-from warren.actors.tools.lines import GONE, LineReader, LineTooLongError
+from warren.actors.tools.lines import LineReader, LineTooLongError
 from warren.transport.rpc.endpoint import Unreadable
 
 
@@ -29,7 +29,4 @@ class LineChannel:
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """See Channel."""
-        try:
-            await self._sink.send_all(b"".join([frame + b"\n" for frame in frames]))
-        except GONE as exc:
-            raise trio.BrokenResourceError("nobody reads") from exc
+        await self._sink.send_all(b"".join([frame + b"\n" for frame in frames]))

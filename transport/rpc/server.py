@@ -1,13 +1,12 @@
 """Sessions over JSON-RPC: what one client can call, and what it is told, in the words of a dialect."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import attrs
 import trio
 
-from warren.events import Envelope
 from warren.service import OnEvent
 from warren.tools import Tool, ToolSpec
 from warren.transport.rpc import jsonrpc
@@ -66,14 +65,15 @@ class SessionClient(Side, Caller):
         self.endpoint.check_room(urgent=found.urgent)
         return Work(partial(found.handler, self.host, self, decoded), found.bulky)
 
-    def frames(self, item: Item) -> Sequence[bytes]:
+    def frames(self, items: Sequence[Item]) -> Iterator[bytes]:
         """See Side."""
-        match item:
-            case Envelope():
-                return self.dialect.frames(item)
-            case Over(session_id):
-                return self.dialect.ended(session_id)
-        return (item,)
+        for item in items:
+            if isinstance(item, bytes):
+                yield item
+            elif isinstance(item, Over):
+                yield from self.dialect.ended(item.session_id)
+            else:
+                yield from self.dialect.frames(item)
 
     async def settle(self) -> None:
         """See Side."""
