@@ -1,7 +1,7 @@
-"""Where sessions are kept: the interface of a store, the operations that change it, and its homes.
+"""Stores of sessions: their interface, the operations that change them, and their homes.
 
-`sqlite/` keeps sessions in one SQLite file; it needs apsw, which nothing else in this package imports but `memory/`,
-`projection/` and `maintenance/`. May import the domain and `warren.mailbox`.
+`ephemeral/` has them in memory, `sqlite/` in one SQLite file. Only `sqlite/`, `memory/`, `projection/` and
+`maintenance/` need apsw. May import the domain and `warren.mailbox`.
 """
 
 from warren.storage.operations import (

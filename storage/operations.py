@@ -160,7 +160,7 @@ class Labelled:
 
 @attrs.frozen
 class Label(Operation[Labelled]):
-    """Change a session's labels, where None takes one away, and its title. A turn that runs meanwhile goes on.
+    """Change a session's labels and its title; None removes a label. A running turn goes on.
 
     Fails with SessionNotFoundError if there is no such session or it is archived, with StoreError(cause="leased") if
     another process has the session: that one would go on showing the old labels.

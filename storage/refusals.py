@@ -14,7 +14,7 @@ def name_taken(name: str) -> InvalidParamsError:
 
 
 def key_used() -> StoreError:
-    """Return the error for an idempotency key that has created a session: whoever asked for another looks for it."""
+    """Return the error for an idempotency key that has created a session: the caller looks that session up."""
     return StoreError("a session was created under this idempotency key", cause="key_used")
 
 

@@ -82,7 +82,7 @@ class StoredPage:
         rows: the messages that are there, oldest first.
         total: messages of the whole conversation; 0 for a session that is not here.
         kept_from: messages before this position are gone, but the first one, at position 0.
-        compactions: those whose new head is among the positions of the page.
+        compactions: the compactions that moved the head to a position of the page.
         left_out: messages that the model no longer sees.
     """
 

@@ -1,7 +1,8 @@
-"""Where the store's database calls run: in a thread, or right here."""
+"""Runners of blocking calls: in a thread, or on the event loop."""
 
+import math
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import trio
 
@@ -9,36 +10,31 @@ R = TypeVar("R")
 
 
 class Runner(Protocol):
-    """Runs a function that may block and returns what it returns or raises.
+    """Runs a function that may block, and returns or raises as the function does.
 
-    Once the function has begun it runs to its end, also when the caller is cancelled meanwhile. The store never asks
-    for two functions of one connection at once.
+    A function that has begun runs to its end, also if the caller is cancelled meanwhile. A store never asks for two
+    functions of one connection at once.
     """
 
     async def __call__(self, function: Callable[[], R], /) -> R:
-        """Run `function`."""
+        """Run `function`. If the caller is cancelled before the function begins, the function never runs."""
         ...
 
 
-# Between the start of the thread and the wait a KeyboardInterrupt would leave a task to be woken that does not sleep.
-@trio.lowlevel.enable_ki_protection
+# Each store bounds its calls by the number of its connections. Trio's default limiter is shared with all other code of
+# the host program: threads that hang there would keep turns from being stored.
+_UNLIMITED: Final = trio.CapacityLimiter(math.inf)
+
+
 async def thread_runner(function: Callable[[], R], /) -> R:
-    """Run `function` in one of trio's idle threads, so that the disk never holds up the event loop."""
-    await trio.lowlevel.checkpoint_if_cancelled()
-    task = trio.lowlevel.current_task()
-    token = trio.lowlevel.current_trio_token()
-    # What to_thread.run_sync does, without its limiter: a commit of one session takes a tenth less time.
-    trio.lowlevel.start_thread_soon(
-        function, lambda result: token.run_sync_soon(trio.lowlevel.reschedule, task, result)
-    )
-    result: R = await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
-    return result
+    """Run `function` in a thread, so that the disk never delays the event loop."""
+    return await trio.to_thread.run_sync(function, limiter=_UNLIMITED)
 
 
 async def inline_runner(function: Callable[[], R], /) -> R:
     """Run `function` on the event loop: for tests on a virtual clock, which threads would confuse.
 
-    Trap: every task waits while the disk does.
+    Trap: all tasks wait while the disk works.
     """
     await trio.lowlevel.checkpoint()
     return function()

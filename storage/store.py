@@ -62,7 +62,7 @@ class Store(Protocol):
         ...
 
     async def context(self, session_id: str, head: int, count: int) -> Context:
-        """Return the messages for the model of a session of `count` messages whose head is at position `head`."""
+        """Return the messages for the model of a session of `count` messages with its head at `head`."""
         ...
 
     async def list(
@@ -80,7 +80,7 @@ class Store(Protocol):
         ...
 
     async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> StoredPage:
-        """Return the messages at the `limit` positions from `offset` on, and the compactions whose head is there.
+        """Return the messages at the `limit` positions from `offset` on, and the compactions that moved the head there.
 
         Positions do not change when retention removes messages: a page of positions that are gone is empty.
         """

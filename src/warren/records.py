@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from operator import attrgetter
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -90,16 +89,8 @@ class SessionRecord:
     left_out: tuple[Span, ...] = ()
 
     def changed(self, **changes: Any) -> "SessionRecord":
-        """Return a copy with other values of the named fields, as `attrs.evolve` does, in a third of its time."""
-        values = list(_values_of(self))
-        for name, new in changes.items():
-            values[_PLACES[name]] = new
-        return SessionRecord(*values)
-
-
-_FIELDS: Final = tuple(field.name for field in attrs.fields(SessionRecord))
-_PLACES: Final = {name: place for place, name in enumerate(_FIELDS)}
-_values_of: Final = attrgetter(*_FIELDS)
+        """Return a copy with other values of the named fields."""
+        return attrs.evolve(self, **changes)
 
 
 @attrs.frozen

@@ -34,7 +34,7 @@ class Entered:
 
 @attrs.define(eq=False)
 class Inbox:
-    """The inputs of one session: those that wait, and those with a key whose turn has ended."""
+    """The inputs of one session: all that wait, and after its turn each input with a key."""
 
     _inputs: dict[int, Entered] = attrs.field(factory=dict)
     _keys: dict[str, int] = attrs.field(factory=dict)
@@ -164,7 +164,7 @@ class StoredSession:
         return len(found), found[-1] if found else None
 
     def cut(self, record: SessionRecord) -> "StoredSession":
-        """Return the fork of that record: nobody has its lease, and its log and inbox are empty."""
+        """Return the fork of that record: its lease is free, its log and its inbox are empty."""
         count = record.message_count
         moves = [entry for entry in self.compactions if entry.head <= count]
         return StoredSession(record, self.bodies[:count], self.times[:count], moves)

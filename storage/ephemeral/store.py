@@ -69,7 +69,7 @@ class EphemeralStore:
 
     # -- writing
 
-    async def aclose(self, *, leave: bool = True) -> None:  # noqa: ARG002 - nobody else could take the sessions
+    async def aclose(self, *, leave: bool = True) -> None:  # noqa: ARG002 - no other process could take the sessions
         """See Store."""
         self._closed = True
         await trio.lowlevel.cancel_shielded_checkpoint()

@@ -47,7 +47,7 @@ class SqliteOperation(Operation[R_co]):
 
     @abstractmethod
     def apply(self, db: apsw.Connection, holder: Holder) -> R_co:
-        """Make the change inside the transaction that the writer has opened on `db`, for a holder that is registered.
+        """Make the change inside the transaction that the writer has opened on `db`, for a registered holder.
 
         Raises a WarrenError only before the first change, as the functions of the table do.
         """

@@ -1,4 +1,4 @@
-"""How the operations on inboxes are applied with SQL."""
+"""The operations on inboxes with SQL."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from typing import Any, Final
@@ -11,7 +11,7 @@ from warren.storage.operations import Enqueue, Enqueued, Settle
 from warren.storage.refusals import inbox_full, leased, not_found, retired
 from warren.storage.sqlite.inbox import decoded, settle
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.operations import held, own
+from warren.storage.sqlite.operations import holding, writable
 from warren.storage.sqlite.rows import DELETED, OPEN, bytes_in, corrupt, raw
 
 _KNOWN: Final = f"SELECT number, {raw('body, outcome')} FROM inbox WHERE session = ? AND key = ?"
@@ -22,7 +22,7 @@ _ADD: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES (?,?,?,
 def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued:
     """Add the row of an input."""
     session_id, said = operation.session_id, operation.input
-    key, state, rival = held(db, holder, session_id)
+    key, state, rival = holding(db, holder, session_id)
     if state != OPEN:
         raise not_found(session_id) if state == DELETED else retired(session_id)
     if rival is not None and not operation.anywhere:
@@ -53,6 +53,6 @@ def _outcome_of(outcome: Any, session_id: str) -> bytes:
 
 def settle_inputs(operation: Settle, db: apsw.Connection, holder: Holder) -> None:
     """Change the rows of inputs."""
-    key, state = own(db, holder, operation.session_id)
+    key, state = writable(db, holder, operation.session_id)
     if state != DELETED:
         settle(db, key, operation.settled)

@@ -1,4 +1,4 @@
-"""How a fork is made with SQL: SQLite copies the rows; only those that tell where it may be cut are read."""
+"""Forks with SQL. SQLite copies the rows; Python reads only the rows that decide whether the cut is allowed."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from typing import Any, Final
@@ -30,7 +30,7 @@ from warren.storage.sqlite.rows import (
 _SOURCE: Final = (
     f"SELECT {raw(COLUMNS)}, key, {raw('messages_from')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 )
-# Nobody holds it: the first message to it takes its lease.
+# Without a holder: the first turn claims the lease.
 _ADD: Final = f"""
     INSERT INTO sessions ({COLUMNS}, messages_from, change)
     VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,{NEXT_CHANGE}) RETURNING key
@@ -58,7 +58,7 @@ _MOVE: Final = f"SELECT {raw(COMPACTION)} FROM compactions WHERE rowid = ?"
 
 
 def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord:
-    """Copy the rows of a session; the original does not change, whoever has it."""
+    """Copy the rows of a session. The original does not change, so its lease does not matter."""
     source_id = operation.wanted.session_id
     found = db.execute(_SOURCE, (source_id,)).get
     if found is None:

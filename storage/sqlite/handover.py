@@ -1,4 +1,4 @@
-"""What processes that share a store do for one another: hand sessions over, and notice each other's changes."""
+"""Requests between processes that share a store: handing sessions over, and noticing each other's changes."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import json
@@ -62,8 +62,8 @@ def handed_over(db: apsw.Connection, session_id: str, me: int | None) -> bool | 
 
 
 def news(db: apsw.Connection, me: int | None, watched: Sequence[str], inbox_after: int) -> News:
-    """Return what concerns the process of that key: inputs above a number, and the state of `watched` sessions."""
-    inbox_to = last_number(db)  # before the inputs: what comes in between is found again by the next call
+    """Return the news for the process of that key: inputs above a number, and the state of `watched` sessions."""
+    inbox_to = last_number(db)  # read before the inputs: an input that comes in between is found again by the next call
     rows: list[Any] = db.execute(_WATCHED, (json.dumps(list(watched)),)).fetchall() if watched else []
     return News(
         [shown(row[0]) for row in db.execute(_WANTED, (me,))],

@@ -1,4 +1,4 @@
-"""What waits to be said to the sessions of a store: each row is one input, gone once a turn that took it is stored."""
+"""The inboxes of the sessions of a store. Each row is one input; the commit of the turn that took it removes it."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from typing import Any, Final
@@ -49,7 +49,7 @@ _NAMED: Final = f"SELECT {raw('session_id')} FROM sessions WHERE peer = ? AND st
 
 
 def settle(db: apsw.Connection, session: int, settled: Settled) -> None:
-    """Note what came of inputs; those with a key are remembered for a while, the others are gone."""
+    """Note the outcome of inputs. An input with a key stays for a while; the others are removed."""
     for number in settled.numbers:
         db.execute(_DROP, (session, number))
         db.execute(_END, (settled.outcome.decode(), session, number))
@@ -68,10 +68,10 @@ class Damaged:
     """An input that waits and cannot be read.
 
     Attributes:
-        number: its place.
-        session_id: for whom it waits.
-        holder: who has that session.
-        problem: what is wrong with it.
+        number: its number in the store.
+        session_id: the session for which it waits.
+        holder: the key of the process that has the session.
+        problem: the reason why it cannot be read.
     """
 
     number: int
@@ -81,7 +81,7 @@ class Damaged:
 
 
 def damaged(db: apsw.Connection, session_id: str | None = None) -> list[Damaged]:
-    """Return what waits and cannot be read, for one session or for all."""
+    """Return the waiting inputs that cannot be read, of one session or of all."""
     only = "" if session_id is None else " AND session_id = ?"
     rows: list[Any] = db.execute(_DAMAGED + only, () if session_id is None else (session_id,)).fetchall()
     found = []
@@ -94,7 +94,7 @@ def damaged(db: apsw.Connection, session_id: str | None = None) -> list[Damaged]
 
 
 def set_aside(db: apsw.Connection, inputs: "list[Damaged]") -> None:
-    """Let what cannot be read wait no longer: nobody can say it, and it must not stop what can be said."""
+    """End the wait of inputs that cannot be read, so that they do not block the readable ones."""
     for each in inputs:
         db.execute(_SET_ASIDE, (each.number,))
 
@@ -106,7 +106,7 @@ def last_number(db: apsw.Connection) -> int:
 
 
 def sessions_that_wait(db: apsw.Connection, holder: Holder) -> list[str]:
-    """Return the sessions for which something waits that begins a turn, and that no other living process has."""
+    """Return the sessions with a waiting input that begins a turn and without another living process as holder."""
     rows: list[Any] = db.execute(_SESSIONS_THAT_WAIT).fetchall()
     alive = {owner for _, owner in rows if owner not in (None, holder.key) and holder.rival(db, owner) is not None}
     free = (session_id for session_id, owner in rows if owner not in alive)
@@ -116,7 +116,7 @@ def sessions_that_wait(db: apsw.Connection, holder: Holder) -> list[str]:
 def was_told(db: apsw.Connection, session_id: str, input_id: str, source: str, beginning: str) -> bool:
     """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so.
 
-    The newest messages are looked at first: what is asked about has mostly just come.
+    The search begins at the newest message, because the input has mostly just come.
     """
     key = db.execute(_KEY, (session_id,)).get
     waits: Any = db.execute(_FROM, (key, input_id)).fetchone()

@@ -1,4 +1,10 @@
-"""Who may write which session: leases with an epoch, held by processes."""
+"""Leases: the right of a process to write a session, with an epoch that fences late writers off.
+
+A process is alive for others while its row in `holders` has not expired and its lock file is locked. The system drops
+the lock with the process, so a crash frees the sessions at once; a process that hangs loses them when its row expires.
+Every takeover raises the epoch in the session's row, and a commit names the epoch of its lease: a process that wakes up
+after its lease was taken over cannot write.
+"""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import contextlib
@@ -18,12 +24,12 @@ from warren.storage.sqlite.rows import MAX_NUMBER, raw, shown
 if TYPE_CHECKING:
     import apsw
 
-if sys.platform != "win32":  # where there are no such locks, a dead holder is known by its time alone
+if sys.platform != "win32":  # without such locks only the expiry tells that a holder is dead
     import fcntl
 
 FOLDER: Final = "holders"
 _HOLDER: Final = f"SELECT {raw('name, expires_at')} FROM holders WHERE key = ?"
-# SQLite numbers nothing above the largest number there is: one that is damaged would stop all that is to be numbered.
+# SQLite gives no number above the largest one: a damaged number at the end of the range would refuse all new rows.
 _NUMBER_ANEW: Final = (
     """
     UPDATE sqlite_sequence
@@ -46,18 +52,15 @@ _NUMBER_ANEW: Final = (
 
 @attrs.define(eq=False)
 class Holder:
-    """One runtime as a holder of leases. It outlives the connections that it writes through.
-
-    It lives for others while it keeps renewing its row, and while it keeps a lock on a file of its own: the system
-    drops that with the process, so that a crash frees its sessions at once, and a process that hangs does so in time.
+    """A runtime as a holder of leases. It outlives the connections through which it writes.
 
     Attributes:
-        folder: where the locks are.
-        name: what others are told.
-        seconds: how long it lives unless it renews.
-        clock: seconds since 1970 UTC.
-        key: its number in the file; None until it first writes.
-        lapses: how often it was late to renew, so that others may have taken over what it had.
+        folder: the folder of the lock files.
+        name: the name that messages in other processes show.
+        seconds: the time from one renewal to the expiry.
+        clock: returns seconds since 1970 UTC.
+        key: its number in the store; None before its first write.
+        lapses: how often it renewed too late, so that other processes may have taken its sessions over.
     """
 
     folder: Path
@@ -75,7 +78,7 @@ class Holder:
         return cls(config.path / FOLDER, f"{program} (process {os.getpid()} on {socket.gethostname()})", config.lease)
 
     def register(self, db: "apsw.Connection") -> None:
-        """Enter itself, inside a transaction; also removes holders that are dead, not those that only are late."""
+        """Add its row, inside a transaction; also remove the rows of dead processes, but not of late ones."""
         for key in [row[0] for row in db.execute("SELECT key FROM holders")]:
             if is_free(self._path(key)):
                 self._remove(db, key)
@@ -83,11 +86,11 @@ class Holder:
             db.execute(statement)
         enter = "INSERT INTO holders (name, expires_at) VALUES (?, ?) RETURNING key"
         self.key = int(db.execute(enter, (self.name, self._expiry())).get)
-        # Before the commit: whoever sees the row finds the lock held.
+        # Before the commit: a process that sees the row finds the file locked.
         self._lock = _locked(self._path(self.key))
 
     def renew(self, db: "apsw.Connection") -> None:
-        """Live on. Does nothing before `register`."""
+        """Postpone the expiry, inside a transaction. Does nothing before `register`."""
         if self.key is not None:
             row: Any = db.execute(_HOLDER, (self.key,)).fetchone()
             expires_at = None if row is None else row[1]
@@ -97,25 +100,25 @@ class Holder:
             self._keep_lock(self._path(self.key))
 
     def leave(self, db: "apsw.Connection") -> None:
-        """Remove itself, inside a transaction: what it still holds is there for anybody."""
+        """Remove its row, inside a transaction: its sessions are free for all processes."""
         if self.key is not None:
             self._remove(db, self.key)
 
     def rival(self, db: "apsw.Connection", key: int) -> str | None:
-        """Return the name of the holder of that number; None where it is dead."""
+        """Return the name of the holder with that key; None if it is dead."""
         row: Any = db.execute(_HOLDER, (key,)).fetchone()
         if row is None or type(row[1]) is not int or row[1] <= self.clock() * 1e6 or is_free(self._path(key)):
             return None
         return shown(row[0])
 
     def _keep_lock(self, path: Path) -> None:
-        """Lock anew where somebody has removed the file: without one it would count as dead."""
+        """Lock a new file if the old one was removed: without a locked file this process would count as dead."""
         if self._lock is not None and not _is_at(self._lock, path):
             os.close(self._lock)
             self._lock = _locked(path)
 
     def die(self) -> None:
-        """Give its lock back and be nobody from now on. Idempotent."""
+        """Unlock its file and forget its key. Idempotent."""
         self.key = None
         if self._lock is not None:
             os.close(self._lock)
@@ -139,7 +142,7 @@ def _locked(path: Path) -> int | None:
     path.parent.mkdir(mode=0o700, exist_ok=True)
     lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # it can only wait for somebody who looks whether it is free
+        fcntl.flock(lock, fcntl.LOCK_EX)  # waits at most for a process that looks whether the file is free
     except OSError:  # a file system without locks
         os.close(lock)
         return None
@@ -147,17 +150,19 @@ def _locked(path: Path) -> int | None:
 
 
 def is_free(path: Path) -> bool:
-    """Tell whether a lock surely is nobody's. One that cannot be looked at may be somebody's."""
+    """Tell whether a lock file is surely free. A file that cannot be opened counts as locked."""
     if sys.platform == "win32":
         return False
     try:
         lock = os.open(path, os.O_RDWR)
-    except FileNotFoundError:  # it is made before its holder can be seen: this file was brought here without it
+    except FileNotFoundError:  # a lock file is made before its row is committed: the store was copied here without it
         return True
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look do not take each other for a holder
+        fcntl.flock(
+            lock, fcntl.LOCK_SH | fcntl.LOCK_NB
+        )  # shared: two processes that look do not take each other for the holder
     except OSError:
         return False
     else:

@@ -1,4 +1,4 @@
-"""How the operations on sessions are applied with SQL: one function for each kind of operation.
+"""The operations on sessions with SQL: one function for each kind of operation.
 
 A function raises a WarrenError only before its first change: the rest of its group is committed all the same. An error
 of the database may come later; the transaction is then rolled back.
@@ -48,8 +48,8 @@ from warren.storage.sqlite.rows import (
 
 # A damaged number at the end of the range is left out: nothing could be numbered above it.
 NEXT_CHANGE: Final = f"(SELECT coalesce(max(change), 0) + 1 FROM sessions WHERE change < {MAX_NUMBER})"
-# A tombstone and what another holder has are left alone, and so nothing is returned; what is archived stays so. The
-# labels are not the turn's, nor is a title that is there: they may have been changed while it ran.
+# The WHERE fences: a tombstone, and a session under another lease, are left alone, and then no key is returned. An
+# archived session stays archived. Labels and a title that is there are kept: they may have changed during the turn.
 _SAVE: Final = f"""
     INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,{NEXT_CHANGE})
     ON CONFLICT (session_id) DO UPDATE SET
@@ -61,7 +61,7 @@ _SAVE: Final = f"""
     RETURNING key
 """
 _NAME: Final = "UPDATE sessions SET peer = ? WHERE key = ? AND peer IS NULL"
-# A session that is there has its name, or has had it and was archived.
+# A session that is stored already has its name, or had it until it was archived.
 _NAMESAKE: Final = f"""
     SELECT 1 FROM sessions WHERE peer = ? AND state = {OPEN}
         AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ?)
@@ -76,7 +76,7 @@ _ADD_COMPACTION: Final = """
 _HOLDING: Final = f"SELECT key, {raw('state, holder')} FROM sessions WHERE session_id = ?"
 _RECORD_OF: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key = ?"
 _CLAIMED: Final = f"SELECT {raw(COLUMNS)}, key, {raw('state, holder, epoch')} FROM sessions WHERE session_id = ?"
-# What a holder that died may have shown and not stored keeps its numbers.
+# A holder that died may have shown events without storing them: their numbers are not given out again.
 _TAKE: Final = f"""
     UPDATE sessions SET holder = ?2, epoch = epoch + 1, last_seq = last_seq + iif(holder IS NULL, 0, {SEQ_STRIDE})
     WHERE key = ?1 RETURNING last_seq
@@ -163,18 +163,18 @@ def release(operation: Release, db: apsw.Connection, holder: Holder) -> None:
 
 def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
     """Mark a session's row."""
-    key, state = own(db, holder, operation.session_id)
+    key, state = writable(db, holder, operation.session_id)
     if state == DELETED:
         raise not_found(operation.session_id)
     if state != ARCHIVED:
-        db.execute(_END_LEASE, (key, holder.key))  # of a holder that is dead, or wakes up too late
+        db.execute(_END_LEASE, (key, holder.key))  # fences a holder that counts as dead and wakes up later
         db.execute(_ARCHIVE, (key,))
         db.execute("DELETE FROM inbox WHERE session = ?", (key,))
 
 
 def label(operation: Label, db: apsw.Connection, holder: Holder) -> Labelled:
     """Change the labels and the title of a session's row."""
-    key, state = own(db, holder, operation.session_id)
+    key, state = writable(db, holder, operation.session_id)
     if state == DELETED:
         raise not_found(operation.session_id)
     if state == ARCHIVED:
@@ -186,7 +186,7 @@ def label(operation: Label, db: apsw.Connection, holder: Holder) -> Labelled:
 
 def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
     """Remove the rows of a session, leave the tombstone."""
-    key, state = own(db, holder, operation.session_id)
+    key, state = writable(db, holder, operation.session_id)
     if state == DELETED:
         return
     db.execute(_BURY, (key,))
@@ -198,20 +198,20 @@ def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
 
 
 def erased(operation: Erased, db: apsw.Connection, _holder: Holder) -> None:
-    """Drop the note that copies of a session were due to be erased; any process may."""
+    """Drop the note that copies of a session are due for deletion; any process may."""
     db.execute("DELETE FROM erasures WHERE session_id = ?", (operation.session_id,))
 
 
-def own(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, int]:
-    """Return the key and the state of a session that no other process has."""
-    key, state, rival = held(db, holder, session_id)
+def writable(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, int]:
+    """Return the key and the state of a session. Raises LeasedError if another living process has it."""
+    key, state, rival = holding(db, holder, session_id)
     if rival is not None:
         raise leased(session_id, rival)
     return key, state
 
 
-def held(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, int, str | None]:
-    """Return the key and the state of a session, and the name of another living process that has it."""
+def holding(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, int, str | None]:
+    """Return the key and the state of a session, and the name of another living process that has it, or None."""
     found = db.execute(_HOLDING, (session_id,)).get
     if found is None:
         raise not_found(session_id)

@@ -1,4 +1,4 @@
-"""Things that one caller at a time may use, each with its own blocking calls."""
+"""A pool of connections, each used by one caller at a time."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,43 +13,36 @@ R = TypeVar("R")
 
 
 class Pool(Generic[T]):
-    """Lends out its members, one to each caller, and runs the callers' functions on them."""
+    """Runs callers' functions, each on a member of its own, in the order of the calls."""
 
     def __init__(self, members: Sequence[T], runner: Runner) -> None:
         self._size = len(members)
         self._free = list(members)
-        self._turnstile = trio.Semaphore(self._size)
+        self._members_free = trio.Semaphore(self._size)
         self._runner = runner
 
-    # A KeyboardInterrupt must not come between the turnstile and the `finally`: the member would be lent out for ever.
+    # A KeyboardInterrupt must not come between the semaphore and the `finally`: the member would never be free again.
     @trio.lowlevel.enable_ki_protection
     async def run(self, function: Callable[[T], R]) -> R:
-        """Run `function` on a free member, when there is one. Cancelled while it waits, it has not begun."""
-        await self._enter()
+        """Run `function` on the next free member. If the caller is cancelled during the wait, it has not begun."""
+        await self._members_free.acquire()
         member = self._free.pop()
         try:
             return await self._runner(partial(function, member))
         finally:
             self._free.append(member)
-            self._turnstile.release()
+            self._members_free.release()
 
     @trio.lowlevel.enable_ki_protection
     async def run_on_all(self, function: Callable[[T], None]) -> None:
-        """Run `function` on every member, once all are back. Trap: only one caller at a time, two would deadlock."""
+        """Run `function` on every member, once all are free. Trap: one caller at a time, two would deadlock."""
         taken = 0
         try:
             while taken < self._size:
-                await self._turnstile.acquire()
+                await self._members_free.acquire()
                 taken += 1
             for member in self._free:
                 await self._runner(partial(function, member))
         finally:
             for _ in range(taken):
-                self._turnstile.release()
-
-    async def _enter(self) -> None:
-        try:
-            # Without the checkpoint of acquire(): the runner has one.
-            self._turnstile.acquire_nowait()
-        except trio.WouldBlock:
-            await self._turnstile.acquire()
+                self._members_free.release()

@@ -1,4 +1,4 @@
-"""What the store can be asked to read: each function is one snapshot of one connection."""
+"""Reads of the store. Each function sees one snapshot of its connection."""
 # ruff: noqa: S608 - only constants of this package and counts become part of the SQL
 
 import contextlib
@@ -73,11 +73,11 @@ _EVENTS: Final = f"""
 
 
 _NO_STATE: Final = (f"< {OPEN}", f"> {DELETED}", "IS NULL")
-"""What the state of no session is: a row that has it is damaged, and has to be named."""
+"""Conditions on the state of damaged rows, which pages have to name."""
 
 
 def load(db: apsw.Connection, session_id: str, me: int | None) -> StoredSession | None:
-    """Return what a session's actor begins with in the process of that key; None for a session that is not here."""
+    """Return the record and the event floor for an actor in the process of that key; None for an unknown session."""
     row = db.execute(_HELD, (session_id,)).get
     if row is None:
         return None
@@ -107,7 +107,7 @@ def creation(db: apsw.Connection, key: str) -> Created | None:
 
 
 def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Context:
-    """Return what the model sees of a session of `count` messages whose head stands at `head`.
+    """Return the messages for the model of a session of `count` messages with its head at `head`.
 
     A message that cannot be read or is missing has a stand-in, so that positions stay and the session can go on.
     """
@@ -177,7 +177,7 @@ def _readable_compaction(row: tuple[Any, ...], head: int) -> CompactionEntry:
 
 
 def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> Replay:
-    """Return rows of the event log that end above `after_seq`, and up to where it is no longer kept.
+    """Return rows of the event log that end above `after_seq`, and the number up to which retention removed events.
 
     There are at most `limit`, and no more after `REPLAY_BYTES` of them; none only if there are no more.
     """
@@ -199,8 +199,8 @@ def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> 
 def lost(db: apsw.Connection, session_id: str, seq: int, me: Holder) -> int | None:
     """Return up to which number events are lost that follow an event of a reader's, None if none are.
 
-    An event that somebody has seen and that no row covers is one of a turn whose process died before it was stored. A
-    process that lives may still store it.
+    An event that was shown and that no row covers belongs to a turn whose process died before the commit. A living
+    process may still store it.
     """
     with snapshot(db):
         found: Any = db.execute(_LOG_OF, (session_id,)).fetchone()
@@ -225,7 +225,7 @@ def lost(db: apsw.Connection, session_id: str, seq: int, me: Holder) -> int | No
 def events(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> list[EventRow]:
     """Return the rows of the event log that end above `after_seq`, in order.
 
-    Bodies are as they are stored; a row whose other columns cannot be read has an empty one, which is no event.
+    Bodies are returned as they are stored. A row with a damaged column has an empty body, which is no event.
     """
     rows: list[Any] = db.execute(_EVENTS, (session_id, after_seq, limit)).fetchall()
     return [_event_or_none(row) for row in rows]

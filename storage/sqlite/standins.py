@@ -1,4 +1,4 @@
-"""What stands in a conversation for messages that are damaged in the store, or missing."""
+"""Stand-ins for messages that are damaged in the store or missing, so that the conversation can go on."""
 
 import logging
 from collections.abc import Sequence

@@ -21,17 +21,17 @@ class Writer:
     """Applies operations, synchronously; one caller at a time.
 
     Attributes:
-        holder: whose leases the operations are written under.
+        holder: the holder of the leases under which it writes.
     """
 
     _db: apsw.Connection
     holder: Holder
 
     def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
-        """Apply all in one transaction; where one fails, each in its own. Return what each came to, in order."""
+        """Apply all in one transaction; if one fails, each in its own. Return the results and errors in order."""
         try:
             return self._together(operations)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, it belongs to one of them and must not spoil the rest
+        except Exception as exc:  # noqa: BLE001 - any error belongs to one operation, and must not fail the others
             if len(operations) == 1 or isinstance(exc, apsw.BusyError):
                 return [self._failure(exc, operation) for operation in operations]
             return self._one_by_one(operations)
@@ -99,7 +99,7 @@ class Writer:
 
     def _translated(self, exc: Exception, session_id: str | None = None) -> WarrenError:
         if isinstance(exc, UnicodeDecodeError):
-            # It comes from bytes that were to be written: a damaged row that is read has an error of its own.
+            # From bytes that an operation wanted to write: a damaged row that is read raises a StoreError instead.
             exc = ValueError(str(exc))
         return SESSION_STORE.fault(
             precise(exc, self._db) if isinstance(exc, apsw.IOError) else exc, session_id=session_id
