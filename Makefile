@@ -65,6 +65,7 @@ builds: $(READY) ## the contract of each capability build, from the wheel, in an
 docs: $(READY) ## make the pages under docs/ that come from the code
 	$(BIN)/python -m warren.transport.rpc.protocol_page > docs/protocol.md
 	$(BIN)/python -m warren.transport.cli.settings_page > docs/settings.md
+	$(BIN)/python -m warren.actors.session.diagram docs/architecture.md
 
 format: $(READY) ## sort the imports and format the code
 	$(BIN)/ruff check --select I --fix .

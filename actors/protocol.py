@@ -5,7 +5,6 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
 
-from warren.actors.lifecycle import Move, Signal
 from warren.categories import Decision
 from warren.inputs import Input
 from warren.mailbox import Message
@@ -19,21 +18,25 @@ from warren.views import TurnResult
 R = TypeVar("R")
 
 
+class Claim(Message[R]):
+    """The base class of messages that claim the session for a turn: of two that are sent at once one is admitted."""
+
+    __slots__ = ()
+
+
 @attrs.frozen
-class StartTurn(Move[TurnResult]):
+class StartTurn(Claim[TurnResult]):
     """Run one turn."""
 
-    signal: ClassVar[Signal] = Signal.START
     prompt: str
     options: TurnOptions = NO_OPTIONS
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
 
 @attrs.frozen
-class Compact(Move[CompactionEntry]):
+class Compact(Claim[CompactionEntry]):
     """Compact the context now; the session is busy meanwhile, as with a turn."""
 
-    signal: ClassVar[Signal] = Signal.START
     instructions: str | None = None
 
 
@@ -70,10 +73,9 @@ class Wake(Message[None]):
 
 
 @attrs.frozen
-class BeginNext(Move[None]):
+class BeginNext(Claim[None]):
     """Begin the turn of what waits longest: there is room, and it is claimed; where nothing waits the room is free."""
 
-    signal: ClassVar[Signal] = Signal.START
     urgent: ClassVar[bool] = True
 
 
@@ -86,29 +88,21 @@ class Decide(Message[None]):
 
 
 @attrs.frozen
-class Interrupt(Move[None]):
+class Interrupt(Message[None]):
     """End the running turn; answered when it has ended."""
-
-    signal: ClassVar[Signal] = Signal.INTERRUPT
 
 
 @attrs.frozen
-class Retire(Move[None]):
+class Retire(Message[None]):
     """End the session's actor after the running turn; `archive` and `delete` change the store first."""
 
-    signal: ClassVar[Signal] = Signal.RETIRE
     urgent: ClassVar[bool] = True
     how: Literal["stop", "archive", "delete"]
 
 
 @attrs.frozen
-class Passivate(Message[None]):
-    """End the session's actor if nothing else is asked of it: the next message brings it back."""
-
-
-def needs_nothing(message: Message[Any]) -> bool:
-    """Tell whether a message is handled without a look at the session."""
-    return isinstance(message, Passivate) or (isinstance(message, Retire) and message.how == "stop")
+class LeaveMemory(Message[None]):
+    """Leave memory if nothing else is asked of the session. The next message to the session brings it back."""
 
 
 @attrs.frozen

@@ -190,7 +190,7 @@ class Reads:
         stored = await store.inbox(session_id)
         actor = self._supervisor.find(session_id)
         # The store lists the inputs that a running turn has taken until that turn is stored.
-        return tuple(each.input for each in stored if actor is None or actor.held.inbox.may_take(each.number))
+        return tuple(each.input for each in stored if actor is None or actor.conversation.inbox.may_take(each.number))
 
     @keywords_of(SessionRef)
     async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:

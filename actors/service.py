@@ -14,9 +14,9 @@ from warren.actors.listening import listening
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Retire, StartTurn
 from warren.actors.reading import Reads, no_store
 from warren.actors.schemas import check_options
+from warren.actors.session.actor import SessionActor
 from warren.actors.session.comms import ended
 from warren.actors.session.planning import instructions_of
-from warren.actors.session.session import SessionActor
 from warren.actors.shared import Own
 from warren.actors.supervisor.creating import create_once
 from warren.categories import Decision
@@ -170,7 +170,7 @@ class Service(Reads):
 
         def begins(_event: Event) -> bool:
             actor = self._supervisor.registry.find(session_id)
-            return actor is not None and actor.held.inbox.running(said)
+            return actor is not None and actor.conversation.inbox.running(said)
 
         with self._listening(session_id, on_event, begins):
             return await self._comms.say(session_id, said, tools=tools)

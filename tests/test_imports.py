@@ -18,7 +18,7 @@ COMMAND: Final = DOMAIN / "__main__.py"
 
 # Modules outside the domain that do no I/O of their own. The domain never does.
 SANS_IO: Final[tuple[str, ...]] = (
-    "actors/lifecycle.py",
+    "actors/session/machine.py",
     "actors/supervisor/scheduler.py",
     "actors/turn/outcome.py",
     "storage/memory/weights.py",
@@ -278,10 +278,10 @@ def test_a_claim_of_no_io_is_held() -> None:
         ("src/warren/messages.py", "import warren.mailbox"),
         ("src/warren/messages.py", "import os, warren.mailbox.box"),
         ("src/warren/messages.py", "from warren import transport"),
-        ("src/warren/messages.py", "def late():\n    from warren.actors.session.session import Session"),
+        ("src/warren/messages.py", "def late():\n    from warren.actors.session.actor import Session"),
         ("src/warren/messages.py", "if TYPE_CHECKING:\n    from warren.storage import Store"),
         ("mailbox/box.py", "from warren.storage import Store"),
-        ("storage/sqlite/store.py", "from warren.actors.session.session import Session"),
+        ("storage/sqlite/store.py", "from warren.actors.session.actor import Session"),
         ("actors/session.py", "import warren.transport.cli"),
         ("actors/session.py", "from .turn import Turn"),
         ("actors/session.py", "from . import turn"),

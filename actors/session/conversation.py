@@ -1,4 +1,4 @@
-"""The state of a session in memory: its record, its context, its lease; and how the store takes them over."""
+"""The conversation of a session in memory: its record, its context, its lease; how it is loaded and committed."""
 
 import contextlib
 import logging
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from warren.actors.eventlog import EventLog
-from warren.actors.session.inbox import Ending, Inbox, withdrawal
-from warren.actors.session.inbox import stored as ending_stored
+from warren.actors.session.inbox import Ending, Inbox
 from warren.actors.storage import Storage
 from warren.actors.turn.compaction import prefix_of
 from warren.creation import Creation
@@ -28,18 +27,37 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("warren.session")
 
 
-@attrs.define(eq=False)
-class Conversation:
-    """The state of one session. Only its actor changes it.
+@attrs.frozen
+class Committed:
+    """The outcome of the commit of a turn.
 
     Attributes:
-        log: the session's event stream.
-        storage: where the session is kept.
-        record: the session as of its last finished turn; replaced whole, so that it may be read at any time. None
+        error: why the store has not taken the turn; None if the store has.
+        lease_lost: whether the lease has to be asked for again, as the store may have something newer.
+    """
+
+    error: WarrenError | None = None
+    lease_lost: bool = False
+
+
+COMMITTED: Final = Committed()
+
+
+@attrs.define(eq=False)
+class Conversation:
+    """The conversation of one session in memory. One task at a time changes it.
+
+    That is the session's loop; while the conversation is being loaded, the task that loads it; and while a turn runs,
+    the turn, which appends to the context and may compact it.
+
+    Attributes:
+        log: the session's events.
+        storage: the store of the runtime.
+        inbox: the session's inputs.
+        record: the session as of its last finished turn; replaced whole, so that any task may read it at any time. None
             until it is loaded.
-        lease: what lets this process write the session; None where it has to be asked for, and the store may hold
-            something newer than what is here.
-        inbox: what waits to be said to it.
+        lease: the right of this process to write the session. None if the process has to ask for it, as the store may
+            have a newer record.
     """
 
     log: EventLog
@@ -76,27 +94,38 @@ class Conversation:
         """Whether the session is known to be retired."""
         return self.record is not None and self.record.archived
 
-    # -- beginning
+    @property
+    def ready(self) -> bool:
+        """Whether a turn can begin: the record is current, and the context is here."""
+        return self._context is not None and self.current
+
+    # -- loading
 
     async def create(self, record: SessionRecord, system_prompt: str | None, creation: Creation | None) -> None:
-        """Begin a new session: it is saved before anything is told of it, together with the key that it has.
+        """Store a new session, together with the key that it is created under, and hold its lease.
 
-        Raises StoreError that names no session: there is none.
+        Raises:
+            StoreError: if the store refuses; it names no session, as there is none.
         """
         self._context = Transcript()
         if system_prompt is not None:
             self._context.append(SystemMessage(system_prompt))
         record = record.changed(message_count=self._context.end)
         try:
-            await self._store(record, 0, creation=creation)
+            await self._write(record, 0, creation=creation)
         except WarrenError as exc:
             exc.session_id = None
             raise
         self.record = record
-        self._hold(FIRST)
+        self._take_lease(FIRST)
 
     async def refresh(self) -> None:
-        """Have what the store has, to look at. Raises SessionNotFoundError, StoreError."""
+        """Load the record without the lease, unless it is current.
+
+        Raises:
+            SessionNotFoundError: if the store has no such session.
+            StoreError: if the store cannot be read.
+        """
         if self.current:
             return
         stored = await (await self.storage.reader()).load(self.log.session_id)
@@ -106,12 +135,18 @@ class Conversation:
         self.log.bound = stored.seq_floor
         if stored.record.turn_open:
             with contextlib.suppress(LeasedError):
-                await self.own()
+                await self.acquire()
 
-    async def own(self, *, ask: bool = False) -> None:
-        """Have what the store has, to go on from; `ask` another process to hand an idle session over.
+    async def acquire(self, *, ask: bool = False) -> None:
+        """Take the lease, and load the record and the inbox with it, unless the record is current.
 
-        Raises SessionNotFoundError, LeasedError, other StoreErrors.
+        Args:
+            ask: whether another process that has the session is asked to hand it over, if it is idle there.
+
+        Raises:
+            SessionNotFoundError: if the store has no such session.
+            LeasedError: if another process has the session.
+            StoreError: if the store refuses for another reason.
         """
         if self.current:
             return
@@ -127,29 +162,27 @@ class Conversation:
                 for problem in lost:
                     logger.error("%s: it is passed over", problem)
                 self._begin(record)
-                self._hold(lease)
+                self._take_lease(lease)
                 self.inbox.load(inbox, inbox_to)
                 if record.turn_open:
                     await self._close_open_turn(record)
 
-    async def settle(self) -> None:
-        """Store the events of a turn that could not be stored when it ended. Raises StoreError."""
-        if self.log.pending:
-            await self.own()
-            record = self.known.changed(last_seq=self.log.last_seq)
-            await self.storage.write(Commit(record, (), self.log.unstored(None), lease=self._held()))
-            self._keep(record)
-            self.log.stored()
-
-    async def settle_if_possible(self) -> None:
-        """Do so; where the store refuses again, what is left waits for another time."""
-        with contextlib.suppress(WarrenError):
-            await self.settle()
+    async def store_pending(self) -> None:
+        """Store the events of a turn that the store refused before; if the store refuses again, they stay here."""
+        for _ in range(2):  # a storage actor that crashed at the first try has restarted by the second
+            if self.log.pending:
+                with contextlib.suppress(WarrenError):
+                    await self.acquire()
+                    record = self.known.changed(last_seq=self.log.last_seq)
+                    await self.storage.write(Commit(record, (), self.log.unstored(None), lease=self._lease()))
+                    self.keep(record)
+                    self.log.stored()
 
     def release(self) -> None:
-        """Put the lease back, without waiting: from here on the session is the store's."""
+        """Put the lease back, without waiting. From here on any process may change the session."""
         lease, self.lease = self.lease, None
-        # What was shown and is not stored keeps its numbers: who takes the session next must find it taken.
+        # Events that were published and are not stored keep their numbers: the lease stays taken, so that the next
+        # process has to wait for its end, and then counts on from higher numbers.
         if lease is not None and not self.log.pending:
             self.storage.release(self.log.session_id, lease)
 
@@ -157,16 +190,16 @@ class Conversation:
         self.log.begin(record.last_seq)
         self.record, self._context = record, None
 
-    def _hold(self, lease: Lease) -> None:
+    def _take_lease(self, lease: Lease) -> None:
         self.lease = lease
         self._lapses = self.storage.lapses
 
     def _gone(self) -> WarrenError:
-        self.log.close()  # who still watches it waits for nothing
+        self.log.close()  # its subscribers would wait for ever
         return not_found(self.log.session_id)
 
     async def load_context(self) -> None:
-        """Fetch the messages once a turn needs them; archiving or watching a session does not."""
+        """Load the messages of the context, unless they are here. Only turns need them. Raises StoreError."""
         if self._context is None:
             record = self.known
             store = await self.storage.reader()
@@ -175,14 +208,14 @@ class Conversation:
             self._context = Transcript(stored.rows, head=record.head, prefix=prefix, left_out=record.left_out)
 
     async def _close_open_turn(self, record: SessionRecord) -> None:
-        """End a turn that a compaction had stored the beginning of, and that nobody has ended in the store since."""
+        """End a turn in the store that a compaction has stored the beginning of, and whose process died."""
         lost = RunFailed(record.session_id, "the process ended during the turn", "crash")
-        # What this process has shown of the turn and could not store ends with its terminal event already.
+        # If this process has published events of the turn and could not store them, they end with a terminal event.
         terminal = None if self.log.pending else self.log.stamp(lost)
         last_seq = self.log.last_seq if terminal is None else terminal.seq
         self.record = record.changed(turn_open=False, turns=record.turns + 1, last_seq=last_seq)
         try:
-            await self.storage.write(Commit(self.record, (), self.log.unstored(terminal), lease=self._held()))
+            await self.storage.write(Commit(self.record, (), self.log.unstored(terminal), lease=self._lease()))
         except StoreError as exc:
             if not await self._stored_after_all(exc, self.record):
                 raise
@@ -190,83 +223,66 @@ class Conversation:
             self.log.publish(terminal)
         self.log.stored()
 
-    # -- going on
+    # -- changing
 
     def relabel(self, changes: Mapping[str, str | None], title: str | None, stored: Labelled | None) -> None:
-        """Show other labels and another title; what the store has made of earlier changes is passed over."""
+        """Show other labels and another title; ignore a change that the store made before the newest one shown."""
         if stored is None:
             self.record = relabelled(self.known, changes, title)
         elif stored.change > self._labelled:
             self._labelled, now = stored.change, stored.record
             self.record = self.known.changed(labels=now.labels, title=now.title or self.known.title)
 
-    def _keep(self, record: SessionRecord) -> None:
-        """Let a record be the session's; its labels and title may be older than those that are shown meanwhile."""
+    def keep(self, record: SessionRecord) -> None:
+        """Replace the record, but not its labels and title, which may have changed since the new one was made."""
         labels, title = self.known.labels, self.known.title or record.title
         same = record.labels is labels and record.title == title
         self.record = record if same else record.changed(labels=labels, title=title)
 
-    async def commit(
-        self, record: SessionRecord, terminal: Entry | None, ending: Ending | None = None
-    ) -> WarrenError | None:
-        """Keep what a turn has added, and what it came to for those whose inputs it took.
+    async def commit(self, record: SessionRecord, terminal: Entry | None, ending: Ending) -> Committed:
+        """Store a turn that has ended: its record, messages and events, and its ending for the inputs that it took.
 
-        Return the error where the store refuses, and then nothing is kept.
+        Changes nothing here: the loop does, by `keep` or `roll_back`.
         """
         try:
-            await self._store(record, self.known.message_count, terminal, ending=ending)
+            await self._write(record, self.known.message_count, terminal, ending=ending)
         except StoreError as exc:
-            if exc.cause in ("crash", "conflict", "lease_lost"):
-                self.lease = None
-            if not await self._stored_after_all(exc, record):
-                return exc
+            lost = exc.cause in ("crash", "conflict", "lease_lost")
+            return Committed(None if await self._stored_after_all(exc, record) else exc, lost)
         except WarrenError as exc:
-            self.lease = None
-            return exc
-        self._keep(record)
-        self.context.leave_out(record.left_out)
-        return None
+            return Committed(exc, lease_lost=True)
+        return COMMITTED
 
-    async def drop_taken(self, error: WarrenError) -> None:
-        """Take out of the inbox what no turn could be begun with; where the store refuses, it waits on."""
-        if await self._settled(self.inbox.settled(error)) is None:
-            self.inbox.settle(error)
-        else:
-            self.inbox.put_back(error)
+    def roll_back(self, record: SessionRecord) -> None:
+        """Drop the messages of a turn that the store has refused; the record has its costs alone."""
+        self.context.truncate(record.message_count)
+        self.keep(record)
 
-    async def drop_withdrawn(self) -> None:
-        """Take out of the inbox what was withdrawn; where the store refuses, it waits on."""
-        for number in self.inbox.withdrawn():
-            gone = Settled((number,), ending_stored(withdrawal(self.log.session_id)))
-            self.inbox.withdrew(number, await self._settled(gone))
-
-    async def _settled(self, inputs: Settled) -> WarrenError | None:
-        """Store what came of inputs without a turn; return the error where the store refuses."""
+    async def store_settled(self, inputs: Settled) -> WarrenError | None:
+        """Store the ending of inputs without a turn; return the error if the store refuses."""
         try:
             await self.storage.write(Settle(self.log.session_id, inputs))
         except WarrenError as exc:
             return exc
         return None
 
-    def take_back(self, record: SessionRecord) -> None:
-        """Let the session stand where it stood, but for what the record has of the turn's cost."""
-        self.context.truncate(record.message_count)
-        self._keep(record)
-
     async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, told: Entry) -> None:
-        """Keep a new head, all that the turn has added so far, and the events up to the one that tells of it.
+        """Store a new head in the middle of a turn, with the turn's messages and events up to the one that reports it.
 
-        The context still is the old one. Raises StoreError and SessionNotFoundError: then nothing is kept.
+        The context is still the old one: the turn replaces it.
+
+        Raises:
+            StoreError, SessionNotFoundError: if the store refuses; nothing is changed.
         """
         try:
-            await self._store(record, self.known.message_count, told, entry)
+            await self._write(record, self.known.message_count, told, entry)
         except StoreError as exc:
             if not await self._stored_after_all(exc, record):
                 raise
         self.inbox.keep_taken()
-        self._keep(record)
+        self.keep(record)
 
-    async def _store(
+    async def _write(
         self,
         record: SessionRecord,
         first: int,
@@ -276,18 +292,18 @@ class Conversation:
         ending: Ending | None = None,
         creation: Creation | None = None,
     ) -> None:
-        """Commit the record, the messages from position `first` on, the events and a last one, a new head."""
+        """Commit the record, the messages from position `first` on, the events with a last one, and a new head."""
         bodies = self.context.since(first)
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
         settled = self.inbox.settled(ending)
         events = self.log.unstored(last)
-        await self.storage.write(Commit(record, rows, events, compaction, self._held(), settled, creation))
+        await self.storage.write(Commit(record, rows, events, compaction, self._lease(), settled, creation))
 
-    def _held(self) -> Lease:
+    def _lease(self) -> Lease:
         return self.lease or FIRST
 
     async def _stored_after_all(self, error: StoreError, record: SessionRecord) -> bool:
-        """Look what came of a commit, where the storage actor crashed before it could say."""
+        """Look for a commit in the store if the storage actor crashed before it could answer."""
 
         async def stored(store: "Store") -> bool:
             found = await store.record(record.session_id)

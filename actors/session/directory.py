@@ -20,7 +20,7 @@ class LiveSession(Protocol):
         """The session's record; None while the actor loads it."""
 
     @property
-    def held(self) -> Conversation:
+    def conversation(self) -> Conversation:
         """The session's conversation in memory."""
 
 

@@ -102,27 +102,25 @@ class Inbox:
     def _find(self, number: int, message: Arrived) -> Waiting | None:
         """Return what has that number, with what its sender brings; it is new where nobody knows of it."""
         there = self._waiting.get(number) or self._taken.get(number)
+        if number in self._withdrawn:
+            there, _ = self._withdrawn[number]
         if there is None and number not in self._settled and number > self._loaded_to:
             there = self._waiting[number] = Waiting(Numbered(number, message.input))
         if there is not None:  # it may have come from the store, which has no tools
             there.tools = there.tools or message.tools
         return there
 
-    def withdraw(self, mail: Mail[int], input_id: str) -> None:
-        """Keep from all turns what none has taken yet, until `withdrew` says what came of it.
+    def withdraw(self, mail: Mail[int], input_id: str) -> Settled:
+        """Keep an input from all turns, and return what the store is to be told; `withdrew` answers the request.
 
-        Raises InvalidParamsError.
+        Raises InvalidParamsError if no such input waits.
         """
         for number, each in self._waiting.items():
             if each.input.input_id == input_id:
                 self._withdrawn[number] = self._waiting.pop(number), mail
-                return
+                return Settled((number,), stored(withdrawal(self.session_id)))
         problem = f"$.input_id: no input {input_id!r} waits"
         raise InvalidParamsError(problem, path="$.input_id", session_id=self.session_id)
-
-    def withdrawn(self) -> Sequence[int]:
-        """Return what was withdrawn and may not be so in the store yet."""
-        return tuple(self._withdrawn)
 
     def withdrew(self, number: int, error: WarrenError | None) -> None:
         """Tell everybody that an input is gone, or let it wait on where the store would not have it so."""
@@ -141,10 +139,6 @@ class Inbox:
             _refuse(each, error)
 
     # -- going into turns
-
-    def holds(self, waiting: Waiting) -> bool:
-        """Tell whether an input waits."""
-        return self._waiting.get(waiting.numbered.number) is waiting
 
     def first(self) -> Waiting | None:
         """Return what begins the next turn, if something does."""

@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from warren.actors.eventlog import EventLog, LogPage
-from warren.actors.session.session import SessionActor
+from warren.actors.session.actor import SessionActor
 from warren.actors.shared import NOTHING_OWN, Own
 from warren.actors.storage import Storage
 from warren.journal import envelopes

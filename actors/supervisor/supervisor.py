@@ -8,9 +8,8 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from warren.actors.protocol import BeginNext, Passivate, Retire, Wake
+from warren.actors.protocol import BeginNext, LeaveMemory, Retire, Wake
 from warren.actors.session.comms import Comms
-from warren.actors.session.session import SessionActor
 from warren.actors.shared import Own, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.registry import Handle, Registry
@@ -97,7 +96,7 @@ class Supervisor:
         self.check_open()
         handle = self.registry.handle(record.session_id)
         handle.own = own
-        actor = self._start(handle, lambda actor: actor.held.create(record, system_prompt, creation))
+        actor = self._start(handle, lambda actor: actor.conversation.create(record, system_prompt, creation))
         self._reassign()
         return actor
 
@@ -223,7 +222,7 @@ class Supervisor:
                             self.scheduler.turn_ended(session_id, now)
                             again = True
                     case Evict(session_id):
-                        if not self._told(session_id, Passivate()):
+                        if not self._told(session_id, LeaveMemory()):
                             self.scheduler.stays(session_id, now)
                             again = True
                     case Decline(session_id):
@@ -286,8 +285,8 @@ class Supervisor:
 
     def _terminate(self, handle: Handle, actor: SessionActor, error: WarrenError) -> None:
         """Have an actor that ends answer everybody, and forget it. There is no checkpoint in here."""
-        actor.bury(error.again)
-        if actor.held.inbox.paused:
+        actor.terminate(error.again)
+        if actor.conversation.inbox.paused:
             self.scheduler.failed(handle.session_id, trio.current_time())
         handle.actor = handle.scope = None
         self.scheduler.ended(handle.session_id)

@@ -5,9 +5,16 @@ import re
 from pathlib import Path
 from typing import Final
 
+from warren.actors.session import diagram
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 LAYERS: Final = ("mailbox", "storage", "actors", "transport")
+
+
+def test_the_states_are_those_of_the_table() -> None:
+    """What the page shows of the session's machine is what `make docs` makes of it now."""
+    assert diagram.renewed(PAGE) == PAGE
 
 
 def picture() -> str:

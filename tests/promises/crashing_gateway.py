@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from warren.actors.eventlog import EventLog
+from warren.actors.session.actor import SessionActor
 from warren.actors.session.conversation import Conversation
-from warren.actors.session.session import SessionActor
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.storage import Archive, Claim, Commit, Delete, Release
 from warren.storage.sqlite.apply import APPLIERS
@@ -23,7 +23,7 @@ from warren.storage.sqlite.writer import Writer
 BEFORE: Final[dict[str, tuple[Any, Any]]] = {
     "a transaction": (Writer, "_together"),
     "a lease is taken": (APPLIERS, Claim),
-    "a turn is told to have ended": (SessionActor, "_finish"),
+    "a turn is told to have ended": (SessionActor, "_end_turn"),
     "an event is shown": (EventLog, "publish"),
     "a session leaves": (Conversation, "release"),
     "closing": (Writer, "close"),
@@ -34,8 +34,8 @@ AFTER: Final[dict[str, tuple[Any, Any]]] = {
     "a lease is taken": (APPLIERS, Claim),
     "a turn is written": (APPLIERS, Commit),
     "a transaction": (Writer, "_together"),
-    "a commit is known": (Conversation, "_store"),
-    "a turn is told to have ended": (SessionActor, "_finish"),
+    "a commit is known": (Conversation, "_write"),
+    "a turn is told to have ended": (SessionActor, "_end_turn"),
     "a lease is put back": (APPLIERS, Release),
     "a session is archived": (APPLIERS, Archive),
     "a session is deleted": (APPLIERS, Delete),

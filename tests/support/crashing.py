@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from warren.actors.protocol import Decide
 from warren.actors.service import Service
-from warren.actors.session.session import SessionActor
+from warren.actors.session.actor import SessionActor
 
 
 class BugError(Exception):

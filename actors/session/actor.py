@@ -1,0 +1,621 @@
+"""The session actor: one loop that owns a conversation, runs its turns one at a time, and answers all else meanwhile.
+
+The loop moves the session's state, and no other task does, but for the admission of a turn. It waits for nothing but
+mail. Slow work is done in child tasks that hand their results to the loop: the turn, and errands to the store, one at a
+time. While an errand loads the conversation, the loop leaves it alone: the machine postpones all requests that need it.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
+from typing import Any, Final, cast
+
+import attrs
+import trio
+
+from warren.actors.erasing import forget_deleted
+from warren.actors.eventlog import EventLog
+from warren.actors.protocol import (
+    Arrived,
+    BeginNext,
+    Claim,
+    Compact,
+    Decide,
+    Interrupt,
+    LeaveMemory,
+    Loaded,
+    Relabel,
+    Retire,
+    StartTurn,
+    Wake,
+    Withdraw,
+)
+from warren.actors.session.comms import Comms
+from warren.actors.session.conversation import COMMITTED, Committed, Conversation
+from warren.actors.session.host import SessionHost
+from warren.actors.session.inbox import Ending, Inbox
+from warren.actors.session.machine import Effect, Machine, Signal, State
+from warren.actors.session.planning import plan_of
+from warren.actors.shared import Own, Shared
+from warren.actors.turn.outcome import Outcome, cause_of
+from warren.actors.turn.turn import Turn, cancelled, shut_down
+from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
+from warren.events import CompactionCompleted, RunFailed
+from warren.inputs import Input
+from warren.journal import Entry
+from warren.mailbox import Mail, Mailbox, Message
+from warren.records import CompactionEntry, SessionRecord
+from warren.storage import Archive, Delete, Settled, retired
+from warren.values import value
+from warren.views import SessionSummary, SessionView, summary_of, view_of
+
+
+class Need(IntEnum):
+    """How much a request needs of what the store has."""
+
+    NOTHING = 0
+    RECORD = 1
+    LEASE = 2
+    LEASE_ASKED_FOR = 3
+    """The lease; another process that has the session idle is asked to hand it over."""
+
+
+NEEDS: Final[Mapping[type[Message[Any]], Need]] = {
+    Loaded: Need.RECORD,
+    Relabel: Need.RECORD,
+    Wake: Need.LEASE,
+    Arrived: Need.LEASE_ASKED_FOR,
+    Withdraw: Need.LEASE_ASKED_FOR,
+}
+"""The requests that wait until the conversation is loaded. All others are handled without a look at it."""
+Result = Callable[[], None]
+"""The result of an errand, as the function that applies it in the loop."""
+
+
+@value
+class Fetched:
+    """The result of loading the conversation.
+
+    Attributes:
+        need: how much was asked for.
+        refused: the error if another process has the lease; the record was loaded all the same.
+    """
+
+    need: Need
+    refused: LeasedError | None
+
+
+@value(eq=False)
+class TurnEnd:
+    """A turn that has ended, and what the store has made of it.
+
+    Attributes:
+        turn: the turn.
+        outcome: its outcome, as the turn's own task saw it.
+        terminal: its last event, which is not published yet; None if it only compacted.
+        record: the session's record after it; None if the compaction has stored all of it.
+        committed: whether the store has taken it.
+    """
+
+    turn: Turn
+    outcome: Outcome
+    terminal: Entry | None
+    record: SessionRecord | None
+    committed: Committed
+
+
+@attrs.define(eq=False)
+class SessionActor:
+    """One live session.
+
+    Attributes:
+        log: its events.
+        shared: the resources that it shares with all sessions of the runtime.
+        host: the scheduler, which gives room for its turns and tells it when to leave memory.
+        comms: the way to its peers.
+        own: its tools and its compactor, if it has any of its own.
+        conversation: its record, context and inbox in memory; begun by `create`, or loaded when a request needs it.
+        mailbox: the queue of requests.
+    """
+
+    log: EventLog
+    shared: Shared
+    host: SessionHost
+    comms: Comms
+    own: Own
+    conversation: Conversation = attrs.field(init=False)
+    mailbox: Mailbox = attrs.field(init=False)
+    _machine: Machine[Mail[Any]] = attrs.field(init=False)
+    _tasks: trio.Nursery = attrs.field(init=False)
+    _mail: deque[Mail[Any]] = attrs.field(factory=deque)
+    _in_hand: Mail[Any] | None = None
+    _turn: Turn | None = None
+    _ended: TurnEnd | None = None
+    _errands: deque[Callable[[], Awaitable[Result]]] = attrs.field(factory=deque)
+    _results: deque[Result] = attrs.field(factory=deque)
+
+    def __attrs_post_init__(self) -> None:
+        self.conversation = Conversation(self.log, self.shared.storage, Inbox(self.session_id))
+        self._machine = Machine(self.session_id)
+        self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admit)
+
+    # -- what any task may read at any time
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.log.session_id
+
+    @property
+    def record(self) -> SessionRecord | None:
+        """The session as of its last finished turn; None until it is loaded."""
+        return self.conversation.record
+
+    @property
+    def current(self) -> bool:
+        """Whether the record is here, and the store can have no newer one."""
+        return self.conversation.current
+
+    @property
+    def turn_runs(self) -> bool:
+        """Whether a turn was admitted and is not over."""
+        return self._machine.admitted
+
+    def view(self) -> SessionView:
+        """Return the session as of its last finished turn. It has to be loaded."""
+        return view_of(self.conversation.known, live=True, active=self.turn_runs)
+
+    def summary(self) -> SessionSummary:
+        """Return the session's row in a list. It has to be loaded."""
+        return summary_of(self.conversation.known, live=True, active=self.turn_runs)
+
+    # -- the loop
+
+    def _admit(self, message: Message[Any]) -> None:
+        """Claim the session for a turn, in the task of its sender: the admission hook of the mailbox.
+
+        The claim cannot wait for the loop: the scheduler counts the turn in the same instant, so that of all senders
+        no more are let through than there is room for; and the senders that find the session busy cost it nothing.
+        """
+        if isinstance(message, Claim):
+            self._machine.step(Signal.CLAIM)
+
+    async def run(self, tasks: trio.Nursery) -> None:
+        """Handle mail until the session has retired or left memory.
+
+        There is no checkpoint between the last move and the return. So the caller can take the actor out of the
+        registry before anybody finds one that has ended.
+
+        Args:
+            tasks: the nursery for turns and errands.
+
+        Raises:
+            WarrenError: if the session cannot be loaded. It is as it was last committed.
+        """
+        self._tasks = tasks
+        machine = self._machine
+        while machine.state is not State.CLOSED:
+            self._mail.extend(await self.mailbox.receive())
+            self._work()
+
+    def _work(self) -> None:
+        """Handle all mail and all results, and begin what an idle session begins by itself."""
+        machine = self._machine
+        while machine.state is not State.CLOSED:
+            # The mail goes first: it was sent before its sender could know of the result, so an interrupt that is in
+            # the mailbox when its turn ends is not meant for the next turn.
+            if self._mail:
+                self._in_hand = self._mail.popleft()
+                self._handle(self._in_hand)
+                self._in_hand = None
+            elif self._ended is not None:
+                self._end_turn(self._ended)
+            elif self._results:
+                self._results.popleft()()
+            elif not self._go_on():
+                return
+            if machine.replay:
+                self._mail.extendleft(reversed(machine.take_postponed()))
+
+    def _go_on(self) -> bool:
+        """Begin what an idle session begins by itself; return whether there is anything."""
+        conversation, machine = self.conversation, self._machine
+        if machine.state is not State.IDLE or self._errands:
+            return False
+        if conversation.archived:
+            self._perform(machine.step(Signal.ARCHIVED))
+        elif conversation.inbox.first() is None:
+            return False
+        elif not conversation.current:
+            # The lease has lapsed while an input waited. No request may ever come that would ask for it again.
+            self._perform(machine.step(Signal.NEED))
+        elif self.host.may_start(self.session_id):
+            self._perform(machine.step(Signal.NEXT))
+        else:
+            return False
+        return True
+
+    def _handle(self, mail: Mail[Any]) -> None:
+        try:
+            self._request(mail)
+        except WarrenError as exc:
+            mail.refuse(exc)
+
+    def _request(self, mail: Mail[Any]) -> None:
+        machine, message = self._machine, mail.message
+        match message:
+            case StartTurn() | Compact():
+                self._perform(machine.step(Signal.START, mail))
+            case BeginNext():
+                self._perform(machine.step(Signal.NEXT))
+            case Interrupt():
+                self._perform(machine.step(Signal.INTERRUPT, mail), mail)
+            case Retire(how=how):
+                self._perform(machine.step(Signal.RETIRE if how == "archive" else Signal.RETIRE_NOW, mail), mail)
+            case LeaveMemory():
+                self._perform(machine.step(Signal.EVICT, mail))
+            case Decide(call_id=call_id, decision=decision):
+                if self._turn is None:
+                    raise SessionNotRunningError("the session runs no turn", session_id=self.session_id)
+                self._turn.decide(call_id, decision)
+                mail.answer(None)
+            case _ if self._turn is not None or (machine.state is State.IDLE and self.conversation.current):
+                self._serve(mail)
+            case _:
+                self._perform(machine.step(Signal.NEED, mail))
+
+    def _perform(  # noqa: C901, PLR0912 - one branch for each effect
+        self,
+        effects: Sequence[Effect],
+        mail: Mail[Any] | None = None,
+        *,
+        ending: Ending | CompactionEntry | None = None,
+        fetched: Fetched | None = None,
+    ) -> None:
+        """Carry out the effects of a move.
+
+        Args:
+            effects: the effects, in order.
+            mail: the request that has caused the move.
+            ending: the answer for the starter if the turn is over, the error for the retirers if they failed.
+            fetched: the result for the requests that waited for the store.
+        """
+        for effect in effects:
+            match effect:
+                case Effect.FREE:
+                    self.host.turn_ended(self.session_id)
+                case Effect.REPLY:
+                    self._reply(ending)
+                case Effect.ANSWER:
+                    for each in self._machine.take_interrupters():
+                        each.answer(None)
+                case Effect.PREPARE:
+                    self._prepare()
+                case Effect.BEGIN:
+                    self._begin()
+                case Effect.FETCH:
+                    self._send(self._fetch)
+                case Effect.SERVE if fetched is not None:
+                    self._serve_postponed(fetched)
+                case Effect.CANCEL if self._turn is not None and mail is not None:
+                    stops = isinstance(mail.message, Retire) and mail.message.how == "stop"
+                    self._turn.interrupt(shut_down() if stops else cancelled())
+                case Effect.RETIRE:
+                    self._send(self._retire)
+                case Effect.REPORT:
+                    for each in self._machine.take_retirers():
+                        each.refuse(ending.again()) if isinstance(ending, WarrenError) else each.answer(None)
+                case Effect.HANG_UP:
+                    self.log.close()
+                case Effect.LEAVE if self.log.pending:
+                    self._send(self._store_pending)
+                case Effect.LEAVE:
+                    self._leave()
+                case Effect.STAY:
+                    self.host.stays(self.session_id)
+
+    def _reply(self, ending: Ending | CompactionEntry | None) -> None:
+        starter = self._machine.take_starter()
+        if isinstance(ending, WarrenError):
+            ending.session_id = self.session_id
+            if starter is not None:
+                starter.refuse(ending)
+        elif starter is not None:
+            starter.answer(ending)
+
+    # -- errands to the store
+
+    def _send(self, errand: Callable[[], Awaitable[Result]]) -> None:
+        """Run an errand after those that are under way."""
+        self._errands.append(errand)
+        if len(self._errands) == 1:
+            self._tasks.start_soon(self._run_errands)
+
+    async def _run_errands(self) -> None:
+        while self._errands:
+            try:
+                result = await self._errands[0]()
+            except WarrenError as exc:  # the session cannot be loaded
+                result = partial(_raise, exc)
+            self._errands.popleft()
+            self._results.append(result)
+            self.mailbox.wake()
+
+    async def _fetch(self) -> Result:
+        """Load as much as the postponed requests need."""
+        # The task starts when the loop has handled its batch of mail: all of that is served by one errand.
+        needs = [NEEDS.get(type(mail.message), Need.NOTHING) for mail in self._machine.postponed]
+        fetched = await self._load(max(needs, default=Need.NOTHING) or Need.LEASE)
+        return partial(self._apply_fetched, Signal.FETCHED, fetched)
+
+    async def _fetch_for_turn(self) -> Result:
+        fetched = await self._load(Need.LEASE_ASKED_FOR)
+        if fetched.refused is not None:
+            return partial(self._apply_fetched, Signal.LEASE_REFUSED, fetched)
+        await self.conversation.load_context()
+        return partial(self._apply_fetched, Signal.PREPARED, fetched)
+
+    async def _load(self, need: Need) -> Fetched:
+        refused = None
+        if need >= Need.LEASE:
+            try:
+                await self.conversation.acquire(ask=need is Need.LEASE_ASKED_FOR)
+            except LeasedError as exc:
+                refused = exc
+        await self.conversation.refresh()
+        return Fetched(need, refused)
+
+    def _apply_fetched(self, signal: Signal, fetched: Fetched) -> None:
+        if fetched.refused is not None:
+            self.conversation.inbox.leave_to(fetched.refused)
+        error = None if fetched.refused is None else fetched.refused.again()
+        self._perform(self._machine.step(signal), fetched=fetched, ending=error)
+
+    def _serve_postponed(self, fetched: Fetched) -> None:
+        """Handle the postponed requests that need no more than was fetched; the others stay postponed."""
+        postponed = self._machine.postponed
+        needs = [NEEDS.get(type(mail.message), Need.NOTHING) for mail in postponed]
+        for mail, need in zip(postponed, needs, strict=True):
+            if Need.NOTHING < need <= fetched.need:
+                self._serve(mail, fetched.refused)
+        # Only now, so that a crash among them leaves no request unanswered.
+        self._machine.postponed = [
+            mail for mail, need in zip(postponed, needs, strict=True) if need is Need.NOTHING or need > fetched.need
+        ]
+
+    def _serve(self, mail: Mail[Any], refused: LeasedError | None = None) -> None:
+        """Handle a request that needs the conversation, which is loaded."""
+        conversation = self.conversation
+        try:
+            match mail.message:
+                case Arrived() | Withdraw() if refused is not None:
+                    mail.refuse(refused.again())
+                case Arrived() if conversation.archived:
+                    mail.refuse(retired(self.session_id))
+                case Arrived() as message:
+                    if conversation.inbox.arrive(mail, message) and self._turn is not None:
+                        self._listeners.add(message.on_event)
+                case Withdraw(input_id=input_id):
+                    self._send(partial(self._store_withdrawal, conversation.inbox.withdraw(mail, input_id)))
+                case Relabel(changes=changes, title=title, stored=stored):
+                    conversation.relabel(changes, title, stored)
+                    mail.answer(conversation.known)
+                case Loaded():
+                    mail.answer(conversation.known)
+        except WarrenError as exc:
+            mail.refuse(exc)
+
+    async def _store_withdrawal(self, withdrawn: Settled) -> Result:
+        error = await self.conversation.store_settled(withdrawn)
+        return partial(self.conversation.inbox.withdrew, withdrawn.numbers[0], error)
+
+    # -- a turn
+
+    def _prepare(self) -> None:
+        # With an errand under way the conversation may be in the middle of a change.
+        if self.conversation.ready and not self._errands:
+            self._begin()
+        else:
+            self._send(self._fetch_for_turn)
+
+    def _begin(self) -> None:
+        """Begin the turn of the starter, or of the first input in the inbox."""
+        machine, inbox = self._machine, self.conversation.inbox
+        starter = machine.starter
+        waiting = inbox.first() if starter is None else None
+        if starter is not None:
+            message = cast("StartTurn | Compact", starter.message)
+        elif waiting is not None:
+            inbox.take(waiting)
+            message = StartTurn(waiting.input.text, waiting.input.options, None, waiting.tools)
+        else:  # it was withdrawn, or is another process's
+            self._perform(machine.step(Signal.NOT_BEGUN))
+            return
+        try:
+            plan = plan_of(message, self.conversation.known, self.shared, self.comms, self.own)
+        except WarrenError as exc:
+            exc.session_id = self.session_id
+            if waiting is None:
+                self._perform(machine.step(Signal.NOT_BEGUN), ending=exc)
+            else:
+                self._send(partial(self._drop, exc))
+            return
+        self._listeners = Listeners(self.log)
+        self._listeners.add(*([message.on_event] if waiting is None and isinstance(message, StartTurn) else []))
+        self._listeners.add(*([] if waiting is None else waiting.listeners))
+        self._turn = Turn(
+            plan,
+            self.conversation.known,
+            self.conversation.context,
+            self._take_inputs,
+            self._listeners.emit,
+            self._commit_compaction,
+        )
+        self._tasks.start_soon(self._run_turn, self._turn)
+        machine.step(Signal.BEGUN)
+
+    async def _drop(self, error: WarrenError) -> Result:
+        """Take an input out of the store that no turn can begin with; if the store refuses, it waits on."""
+        inbox = self.conversation.inbox
+        kept = await self.conversation.store_settled(inbox.settled(error))
+
+        def apply() -> None:
+            inbox.settle(error) if kept is None else inbox.put_back(error)
+            self._perform(self._machine.step(Signal.NOT_BEGUN))
+
+        return apply
+
+    def _take_inputs(self, last: bool, has_room: Callable[[], bool]) -> Sequence[Input]:  # noqa: FBT001 - the turn asks
+        inbox = self.conversation.inbox
+        if inbox.empty or not has_room():
+            return ()
+        entering = inbox.take_for_step(last=last)
+        for each in entering:
+            self._listeners.add(*each.listeners)
+        return [each.input for each in entering]
+
+    async def _commit_compaction(self, entry: CompactionEntry) -> Callable[[], None]:
+        """Store the new head of the running turn; return the function that publishes the event of it."""
+        turn, conversation = self._turn, self.conversation
+        if turn is None:
+            raise AgentError("no turn runs that could compact", session_id=self.session_id, cause="crash")
+        event = self.log.stamp(CompactionCompleted(entry.summary_tokens, entry.messages_before, entry.messages_after))
+        record = turn.so_far().compacted(
+            turn.record, conversation.known, entry, event.seq, conversation.context.end, turn_open=turn.begun
+        )
+        await conversation.commit_compaction(record, entry, event)
+
+        def publish() -> None:
+            self._listeners.tell(event)
+            self.log.stored()
+
+        return publish
+
+    async def _run_turn(self, turn: Turn) -> None:
+        """Run a turn and commit it, and hand it to the loop. A cancellation from outside ends it without a trace."""
+        outcome = await turn.run()
+        conversation, terminal, record, committed = self.conversation, self._terminal(turn, outcome), None, COMMITTED
+        if turn.compacted is None:
+            record = outcome.settled(
+                turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
+            )
+            committed = await conversation.commit(record, terminal, outcome.ending(self.session_id))
+        # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
+        self._ended = TurnEnd(turn, outcome, terminal, record, committed)
+        self.mailbox.wake()
+
+    def _terminal(self, turn: Turn, outcome: Outcome) -> Entry | None:
+        """Return the terminal event of a turn; None if it only compacted, and published no first event."""
+        return self.log.stamp(outcome.terminal(self.session_id)) if turn.begun else None
+
+    def _end_turn(self, end: TurnEnd) -> None:
+        """Publish the end of a turn, free the session, and answer, in this order: the turn is committed already.
+
+        Whoever has the answer finds the session free, and the events published.
+        """
+        ending = self._publish_end(end)
+        self._perform(self._machine.step(Signal.ENDED), ending=end.turn.compacted or ending)
+        self._settle_inputs(end, ending)
+
+    def _publish_end(self, end: TurnEnd) -> Ending:
+        """Let the conversation and the events be as the turn leaves them; return the ending of the turn."""
+        self._turn = self._ended = None
+        conversation, outcome, terminal, error = self.conversation, end.outcome, end.terminal, end.committed.error
+        if end.committed.lease_lost:
+            conversation.lease = None
+        if error is not None:
+            outcome = outcome.failed(error)
+            terminal = self._terminal(end.turn, outcome)
+            conversation.roll_back(outcome.charged(end.turn.record, conversation.known))
+        elif end.record is not None:
+            conversation.keep(end.record)
+            conversation.context.leave_out(end.record.left_out)
+        if terminal is not None:
+            self._listeners.tell(terminal)
+        if error is None:
+            self.log.stored()
+        else:
+            self.log.trim()
+        return outcome.ending(self.session_id)
+
+    def _settle_inputs(self, end: TurnEnd, ending: Ending) -> None:
+        """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""
+        if end.committed.error is None:
+            self.conversation.inbox.settle(ending)
+        elif isinstance(ending, WarrenError):
+            self.conversation.inbox.put_back(ending)
+
+    # -- the end
+
+    async def _retire(self) -> Result:
+        """Do in the store what the retirers ask for."""
+        asked = {mail.message.how for mail in self._machine.retirers if isinstance(mail.message, Retire)}
+        storage, session_id = self.shared.storage, self.session_id
+        if asked != {"stop"}:
+            # If another process has the session, the store refuses.
+            await self._load(Need.LEASE_ASKED_FOR)
+            try:
+                if "delete" in asked:
+                    await storage.write(Delete(session_id))
+                else:
+                    await storage.write(Archive(session_id))
+            except WarrenError as exc:
+                return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, exc)
+        await self.conversation.store_pending()
+        error = None
+        if "delete" in asked:
+            try:
+                await forget_deleted(session_id, storage, self.shared.memory)
+            except WarrenError as exc:  # the session is gone all the same
+                error = exc
+        return partial(self._apply_retired, Signal.RETIRED, asked, error)
+
+    def _apply_retired(self, signal: Signal, asked: Collection[str], error: WarrenError | None) -> None:
+        machine = self._machine
+        if error is not None and error.cause == "crash":
+            self.conversation.lease = None  # the store may have done it
+        if signal is Signal.RETIRED:
+            for mail in machine.postponed:  # requests that came meanwhile for the same need not be made again
+                if isinstance(mail.message, Retire) and mail.message.how in asked:
+                    mail.answer(None) if error is None else mail.refuse(error.again())
+        self._perform(machine.step(signal), ending=error)
+
+    async def _store_pending(self) -> Result:
+        await self.conversation.store_pending()
+        return self._leave
+
+    def _leave(self) -> None:
+        """Leave memory, unless something was asked of the session meanwhile or events are still not stored."""
+        machine = self._machine
+        asked = self._mail or self.mailbox.waiting or self.conversation.inbox.first() is not None
+        leaves = machine.state is State.LEAVING and not (asked or self._errands or self.log.pending)
+        self._perform(machine.step(Signal.LEFT if leaves else Signal.STAYS))
+
+    def terminate(self, error: Callable[[], WarrenError]) -> None:
+        """Answer everybody who still waits, and end an open turn for its subscribers. Call it when `run` has ended.
+
+        Args:
+            error: makes the error for each of those who wait.
+        """
+        admitted, end = self._machine.admitted, self._ended
+        if end is not None:
+            # The loop did not come to it, but it is stored: it has ended as it says.
+            ending = self._publish_end(end)
+            self._reply(end.turn.compacted or ending)
+            self._settle_inputs(end, ending)
+        self.conversation.release()
+        self.mailbox.abandon(error)
+        self.conversation.inbox.close(error())
+        waiting = [*self._machine.close(), *self._mail]
+        if admitted:
+            self.host.turn_ended(self.session_id)
+        if self._turn is not None and self._turn.begun:
+            last_words = error()  # of the turn itself nothing is asked: it may be what is broken
+            self._listeners.emit(RunFailed(self.session_id, last_words.message, cause_of(last_words)))
+        for mail in waiting if self._in_hand is None else [*waiting, self._in_hand]:
+            mail.refuse(error())
+
+
+def _raise(error: WarrenError) -> None:
+    raise error
