@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import trio
@@ -93,6 +93,7 @@ class TurnEnd:
     Attributes:
         turn: the turn.
         outcome: its outcome, as the turn's own task saw it.
+        ending: the answer for those who wait for it, if the store has taken it.
         terminal: its last event, which is not published yet; None if it only compacted.
         record: the session's record after it; None if the compaction has stored all of it.
         committed: whether the store has taken it.
@@ -100,6 +101,7 @@ class TurnEnd:
 
     turn: Turn
     outcome: Outcome
+    ending: Ending
     terminal: Entry | None
     record: SessionRecord | None
     committed: Committed
@@ -425,7 +427,7 @@ class SessionActor:
         starter = machine.starter
         waiting = inbox.first() if starter is None else None
         if starter is not None:
-            message = cast("StartTurn | Compact", starter.message)
+            message: StartTurn | Compact = starter.message  # type: ignore[assignment] # the table gives START to no other
         elif waiting is not None:
             inbox.take(waiting)
             message = StartTurn(waiting.input.text, waiting.input.options, None, waiting.tools)
@@ -495,15 +497,20 @@ class SessionActor:
     async def _run_turn(self, turn: Turn) -> None:
         """Run a turn and commit it, and hand it to the loop. A cancellation from outside ends it without a trace."""
         outcome = await turn.run()
-        conversation, terminal, record, committed = self.conversation, self._terminal(turn, outcome), None, COMMITTED
+        conversation, record, committed = self.conversation, None, COMMITTED
+        terminal, ending = self._terminal(turn, outcome), outcome.ending(self.session_id)
         if turn.compacted is None:
             record = outcome.settled(
                 turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
             )
-            committed = await conversation.commit(record, terminal, outcome.ending(self.session_id))
+            committed = await conversation.commit(record, terminal, ending)
         # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
-        self._ended = TurnEnd(turn, outcome, terminal, record, committed)
-        self.mailbox.wake()
+        self._ended = TurnEnd(turn, outcome, ending, terminal, record, committed)
+        if self.mailbox.waiting:
+            return  # the loop is awake, and handles the mail first
+        # The loop sleeps. Its work has no checkpoint, so it does not matter on whose stack it is done; to wake the loop
+        # for it would take one more pass of the scheduler, which is a seventh of a turn in memory.
+        self._work()
 
     def _terminal(self, turn: Turn, outcome: Outcome) -> Entry | None:
         """Return the terminal event of a turn; None if it only compacted, and published no first event."""
@@ -521,12 +528,12 @@ class SessionActor:
     def _publish_end(self, end: TurnEnd) -> Ending:
         """Let the conversation and the events be as the turn leaves them; return the ending of the turn."""
         self._turn = self._ended = None
-        conversation, outcome, terminal, error = self.conversation, end.outcome, end.terminal, end.committed.error
+        conversation, ending, terminal, error = self.conversation, end.ending, end.terminal, end.committed.error
         if end.committed.lease_lost:
             conversation.lease = None
         if error is not None:
-            outcome = outcome.failed(error)
-            terminal = self._terminal(end.turn, outcome)
+            outcome = end.outcome.failed(error)
+            ending, terminal = error, self._terminal(end.turn, outcome)
             conversation.roll_back(outcome.charged(end.turn.record, conversation.known))
         elif end.record is not None:
             conversation.keep(end.record)
@@ -537,7 +544,7 @@ class SessionActor:
             self.log.stored()
         else:
             self.log.trim()
-        return outcome.ending(self.session_id)
+        return ending
 
     def _settle_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""

@@ -1,8 +1,8 @@
 """The state machine of a session: a table of moves, and the requests that wait for one of them.
 
 The machine does nothing by itself: the session's loop (`actor.py`) gives it signals and carries out the effects that
-the table has for them. A request that comes too early is postponed, as in Erlang's `gen_statem`: the loop handles it again
-after the next change of the state. No I/O.
+the table has for them. As in Erlang's `gen_statem`, a request that comes too early is postponed: the loop handles it
+again after the next change of the state. No I/O.
 """
 
 from collections.abc import Iterator, Mapping
