@@ -113,6 +113,7 @@ class SessionActor:
 
     Attributes:
         log: its events.
+        session_id: its id.
         shared: the resources that it shares with all sessions of the runtime.
         host: the scheduler, which gives room for its turns and tells it when to leave memory.
         comms: the way to its peers.
@@ -126,6 +127,7 @@ class SessionActor:
     host: SessionHost
     comms: Comms
     own: Own
+    session_id: str = attrs.field(init=False)
     conversation: Conversation = attrs.field(init=False)
     mailbox: Mailbox = attrs.field(init=False)
     _machine: Machine[Mail[Any]] = attrs.field(init=False)
@@ -138,16 +140,12 @@ class SessionActor:
     _results: deque[Result] = attrs.field(factory=deque)
 
     def __attrs_post_init__(self) -> None:
+        self.session_id = self.log.session_id
         self.conversation = Conversation(self.log, self.shared.storage, Inbox(self.session_id))
         self._machine = Machine(self.session_id)
         self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admit)
 
     # -- what any task may read at any time
-
-    @property
-    def session_id(self) -> str:
-        """The session's id."""
-        return self.log.session_id
 
     @property
     def record(self) -> SessionRecord | None:
