@@ -394,8 +394,7 @@ class SessionActor:
                 case Arrived() if conversation.archived:
                     mail.refuse(retired(self.session_id))
                 case Arrived() as message:
-                    if conversation.inbox.arrive(mail, message) and self._turn is not None:
-                        self._listeners.add(message.on_event)
+                    conversation.inbox.arrive(mail, message)
                 case Withdraw(input_id=input_id):
                     self._send(partial(self._store_withdrawal, conversation.inbox.withdraw(mail, input_id)))
                 case Relabel(changes=changes, title=title, stored=stored):
@@ -428,7 +427,7 @@ class SessionActor:
             message: StartTurn | Compact = starter.message  # type: ignore[assignment] # the table gives START to no other
         elif waiting is not None:
             inbox.take(waiting)
-            message = StartTurn(waiting.input.text, waiting.input.options, None, waiting.tools)
+            message = StartTurn(waiting.input.text, waiting.input.options, waiting.tools)
         else:  # it was withdrawn, or is another process's
             self._perform(machine.step(Signal.NOT_BEGUN))
             return
@@ -441,15 +440,12 @@ class SessionActor:
             else:
                 self._send(partial(self._drop, exc))
             return
-        self._listeners = Listeners(self.log)
-        self._listeners.add(*([message.on_event] if waiting is None and isinstance(message, StartTurn) else []))
-        self._listeners.add(*([] if waiting is None else waiting.listeners))
         self._turn = Turn(
             plan,
             self.conversation.known,
             self.conversation.context,
             self._take_inputs,
-            self._listeners.emit,
+            self.log.emit,
             self._commit_compaction,
         )
         self._tasks.start_soon(self._run_turn, self._turn)
@@ -470,10 +466,7 @@ class SessionActor:
         inbox = self.conversation.inbox
         if inbox.empty or not has_room():
             return ()
-        entering = inbox.take_for_step(last=last)
-        for each in entering:
-            self._listeners.add(*each.listeners)
-        return [each.input for each in entering]
+        return [each.input for each in inbox.take_for_step(last=last)]
 
     async def _commit_compaction(self, entry: CompactionEntry) -> Callable[[], None]:
         """Store the new head of the running turn; return the function that publishes the event of it."""
@@ -481,13 +474,12 @@ class SessionActor:
         if turn is None:
             raise AgentError("no turn runs that could compact", session_id=self.session_id, cause="crash")
         event = self.log.stamp(CompactionCompleted(entry.summary_tokens, entry.messages_before, entry.messages_after))
-        record = turn.so_far().compacted(
-            turn.record, conversation.known, entry, event.seq, conversation.context.end, turn_open=turn.begun
-        )
+        now, count, turn_open = conversation.known, conversation.context.end, turn.first_seq is not None
+        record = turn.so_far().compacted(turn.record, now, entry, event.seq, count, turn_open=turn_open)
         await conversation.commit_compaction(record, entry, event)
 
         def publish() -> None:
-            self._listeners.tell(event)
+            self.log.publish(event)
             self.log.stored()
 
         return publish
@@ -496,7 +488,8 @@ class SessionActor:
         """Run a turn and commit it, and hand it to the loop. A cancellation from outside ends it without a trace."""
         outcome = await turn.run()
         conversation, record, committed = self.conversation, None, COMMITTED
-        terminal, ending = self._terminal(turn, outcome), outcome.ending(self.session_id)
+        terminal = self._terminal(turn, outcome)
+        ending = outcome.ending(self.session_id, turn.first_seq, terminal)
         if turn.compacted is None:
             record = outcome.settled(
                 turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
@@ -512,7 +505,7 @@ class SessionActor:
 
     def _terminal(self, turn: Turn, outcome: Outcome) -> Entry | None:
         """Return the terminal event of a turn; None if it only compacted, and published no first event."""
-        return self.log.stamp(outcome.terminal(self.session_id)) if turn.begun else None
+        return self.log.stamp(outcome.terminal(self.session_id)) if turn.first_seq is not None else None
 
     def _end_turn(self, end: TurnEnd) -> None:
         """Publish the end of a turn, free the session, and answer, in this order: the turn is committed already.
@@ -531,13 +524,14 @@ class SessionActor:
             conversation.lease = None
         if error is not None:
             outcome = end.outcome.failed(error)
-            ending, terminal = error, self._terminal(end.turn, outcome)
+            terminal = self._terminal(end.turn, outcome)
+            ending = outcome.ending(self.session_id, end.turn.first_seq, terminal)
             conversation.roll_back(outcome.charged(end.turn.record, conversation.known))
         elif end.record is not None:
             conversation.keep(end.record)
             conversation.context.leave_out(end.record.left_out)
         if terminal is not None:
-            self._listeners.tell(terminal)
+            self.log.publish(terminal)
         if error is None:
             self.log.stored()
         else:
@@ -611,14 +605,18 @@ class SessionActor:
             self._settle_inputs(end, ending)
         self.conversation.release()
         self.mailbox.abandon(error)
-        self.conversation.inbox.close(error())
-        waiting = [*self._machine.close(), *self._mail]
         if admitted:
             self.host.turn_ended(self.session_id)
-        if self._turn is not None and self._turn.begun:
-            last_words = error()  # of the turn itself nothing is asked: it may be what is broken
-            self._listeners.emit(RunFailed(self.session_id, last_words.message, cause_of(last_words)))
-        for mail in waiting if self._in_hand is None else [*waiting, self._in_hand]:
+        turn_error = error()
+        if self._turn is not None and self._turn.first_seq is not None:
+            # Of the turn itself nothing more is asked: it may be what is broken.
+            last_seq = self.log.emit(RunFailed(self.session_id, turn_error.message, cause_of(turn_error)))
+            turn_error.details |= {"first_seq": self._turn.first_seq, "last_seq": last_seq}
+        self.conversation.inbox.close(error(), turn_error)
+        starter = self._machine.take_starter()
+        if starter is not None:
+            starter.refuse(turn_error.again())
+        for mail in (*self._machine.close(), *self._mail, *([] if self._in_hand is None else [self._in_hand])):
             mail.refuse(error())
 
 

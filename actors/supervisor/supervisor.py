@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from warren.actors.protocol import BeginNext, LeaveMemory, Retire, Wake
+from warren.actors.session.actor import SessionActor
 from warren.actors.session.comms import Comms
 from warren.actors.shared import Own, Shared
 from warren.actors.supervision import first_error
