@@ -2,6 +2,8 @@
 
 import inspect
 import re
+from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 _ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+?)(?=^    \w+: |\Z)", re.MULTILINE | re.DOTALL)
@@ -12,7 +14,8 @@ def summary_of(cls: type) -> str:
     return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
 
 
-def attributes_of(cls: type) -> dict[str, str]:
+@cache
+def attributes_of(cls: type) -> Mapping[str, str]:
     """Return the sentences about the attributes of a class and its bases, by name."""
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):

@@ -11,21 +11,14 @@ import attrs
 from warren import codec
 from warren.budget import Budget
 from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
-from warren.described import attributes_of
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits
 from warren.tool_config import ToolsConfig
-from warren.transport.cli.setting_names import variable_of, variables_in
+from warren.transport.cli.option import may_be_zero, sentence
+from warren.transport.cli.setting_names import BUDGET, variable_of, variables_in
 from warren.transport.cli.values import seconds_of
 from warren.transport.http.config import GatewayConfig
 
-TURN: Final = {
-    "max_total_tokens": "max_tokens",
-    "max_duration": "max_seconds",
-    "max_tool_calls": "max_tool_calls",
-    "max_steps": "max_steps",
-}
-"""The fields of a budget by the names that the file has for them everywhere."""
 YES_OR_NO: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
     **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False),
@@ -51,7 +44,7 @@ def _setting(field: "attrs.Attribute[Any]") -> Any:
     """Return the field of a table for a field of a class; times are durations, and None is not set."""
     kind: Any = field.type
     if kind in (float, float | None) and field.name not in NUMBERS:
-        return _optional(str, delay if _may_be_zero(field) else duration)
+        return _optional(str, delay if may_be_zero(field) else duration)
     checks = [*([field.validator] if field.validator else []), *([fits] if kind not in (bool, str) else [])]
     numeric = kind in (int, int | None, float, float | None)
     return _optional(kind, attrs.validators.optional(checks) if numeric else None)
@@ -59,15 +52,6 @@ def _setting(field: "attrs.Attribute[Any]") -> Any:
 
 def _optional(kind: Any, validator: Any = None) -> Any:
     return attrs.field(default=None, type=kind | None, validator=validator)
-
-
-def _may_be_zero(field: "attrs.Attribute[Any]") -> bool:
-    try:
-        if field.validator is not None:
-            field.validator(None, field, 0.0)
-    except FieldValueError:
-        return False
-    return True
 
 
 def _table(cls: type, without: Collection[str] = (), **more: Any) -> type:
@@ -78,7 +62,7 @@ def _table(cls: type, without: Collection[str] = (), **more: Any) -> type:
 
 TURN_TABLE: Final = attrs.make_class(
     "TurnTable",
-    {name: _setting(getattr(attrs.fields(Budget), field)) for name, field in TURN.items()},
+    {name: _setting(getattr(attrs.fields(Budget), field)) for name, field in BUDGET.items()},
     frozen=True,
     kw_only=True,
 )
@@ -109,7 +93,7 @@ def _leaves() -> Iterator[tuple[str, type, str]]:
     for name, table in TABLES.items():
         for field in attrs.fields(table):
             if (name, field.name) == ("limits", "turn"):
-                yield from ((f"limits.turn.{inner}", TURN_TABLE, inner) for inner in TURN)
+                yield from ((f"limits.turn.{inner}", TURN_TABLE, inner) for inner in BUDGET)
             else:
                 yield f"{name}.{field.name}", table, field.name
 
@@ -121,14 +105,14 @@ def default_of(name: str) -> Any:
     """Return the value of a setting that nobody sets; times in seconds."""
     table, _, field = name.rpartition(".")
     if table == "limits.turn":
-        return getattr(Limits().turn, TURN[field])
+        return getattr(Limits().turn, BUDGET[field])
     return getattr(attrs.fields(CLASSES[table]), field).default
 
 
 def about(name: str) -> str:
     """Return what the class of a setting says of it."""
     table, _, field = name.rpartition(".")
-    return attributes_of(CLASSES[table]).get(TURN.get(field, field), "")
+    return sentence(CLASSES[table], BUDGET.get(field, field))
 
 
 def read_tables(data: dict[str, Any]) -> dict[str, Any]:
@@ -215,7 +199,7 @@ def _given(table: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def settings_of(table: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of one table among those that were given, by their names in its class."""
-    names = TURN if table == "limits.turn" else {}
+    names = BUDGET if table == "limits.turn" else {}
     inside = {name.rpartition(".")[2]: value for name, value in values.items() if name.rpartition(".")[0] == table}
     return {names.get(name, name): value for name, value in inside.items()}
 

@@ -1,11 +1,18 @@
-"""How the commands' options are made: each with its variable in the environment, and in groups."""
+"""Options of commands: each has a variable in the environment, and most are made from the fields of classes."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
+import attrs
 import click
 
+from warren.described import attributes_of
+from warren.fields import Between, FieldValueError, checks_of
+from warren.transport.cli.values import delay_of, duration_of, schema_of, text_of
+
 F = TypeVar("F", bound=Callable[..., Any])
+UNSET: Final = re.compile(r"(\. )?\b(?:None|[Nn]ull)\b")
 
 
 def group(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -25,3 +32,88 @@ def option(*names: str, **settings: Any) -> Callable[[F], F]:
     variable = "WARREN_" + name.removeprefix("--").replace("-", "_").upper()
     in_environment: dict[str, Any] = {"envvar": variable, "show_envvar": True}
     return click.option(*names, **in_environment | settings)
+
+
+def of_field(
+    cls: type, name: str, *names: str, note: str = "", variable: bool = True, **settings: Any
+) -> Callable[[F], F]:
+    """Return the option of a field: the class says its type, its bounds, its default and the sentence of its help.
+
+    Args:
+        cls: the attrs class.
+        name: the field.
+        names: names of the option, as click takes them; the field's own without them.
+        note: a sentence that the help has besides.
+        variable: whether the environment can set the option.
+        settings: settings of click in place of those that the field gives.
+    """
+    field = attrs.fields_dict(cls)[name]
+    made = {"help": f"{sentence(cls, name)} {note}".strip(), "show_default": _default(field), **_kind(field)}
+    make = option if variable else click.option
+    return make(*(names or (f"--{name.replace('_', '-')}",)), **made | settings)
+
+
+def sentence(cls: type, name: str) -> str:
+    """Return what a class says of a field, for people who do not know the class; "" if it says nothing."""
+    about = attributes_of(cls).get(name, "").removeprefix("whether to ")
+    text = UNSET.sub(lambda found: f"{found[1]}Unset" if found[1] else "unset", about)
+    return text[:1].upper() + text[1:]
+
+
+def is_flat(field: "attrs.Attribute[Any]") -> bool:
+    """Tell whether one option can set a field: a field with an object of a class has an option for each part."""
+    return not any(attrs.has(kind) for kind in _kinds(field))
+
+
+def _kinds(field: "attrs.Attribute[Any]") -> tuple[Any, ...]:
+    """Return the types of a field's values, besides None."""
+    hint: Any = field.type
+    alone = isinstance(hint, type) or get_origin(hint) in (Literal, Mapping)
+    return (hint,) if alone else tuple(kind for kind in get_args(hint) if kind is not type(None))
+
+
+def _kind(field: "attrs.Attribute[Any]") -> dict[str, Any]:
+    """Return click's type of a field's values, and its word for one."""
+    (kind,) = _kinds(field)
+    if kind in (int, float):
+        number, word = _number(field, kind)
+        return {"type": number, "metavar": word}
+    if get_origin(kind) is Literal:
+        return {"type": click.Choice(get_args(kind), case_sensitive=False)}
+    if get_origin(kind) is Mapping:
+        return {"type": schema_of, "metavar": "FILE|JSON"}
+    return {"type": text_of, "metavar": "NAME"} if kind is str else {}
+
+
+def _number(field: "attrs.Attribute[Any]", kind: type) -> tuple[Any, str]:
+    """Return click's type of numbers within a field's bounds; a number with a fraction and no range is a time."""
+    between = next((check for check in checks_of(field) if isinstance(check, Between)), None)
+    least = 0 if may_be_zero(field) else 1
+    if kind is int:
+        return (click.IntRange(least) if between is None else click.IntRange(between.low, between.high)), "N"
+    if between is not None:
+        return click.FloatRange(between.low, between.high, min_open=between.without_low), "N"
+    return (duration_of if least else delay_of), "TIME"
+
+
+def may_be_zero(field: "attrs.Attribute[Any]") -> bool:
+    """Tell whether 0 is a good value of a field with a number."""
+    try:
+        if field.validator is not None:
+            field.validator(None, field, 0)
+    except FieldValueError:
+        return False
+    return True
+
+
+def _default(field: "attrs.Attribute[Any]") -> str | None:
+    """Return the default as help shows it; None if there is none. An option itself has none: a file may set it."""
+    match field.default:
+        case bool():
+            return "on" if field.default else None
+        case float():
+            return f"{field.default:g}s"
+        case int() | str():
+            return str(field.default)
+        case _:
+            return None

@@ -1,4 +1,4 @@
-"""What the commands share: types of values, groups of options, and the options of one command as one object."""
+"""Options that several commands share, in groups, and the options of one command as one object."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -13,22 +13,20 @@ from click.core import ParameterSource
 from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
-from warren.config import Intensity, Limits, RetryPolicy
+from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
 from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
-from warren.fields import Between, FieldValueError, checks_of, positive
+from warren.fields import FieldValueError
 from warren.options import MODEL_OPTIONS, TurnOptions
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
-from warren.transport.cli.option import group, option
-from warren.transport.cli.setting_names import variables_in
+from warren.transport.cli.option import group, is_flat, of_field, option
+from warren.transport.cli.setting_names import BUDGET, variables_in
 from warren.transport.cli.tool_options import TOOLS, tool_options, tools_given
 from warren.transport.cli.values import (
-    duration_of,
     embedder_of,
     folder_of,
     label_of,
-    schema_of,
     text_of,
 )
 from warren.transport.embedders import BM25, BUILT_IN, OPENAI_PREFIX
@@ -41,20 +39,27 @@ T = TypeVar("T")
 DEFAULT_STORE: Final = Path(".rkat")
 DEFAULT_CONFIG: Final = DEFAULT_STORE / "config.toml"
 CONFIG_FILE: Final = "warren.config_file"
-"""Where the context of a command has the file that was read."""
-COMPACTION_FIELDS: Final = tuple(field.name for field in attrs.fields(CompactionConfig))
-LIMITS: Final = {
-    "max_tokens": "max_total_tokens",
-    "max_seconds": "max_duration",
-    "max_tool_calls": "max_tool_calls",
-    "max_steps": "max_steps",
+"""Key of the configuration file in the context of a command."""
+COMPACTION_FLAGS: Final = {
+    "--compact-threshold": "auto_compact_threshold",
+    "--compact-keep": "recent_turn_budget",
+    "--compact-summary-tokens": "max_summary_tokens",
+    "--compact-every": "min_turns_between_compactions",
+    "--context-window": "window",
 }
-"""The options that have the fields of a budget."""
+COMPACTION_FIELDS: Final = tuple(COMPACTION_FLAGS.values())
+ANSWER_OPTIONS: Final = tuple(
+    field.name
+    for field in attrs.fields(TurnOptions)
+    if is_flat(field) and field.name not in ("model", "provider", *MODEL_OPTIONS)
+)
+"""Options of a turn that a runtime does not have."""
 STORAGE_OPTIONS: Final = ("synchronous", "projections")
 LIMIT_OPTIONS: Final = ("model_silence",)
+_OPTION_OF_LIMIT: Final = {field: name for name, field in BUDGET.items()}
 NOT_SETTINGS: Final = frozenset(
     {"store", "ephemeral", "output", "verbose", "config", "no_compaction"}.union(
-        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, LIMITS.values()
+        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, BUDGET
     )
 )
 WEAKEST_FIRST: Final = (
@@ -68,7 +73,7 @@ FROM_FILE: Final = WEAKEST_FIRST.index(ParameterSource.DEFAULT_MAP)
 
 @attrs.define
 class Mode:
-    """How the process speaks to its user.
+    """The form of results and errors.
 
     Attributes:
         json: results and errors are JSON.
@@ -80,7 +85,7 @@ class Mode:
 
     @classmethod
     def guess(cls, argv: list[str], environ: Mapping[str, str]) -> "Mode":
-        """Return what the arguments ask for, before they are known to be good: errors in them are shown that way."""
+        """Return the mode that arguments ask for. It serves to show errors in these arguments."""
         chosen = [environ.get("WARREN_OUTPUT", "")]
         chosen += [after for before, after in pairwise(argv) if before == "--output"]
         chosen += [arg.removeprefix("--output=") for arg in argv if arg.startswith("--output=")]
@@ -89,30 +94,30 @@ class Mode:
 
 @attrs.frozen(kw_only=True)
 class Options(TurnOptions):
-    """The options of one command; those it does not have are at their default.
+    """The options of one command; options that the command does not have are at their defaults.
 
-    Those of a turn hold for the turn or the session that the command begins.
+    The options of turns hold for the turn or the session that the command begins.
 
     Attributes:
         store: the store's folder; None keeps nothing.
         store_named: whether the user named the store.
-        mode: how results and errors are shown.
-        stream: whether the answer is written as it comes; None decides by whether stdout is a terminal.
-        compaction: how contexts are compacted; None turns the capability off, as for commands that run no model.
-        compactor: where a strategy of the user's own is, as MODULE:NAME.
-        memory: whether what is compacted away can be found again.
-        embedder: what makes the memory's vectors.
-        drain: seconds that running turns have to finish when the process is told to end; None is as `limits` say.
-        tools: which tools there are; None for none, as for commands that run no model.
-        switches: which kinds of them the runtime offers.
-        gates: which calls the runtime refuses, or lets wait for somebody's word.
-        approve_all: whether every call that waits is allowed.
-        limits: bounds of the runtime.
-        retry: how failed model calls are tried again.
-        intensity: restarts of the storage actor.
+        mode: the form of results and errors.
+        stream: whether the answer is written as it comes; None streams if stdout is a terminal.
+        compaction: the settings of compaction; None turns the capability off, as for commands that run no model.
+        compactor: a strategy of the user's own, as MODULE:NAME.
+        memory: whether messages that left the context can be searched.
+        embedder: the embedder of the memory.
+        drain: seconds that running turns have to finish after SIGTERM; None takes them from `limits`.
+        tools: the runtime's tools; None for none, as for commands that run no model.
+        switches: the kinds of tools that the runtime offers.
+        gates: the kinds of tools whose calls wait for approval, or are refused.
+        approve_all: whether every call that waits for approval is allowed.
+        limits: limits of the runtime.
+        retry: the backoff of failed model calls.
+        intensity: the restart intensity of the storage actor.
         storage: settings of the store, by their names in `StoreConfig`; its folder is `store`.
         gateway: settings of the gateway that are no options, by their names in `GatewayConfig`.
-        command: the command, as others on the same store are told of it.
+        command: the command, which other processes on the same store see.
     """
 
     store: Path | None = DEFAULT_STORE
@@ -143,8 +148,10 @@ class Options(TurnOptions):
 def gather(given: Mapping[str, Any]) -> Options:
     """Return the running command's options as one object.
 
-    Raises click.UsageError where --store and --ephemeral contradict, CompactionDisabledError where --no-compaction
-    and a setting of compaction do, InvalidParamsError for a setting that is too large, or for tools that cannot be.
+    Raises:
+        click.UsageError: if --store and --ephemeral contradict each other.
+        CompactionDisabledError: if --no-compaction and a setting of compaction contradict each other.
+        InvalidParamsError: if a setting is too large, or there are no such tools.
     """
     context = click.get_current_context()
     file = context.meta.get(CONFIG_FILE)
@@ -164,9 +171,13 @@ def gather(given: Mapping[str, Any]) -> Options:
 
 
 def _budget(given: Mapping[str, Any]) -> Budget | None:
-    """Return the limits that were given, if any. Raises InvalidParamsError for one that is too large."""
-    limits = {field: given.get(name) for field, name in LIMITS.items()}
-    return None if set(limits.values()) == {None} else _made(Budget, limits, LIMITS)
+    """Return the limits that were given, if any. Raises InvalidParamsError if a limit is too large."""
+    limits = {field: given.get(name) for name, field in BUDGET.items()}
+    return (
+        None
+        if set(limits.values()) == {None}
+        else _made(Budget, limits, {field: name for name, field in BUDGET.items()})
+    )
 
 
 def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
@@ -185,14 +196,14 @@ def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, A
 
 
 def _tools(context: click.Context, given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
-    """Return what is said of tools; of their kinds as well, by what is nearer to the user than a file."""
+    """Return the settings of tools. A file switches kinds of tools for the runtime, a flag for the turn as well."""
     found = tools_given(given, file)
     nearer = {name: _strength(context, name) > FROM_FILE for name in KINDS}
     return found | kinds_given(given, nearer, found.get("switches"))
 
 
 def _ephemeral(context: click.Context, given: Mapping[str, Any]) -> bool:
-    """Tell whether nothing is to be kept; the command line wins over the environment, that over the file."""
+    """Tell whether nothing is to be kept; the command line wins over the environment, the environment over the file."""
     if not given.get("ephemeral"):
         return False
     if given.get("store") is None:
@@ -204,10 +215,10 @@ def _ephemeral(context: click.Context, given: Mapping[str, Any]) -> bool:
 
 
 def _compaction(context: click.Context, given: Mapping[str, Any]) -> CompactionConfig | None:
-    """Return how to compact, None for not at all.
+    """Return the settings of compaction; None if it is off.
 
-    Whoever turns it off wins over settings from farther away; a setting from as near, or nearer, cannot be obeyed. A
-    file only says how it would be done.
+    --no-compaction wins over settings from weaker sources, and contradicts a setting from the same or a stronger one.
+    The settings in a file never contradict it.
     """
     if "no_compaction" not in given:
         return None
@@ -222,7 +233,7 @@ def _compaction(context: click.Context, given: Mapping[str, Any]) -> CompactionC
 
 
 def _made(cls: Callable[..., T], settings: Mapping[str, Any], names: Mapping[str, str] | None = None) -> T:
-    """Return an object made of options. Raises InvalidParamsError that names the one that does not fit."""
+    """Return an object made of options. Raises InvalidParamsError that names the bad option."""
     try:
         return cls(**settings)
     except FieldValueError as exc:
@@ -236,7 +247,7 @@ def _strength(context: click.Context, name: str) -> int:
 
 
 def _load_config(context: click.Context, _: click.Parameter, value: Path | None) -> Path | None:
-    """Let a file decide what neither the command line nor the environment does; return which file it is."""
+    """Make the settings of the configuration file the defaults of the command's options; return the file's path."""
     path = value or (DEFAULT_CONFIG if _there(DEFAULT_CONFIG) else None)
     if path is not None or variables_in(os.environ):
         from warren.transport.cli.config_file import read_config  # noqa: PLC0415 - few have a file
@@ -247,7 +258,7 @@ def _load_config(context: click.Context, _: click.Parameter, value: Path | None)
 
 
 def _there(path: Path) -> bool:
-    """Tell whether a file is there; one in a folder of somebody else's is not."""
+    """Tell whether a file is there; a file in a folder that this user may not read is not."""
     try:
         path.stat()
     except OSError:
@@ -263,30 +274,6 @@ def _set_json(context: click.Context, _: click.Parameter, value: str) -> str:
 def _set_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's
     context.ensure_object(Mode).verbose = value
     return value
-
-
-def _count(*names: str, help: str, least: int = 1) -> Callable[[F], F]:  # noqa: A002 - click's word
-    return option(*names, type=click.IntRange(min=least), metavar="N", help=help)
-
-
-def _turn_option(name: str, **settings: Any) -> Callable[[F], F]:
-    """Return the flag of an option of turns: its field says of which type it is, within which bounds, and for what."""
-    about = attributes_of(TurnOptions)[name]
-    made = {"help": about[:1].upper() + about[1:], "type": _number(name), "metavar": "N"}
-    return option(f"--{name.replace('_', '-')}", **made | settings)
-
-
-def _number(name: str) -> click.IntRange | click.FloatRange | None:
-    """Return the type of an option of turns that is a number, within its bounds; None for no number."""
-    field = attrs.fields_dict(TurnOptions)[name]
-    checks = checks_of(field)
-    between = next((check for check in checks if isinstance(check, Between)), None)
-    if field.type == (int | None):
-        least = 1 if positive in checks else None
-        return click.IntRange(min=least) if between is None else click.IntRange(between.low, between.high)
-    if field.type == (float | None) and between is not None:
-        return click.FloatRange(between.low, between.high, min_open=between.without_low)
-    return None
 
 
 output_options: Final = group(
@@ -320,55 +307,24 @@ store_options: Final = group(
     ),
 )
 model_options: Final = group(
-    option("-m", "--model", type=text_of, metavar="NAME", help="The model; see `warren models`."),
-    option(
-        "-p", "--provider", type=text_of, metavar="NAME", help="Its provider, instead of the one its name suggests."
-    ),
-    *(_turn_option(name) for name in MODEL_OPTIONS),
-    option(
-        "--model-silence",
-        type=duration_of,
-        metavar="TIME",
-        help="How long a model's server may say nothing before a call has failed; 5m.",
-    ),
+    of_field(TurnOptions, "model", "-m", "--model", note="See `warren models`."),
+    of_field(TurnOptions, "provider", "-p", "--provider"),
+    *(of_field(TurnOptions, name) for name in MODEL_OPTIONS),
+    of_field(Limits, "model_silence"),
 )
 storage_options: Final = group(
-    option(
-        "--synchronous",
-        type=click.Choice(["FULL", "NORMAL"], case_sensitive=False),
-        help="How the store writes: FULL survives a power cut, NORMAL is faster and may lose the last turns in one;"
-        " FULL.",
-    ),
-    option(
-        "--projections/--no-projections",
-        default=None,
-        help="Write the sessions out as plain files beside the store; on by default.",
-    ),
+    of_field(StoreConfig, "synchronous"),
+    of_field(StoreConfig, "projections", "--projections/--no-projections", default=None),
 )
 compaction_options: Final = group(
-    _count(
-        "--compact-threshold",
-        "auto_compact_threshold",
-        help="Summarise what the model sees from so many tokens on; by default 100000, or what its window allows.",
-    ),
-    _count(
-        "--compact-keep", "recent_turn_budget", least=0, help="How many of the newest exchanges stay as they are; 4."
-    ),
-    _count("--compact-summary-tokens", "max_summary_tokens", help="Cap of a summary, in tokens; 4096."),
-    _count(
-        "--compact-every",
-        "min_turns_between_compactions",
-        least=0,
-        help="Fewest model calls from one summary to the next; 3.",
-    ),
-    _count("--context-window", "window", help="Tokens that a request may hold; by default what is known of the model."),
+    *(of_field(CompactionConfig, field, flag, field) for flag, field in COMPACTION_FLAGS.items()),
     option(
         "--compactor",
         type=text_of,
         metavar="MODULE:NAME",
-        help="A strategy of your own: an object of a Python module, or a function that makes it.",
+        help="A strategy of your own: an object of a Python module, or a function that makes one.",
     ),
-    option("--no-compaction", is_flag=True, help="Never summarise, however long a session gets."),
+    option("--no-compaction", is_flag=True, help="Never compact, however long a session gets."),
 )
 embedder_option: Final = option(
     "--embedder",
@@ -393,10 +349,6 @@ title_option: Final = click.option(
     metavar="TEXT",
     help="The session's title, in place of the first words of its first prompt.",
 )
-output_schema_option: Final = group(
-    _turn_option("output_schema", type=schema_of, metavar="FILE|JSON", envvar=None, show_envvar=False),
-    _turn_option("structured_output_retries", envvar=None, show_envvar=False),
-)
 stream_option: Final = option(
     "--stream/--no-stream",
     default=None,
@@ -412,15 +364,17 @@ stored_options: Final = group(store_options, output_options)
 remembered_options: Final = group(embedder_option, stored_options)
 
 
+def _budget_option(name: str, field: str, scope: str) -> Callable[[F], F]:
+    about = f"Limit of {scope}: {attributes_of(Budget)[field]}"
+    return of_field(Budget, field, f"--{name.replace('_', '-')}", help=about)
+
+
 def turn_options(scope: str) -> Callable[[F], F]:
-    """Return the options of a command that runs turns; `scope` says what the limits among them limit."""
+    """Return the options of a command that runs turns; `scope` is the word for the work that a budget limits."""
     return group(
         model_options,
-        _count("--max-total-tokens", help=f"Limit of {scope}: tokens in and out."),
-        option("--max-duration", type=duration_of, metavar="TIME", help=f"Limit of {scope}: time, as 90, 5m, 1h30m."),
-        _count("--max-tool-calls", help=f"Limit of {scope}: tool calls."),
-        _count("--max-steps", help=f"Limit of {scope}: model calls."),
-        output_schema_option,
+        *(_budget_option(name, field, scope) for name, field in BUDGET.items()),
+        *(of_field(TurnOptions, name, variable=False) for name in ANSWER_OPTIONS),
         tool_options,
         kind_options,
         approve_option,

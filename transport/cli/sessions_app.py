@@ -1,15 +1,15 @@
 """The commands of `warren sessions`, their arguments and their help."""
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
+from warren.requests import MAX_PAGE, ContextRequest, ForkRequest, ListRequest
 from warren.transport.cli.help import ID_HELP, examples
+from warren.transport.cli.option import of_field
 from warren.transport.cli.options import gather, label_option, stored_options, title_option
 from warren.transport.cli.streams import read_prompt
 from warren.transport.cli.values import label_of, text_of
-
-MAX_PAGE: Final = 1000
 
 
 @click.group()
@@ -25,9 +25,9 @@ def sessions() -> None:
         "warren sessions list --output json | jq -r '.sessions[].session_id'",
     ),
 )
-@click.option("--offset", type=click.IntRange(min=0), metavar="N", default=0, help="How many to pass over.")
-@click.option("--limit", type=click.IntRange(1, MAX_PAGE), metavar="N", default=50, help="How many to show; 50.")
-@click.option("--all", "archived", is_flag=True, help="Show archived ones too.")
+@of_field(ListRequest, "offset", variable=False, default=0, show_default=True)
+@of_field(ListRequest, "limit", variable=False, default=50, show_default=True)
+@of_field(ListRequest, "include_archived", "--all", "archived", variable=False, is_flag=True)
 @label_option
 @stored_options
 def sessions_list(offset: int, limit: int, *, archived: bool, **given: Any) -> None:
@@ -86,7 +86,7 @@ def sessions_archive(session: str, **given: Any) -> None:
     ),
 )
 @click.argument("session", metavar="ID", type=text_of)
-@click.option("--at", type=click.IntRange(min=0), metavar="N", help="How many messages to take over; all.")
+@of_field(ForkRequest, "at", variable=False)
 @label_option
 @title_option
 @stored_options
@@ -124,8 +124,8 @@ def sessions_inputs(session: str, withdraw: str | None, **given: Any) -> None:
 )
 @click.argument("session", metavar="ID", type=text_of)
 @click.argument("text", type=text_of, required=False)
-@click.option("--source", type=text_of, metavar="NAME", help="Who says it.")
-@click.option("--key", type=text_of, metavar="KEY", help="What is said with one key more than once is taken once.")
+@of_field(ContextRequest, "source", variable=False)
+@of_field(ContextRequest, "idempotency_key", "--key", "key", variable=False, metavar="KEY")
 @stored_options
 def sessions_inject(session: str, text: str | None, source: str | None, key: str | None, **given: Any) -> None:
     """Put TEXT in front of the model of a session's next turn; nobody has said it.

@@ -1,4 +1,4 @@
-"""Which variable has a setting of the tables that are made from classes."""
+"""The variables of the settings in the tables that are made from classes."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,8 +10,15 @@ OPTIONS: Final[Mapping[str, str]] = {
     "storage.synchronous": "synchronous",
     "storage.projections": "projections",
 }
-"""Settings that have an option as well, and its name in the code: they share its variable."""
+"""Settings with an option, and the name of the option in the code. The two share a variable."""
 SHARED: Final = frozenset(f"WARREN_{option.upper()}" for option in OPTIONS.values())
+BUDGET: Final = {
+    "max_total_tokens": "max_tokens",
+    "max_duration": "max_seconds",
+    "max_tool_calls": "max_tool_calls",
+    "max_steps": "max_steps",
+}
+"""The fields of a budget by the names of their options, which the file has too."""
 
 
 def variable_of(name: str) -> str:

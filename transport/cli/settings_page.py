@@ -74,9 +74,7 @@ def rows() -> Iterator[Row]:
 
 def _of_table(name: str) -> Row:
     text, default = about(name), default_of(name)
-    return Row(
-        name, variable_of(name), "", words(name, None if default == () else default), text[:1].upper() + text[1:]
-    )
+    return Row(name, variable_of(name), "", words(name, None if default == () else default), text)
 
 
 def _of_option(option: click.Option) -> Row:

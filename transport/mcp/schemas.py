@@ -1,4 +1,4 @@
-"""The schemas of a tool's arguments and of its result, each a document of its own."""
+"""The schemas of the arguments and the result of an MCP tool, each a document of its own."""
 
 from typing import Final
 
@@ -10,19 +10,17 @@ ERROR: Final = "Error"
 
 
 def input_schema(tool: McpTool) -> Schema:
-    """Return the schema of a tool's arguments, with what each one means."""
+    """Return the schema of a tool's arguments, with a sentence about each."""
     schema = _document(tool.method.params, strict=True)
     schema.pop("description")
-    for name, text in tool.arguments.items():
-        schema["properties"][name]["description"] = text
     return schema
 
 
 def result_schema(cls: type) -> Schema:
-    """Return the schema of a result, which may be an error as well.
+    """Return the schema of a result, or of an error.
 
-    The official client of TypeScript holds the structured content of errors against it too, and where it does not fit
-    shows that instead of the error. What only one of both has is not required, for the same reason.
+    The official client of TypeScript checks the structured content of errors against this schema too. If an error does
+    not fit, the client shows the mismatch instead of the error. So a field is required in one of the two forms only.
     """
     schema = _document(cls, strict=False)
     good = {"required": schema.pop("required", [])}

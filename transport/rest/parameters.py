@@ -1,4 +1,4 @@
-"""The parameters of a request, from its path, its query or its body, as plain data for a method to check."""
+"""Reads the parameters of a request from its path, query and body. They are plain data; the method checks them."""
 
 from collections.abc import Mapping
 from typing import Any, Final, get_args, get_type_hints
@@ -14,14 +14,14 @@ from warren.transport.http.handshake import RefusedError
 from warren.transport.rest.answers import JSON
 
 DIGITS: Final = 20
-"""Longer numbers are left as they came: no field has room for them."""
+"""Digits of a number in a query. A longer one stays a text, which the check of the parameters refuses."""
 KEY: Final = "idempotency_key"
 KEY_HEADER: Final = "Idempotency-Key"
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
 
 async def whole_body(request: Request) -> bytes:
-    """Return a body. Raises RefusedError where it is not all there."""
+    """Return a body. Raises RefusedError if the client leaves before its end."""
     try:
         return await request.body()
     except ClientDisconnect as exc:
@@ -29,9 +29,11 @@ async def whole_body(request: Request) -> bytes:
 
 
 async def from_body(request: Request) -> dict[str, Any]:
-    """Return the object that a body holds; nothing stands for an empty one.
+    """Return the object in a body; an empty body is an empty object.
 
-    Raises RefusedError for what is not JSON, InvalidParamsError for JSON that is no object.
+    Raises:
+        RefusedError: if the body is not JSON.
+        InvalidParamsError: if it is JSON, and no object.
     """
     raw = await whole_body(request)
     if not raw:
@@ -48,7 +50,7 @@ async def from_body(request: Request) -> dict[str, Any]:
 
 
 def with_whole_numbers(params: type, data: Any) -> Any:
-    """Return an object whose whole numbers are integers where the class of parameters has them: 5.0 is 5 in JSON."""
+    """Return an object in which 5.0 is 5 if the class of parameters has an integer there: JSON has no two kinds."""
     if not isinstance(data, dict):
         return data
     types = get_type_hints(params)
@@ -64,9 +66,9 @@ def _whole(hint: Any, value: Any) -> Any:
 
 
 def from_query(params: type, query: QueryParams) -> dict[str, Any]:
-    """Return what a query says, each value as the class of parameters has it where that can be.
+    """Return the parameters in a query, each as the type that its field has, if the text is of that type.
 
-    An object is written `labels[team]=red`. Raises InvalidParamsError for what is said twice, or without a name.
+    An object is written `labels[team]=red`. Raises InvalidParamsError if a parameter is there twice or has no name.
     """
     data: dict[str, Any] = {}
     types = get_type_hints(params)
@@ -85,7 +87,7 @@ def from_query(params: type, query: QueryParams) -> dict[str, Any]:
 
 
 def with_path(data: dict[str, Any], path: Mapping[str, Any]) -> dict[str, Any]:
-    """Add what the path says. Raises InvalidParamsError where the body says otherwise."""
+    """Add the parameters in the path. Raises InvalidParamsError if the body has another value."""
     for name, value in path.items():
         if data.get(name, value) != value:
             raise InvalidParamsError(f"$.{name}: is not that of the path", path=f"$.{name}")
@@ -93,7 +95,7 @@ def with_path(data: dict[str, Any], path: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_key(params: type, data: dict[str, Any], headers: Headers) -> dict[str, Any]:
-    """Add the key of the header `Idempotency-Key`, for what takes one. Raises InvalidParamsError for two keys."""
+    """Add the key in the header `Idempotency-Key`, if the method takes one. Raises InvalidParamsError for two keys."""
     said = headers.getlist(KEY_HEADER) if KEY in get_type_hints(params) else ()
     keys = {*said, *([data[KEY]] if isinstance(data.get(KEY), str) else ())}
     if len(keys) > 1:
@@ -102,7 +104,7 @@ def with_key(params: type, data: dict[str, Any], headers: Headers) -> dict[str, 
 
 
 def _value(hint: Any, text: str) -> object:
-    """Return a text as what it is to be, or as it came: the check of the parameters says then what is wrong."""
+    """Return a text as a number or truth value, or unchanged: then the check of the parameters refuses it."""
     wanted = get_args(hint) or (hint,)
     if int in wanted and len(text) <= DIGITS and text.removeprefix("-").isdigit() and text.isascii():
         return int(text)

@@ -1,4 +1,4 @@
-"""The table of routes: each is a method of the one table of methods, at a path."""
+"""The table of routes: each is a method of the table of methods, at a path."""
 
 from typing import Any, Final, Literal
 
@@ -16,13 +16,13 @@ class Row:
 
     Attributes:
         verb: the HTTP method.
-        path: as Starlette and OpenAPI have it; what is in braces is a parameter of the method.
-        method: what it does. Parameters that are not in the path come in the query of GET, in the body of POST
+        path: the path, in the form of Starlette and OpenAPI; names in braces are parameters of the method.
+        method: the method. Parameters that are not in the path come in the query of GET, in the body of POST
             and PATCH.
-        status: of a good answer.
-        failed: of an answer whose own `status` is `failed`: for those who look at nothing else.
+        status: the status of a good answer.
+        failed: the status of an answer whose own `status` is `failed`, for clients that look at the status alone.
         streams: whether the answer is a stream of events rather than the method's result.
-        operation: its name in the OpenAPI document, where the method has another route.
+        operation: the name in the OpenAPI document, if the method has another route too.
     """
 
     verb: Verb

@@ -51,16 +51,16 @@ A client that has registered tools with `tools/register` is asked to run them: t
 `{EXECUTE}` with an id of its own, and waits for the response. Several calls may wait at once; the id tells them apart.
 Tools belong to the connection: they are offered in the turns that it starts, and in no others.
 
-Whatever goes wrong with a call is told to the model as the call's error result, and the turn goes on: the client is
-gone, it answers with an error or with what is no answer, or it does not answer within the time limit for tools. An
-interrupt ends the wait; a response that comes later is dropped.
+If a call fails, the model gets an error as its result, and the turn goes on: the client is gone, it answers with an
+error or with something that is no answer, or it does not answer within the time limit for tools. An interrupt ends the
+wait; a response that comes later is dropped.
 """
 ENDS: Final = f"""\
 ### The end of a subscription
 
-The notification `{UNSUBSCRIBED}` tells that a subscription has ended by itself, behind its last event: the
-session was archived or deleted, or its events cannot be read, and then there is a `stream_truncated` before. Nothing
-more comes unless the client subscribes again. It is not sent for `session/unsubscribe`, which has a reply.
+The notification `{UNSUBSCRIBED}` comes after the last event of a subscription that has ended by itself: the
+session was archived or deleted, or its events cannot be read; then there is a `stream_truncated` before. No more
+events come unless the client subscribes again. `session/unsubscribe` has a reply instead.
 """
 MEERKAT: Final = """\
 ## In the place of rkat-rpc
@@ -78,7 +78,8 @@ def protocol_page() -> str:
     events = [f"## Events\n\nThe notification `{EVENT}` tells of one event.\n", *_object(told, Envelope, "Parameters")]
     ends = [ENDS, *_object(told, SessionRef, "Parameters")]
     index = ["## Methods\n", *_table(("method", "needs", ""), map(_index_row, METHODS.values()))]
-    types = _types(told.definitions | asked.definitions)  # of both, the one that says what has to be given
+    # Of two schemas with one name the page has the one of what clients send: it tells the required fields.
+    types = _types(told.definitions | asked.definitions)
     page = "\n".join([INTRODUCTION, *index, *methods, *tools, *events, *ends, *types, *_errors(), "", MEERKAT])
     return re.sub(r"\bNone\b", "null", page)
 
@@ -97,7 +98,7 @@ def _method(method: Method[Any, Any], asked: Schemas, told: Schemas) -> Iterator
 
 
 def _object(schemas: Schemas, cls: type, title: str) -> Iterator[str]:
-    """Describe one class where it is used; the classes inside it are described once, at the end."""
+    """Describe one class at its method; the classes of its fields are described once, at the end of the page."""
     schema = schemas.of_class(cls)
     if not schema["properties"]:
         yield f"**{title}:** none.\n"
@@ -124,14 +125,14 @@ def _fields(schema: Schema) -> Iterator[str]:
 
 
 def _presence(field: Schema, taken: bool, required: bool) -> str:  # noqa: FBT001 - two columns of one table
-    """Say whether a field must be there, in what is taken, or may be missing, in what is told."""
+    """Return the words for a field that is required in parameters, or may be missing in results."""
     if required:
         return "required" if taken else ""
     return f"default `{codec.encode(field['default']).decode()}`" if "default" in field else "optional"
 
 
 def _kind(schema: Schema) -> str:
-    """Return a schema in words."""
+    """Return the words for a schema."""
     if "const" in schema:
         return f'`"{schema["const"]}"`'
     if "enum" in schema:
@@ -170,8 +171,8 @@ def _errors() -> Iterator[str]:
     yield "```json\n" + ERROR_EXAMPLE + "\n```\n"
     rows = ((f"`{code.value}`", *map(_number, attrs.astuple(numbers))) for code, numbers in NUMBERS.items())
     yield from _table(("`data.code`", "JSON-RPC", "HTTP", "exit code", "ACP"), rows)
-    yield "Besides, -32700 is a message that is no JSON, -32600 one that is no request, -32601 a method that is not"
-    yield "known, and -32603 a failure of ours."
+    yield "Besides, -32700 is a message that is no JSON, -32600 a message that is no request, -32601 an unknown"
+    yield "method, and -32603 a fault of the server."
 
 
 ERROR_EXAMPLE: Final = (

@@ -1,4 +1,4 @@
-"""What methods answer, where the domain has no class for it."""
+"""Results of methods for which the domain has no class."""
 
 import attrs
 
@@ -10,7 +10,7 @@ from warren.service import Capabilities
 
 @attrs.frozen
 class ServerInfo:
-    """Who answers: the product's name and version."""
+    """The name and the version of the server."""
 
     name: str
     version: str
@@ -18,13 +18,13 @@ class ServerInfo:
 
 @attrs.frozen
 class Greeting:
-    """Of `initialize`.
+    """The answer to `initialize`.
 
     Attributes:
-        server_info: who answers.
+        server_info: the server.
         protocol: the version of JSON-RPC.
-        methods: every method that can be called, by name.
-        capabilities: which optional capabilities are on.
+        methods: the names of all methods.
+        capabilities: the optional capabilities that are on.
     """
 
     server_info: ServerInfo
@@ -35,78 +35,78 @@ class Greeting:
 
 @attrs.frozen
 class Nothing:
-    """Of a method whose answer says only that it was done."""
+    """An empty answer."""
 
 
 @attrs.frozen
 class Archived:
-    """Of `session/archive`."""
+    """The session is archived."""
 
     archived: bool
 
 
 @attrs.frozen
 class Deleted:
-    """Of `session/delete`."""
+    """The session is deleted."""
 
     deleted: bool
 
 
 @attrs.frozen
 class Subscribed:
-    """Of `session/subscribe`: the events begin."""
+    """The events begin."""
 
     subscribed: bool
 
 
 @attrs.frozen
 class Unsubscribed:
-    """Of `session/unsubscribe`: whether there was a subscription."""
+    """Whether there was a subscription."""
 
     unsubscribed: bool
 
 
 @attrs.frozen
 class Interrupted:
-    """Of `turn/interrupt`: the turn has ended."""
+    """The turn has ended."""
 
     interrupted: bool
 
 
 @attrs.frozen
 class Decided:
-    """Of `tool/approve`: the call goes on, or is refused."""
+    """The tool call has its answer."""
 
     decided: bool
 
 
 @attrs.frozen
 class Injected:
-    """Of `session/inject_context`: it is in the session's inbox."""
+    """The text is in the session's inbox."""
 
     injected: bool
 
 
 @attrs.frozen
 class Inputs:
-    """Of `session/inputs`: what waits, in the order in which it was taken in."""
+    """The inputs that wait, oldest first."""
 
     inputs: tuple[Input, ...]
 
 
 @attrs.frozen
 class Withdrawn:
-    """Of `session/withdraw`: no turn will take it."""
+    """No turn will take the input."""
 
     withdrawn: bool
 
 
 @attrs.frozen
 class Sent:
-    """Of `peer/send`: it is in the peer's inbox.
+    """The message is in the peer's inbox.
 
     Attributes:
-        message_id: its id, by which a request is answered.
+        message_id: id of the message; the response to a request names it.
     """
 
     message_id: str
@@ -114,20 +114,20 @@ class Sent:
 
 @attrs.frozen
 class Peers:
-    """Of `peer/list`: whom the session trusts."""
+    """The peers that a session trusts."""
 
     peers: tuple[PeerInfo, ...]
 
 
 @attrs.frozen
 class MemoryHits:
-    """Of `memory/search`: the best one first."""
+    """The hits of a search, best first."""
 
     hits: tuple[MemoryHit, ...]
 
 
 @attrs.frozen
 class Registered:
-    """Of `tools/register`: how many tools the call brought."""
+    """The number of tools that the call has registered."""
 
     registered: int

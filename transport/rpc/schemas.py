@@ -1,4 +1,4 @@
-"""JSON schemas of what methods take and return, made from the same classes that check and show it."""
+"""JSON schemas of parameters and results, made from the classes that check the ones and show the others."""
 
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -57,18 +57,18 @@ _RULES: Final[Mapping[type, Sequence[Schema]]] = {
         {"properties": {"session_id": _TEXT}, "required": ["session_id"]},
     ),
 }
-"""Ways in which the fields of a class fit together, one of which has to hold."""
+"""Combinations of fields that a class allows; one of them has to hold."""
 _UNIONS: Final[Sequence[tuple[Any, str, Mapping[str, type], bool]]] = (
     (messages.Block, "type", codec.BLOCK_TYPES, True),
     (messages.Message, "role", codec.ROLES, False),
     (events.Event, "type", codec.EVENT_TYPES, True),
 )
-"""Unions whose classes are told apart by a tag; and whether there may be others, of newer versions."""
+"""Unions whose classes differ by a tag, and whether newer versions may add classes."""
 _TAGS: Final = {cls: (tag, name) for _, tag, classes, _ in _UNIONS for name, cls in classes.items()}
 
 
 class Schemas:
-    """Makes schemas; those of classes are kept once each, and referred to by name.
+    """Makes schemas. The schema of a class is made once, and referred to by name.
 
     Attributes:
         definitions: the schemas of classes, by name.
@@ -77,17 +77,20 @@ class Schemas:
     definitions: dict[str, Schema]
 
     def __init__(self, prefix: str = "#/$defs/", *, strict: bool) -> None:
-        """Make none yet; `prefix` is where references point.
+        """Begin without definitions.
 
-        `strict` is for what clients send, as `codec.from_data` takes it: nothing may be there that is not known. Else
-        it is for what they get, as `codec.to_data` shows it: a newer version may say more.
+        Args:
+            prefix: the beginning of references.
+            strict: whether the schemas are for data that clients send, as `codec.from_data` takes it: unknown fields
+                are refused. Else they are for data that clients get, as `codec.to_data` makes it: a newer version may
+                have more fields.
         """
         self.definitions = {}
         self._prefix = prefix
         self._strict = strict
 
     def of(self, hint: Any) -> Schema:
-        """Return the schema of a type. Raises TypeError for one that no method uses."""
+        """Return the schema of a type. Raises TypeError if the type has none."""
         if attrs.has(hint):
             return self._reference(hint)
         for union, tag, classes, open_ended in _UNIONS:
@@ -114,7 +117,7 @@ class Schemas:
 
     def _reference(self, cls: type) -> Schema:
         if cls.__name__ not in self.definitions:
-            self.definitions[cls.__name__] = {}  # a class that holds its own kind finds itself here
+            self.definitions[cls.__name__] = {}  # ends the recursion of a class that contains itself
             self.definitions[cls.__name__] = self.of_class(cls)
         return {"$ref": self._prefix + cls.__name__}
 
@@ -146,14 +149,14 @@ class Schemas:
         return schema | ({"default": field.default} if shown else {})
 
     def _is_there(self, cls: type, field: "attrs.Attribute[Any]") -> bool:
-        """Tell whether a field is never left out."""
+        """Tell whether a field is always there."""
         if not self._strict and cls in codec.WHOLE:
             return field.name not in codec.WHOLE[cls]
         return field.default is attrs.NOTHING
 
 
 def _in_order(cls: type) -> "list[attrs.Attribute[Any]]":
-    """Return the fields of a class as its `__init__` has them: those that are no keywords first."""
+    """Return the fields of a class in the order of its `__init__`: keywords come last."""
     return sorted(attrs.fields(cls), key=lambda field: field.kw_only)
 
 
@@ -167,7 +170,7 @@ def _bounds(check: Callable[..., Any]) -> Schema:
 
 
 def _bounded(schema: Schema, bounds: Schema) -> Schema:
-    """Return a schema with bounds on its numbers, also where null may stand in their place."""
+    """Return a schema with bounds. If null is allowed too, the bounds hold for all else."""
     if not bounds:
         return schema
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""What clients may know of how a runtime is set up. Secrets, prompts and paths are not in it."""
+"""The settings that clients may read: no secrets, no prompts and no paths."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,17 @@ from warren.options import ModelOptions, given
 
 @attrs.frozen
 class Settings(ModelOptions):
-    """Of `config/get`: what clients may know; plain data without secrets. What does not apply is left out.
+    """The answer to `config/get`. Settings that do not apply are left out.
 
     Attributes:
         model: the model of sessions that name none.
-        provider: its provider, where one is set.
+        provider: the provider of sessions that name none; null if the model's name decides.
         stored: whether sessions outlive the process.
-        compaction: how contexts are compacted, where that is on.
-        limits: bounds of the runtime; times in seconds.
-        retry: how failed model calls are tried again.
-        gateway: bounds of a network client; times in seconds.
-        stdio: bounds of the client of a pipe; times in seconds.
+        compaction: the settings of compaction; null if it is off.
+        limits: limits of the runtime; times in seconds.
+        retry: the backoff of failed model calls.
+        gateway: limits of a network client; times in seconds.
+        stdio: limits of the client of a pipe; times in seconds.
     """
 
     model: str | None = None
@@ -37,7 +37,7 @@ class Settings(ModelOptions):
 def public_settings(
     runtime: Config | None, *, gateway: Mapping[str, Any] | None = None, stdio: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Return what `config/get` shows of a runtime and of the surface in front of it."""
+    """Return the public settings of a runtime and of the surface in front of it."""
     surface = Settings(gateway=gateway, stdio=stdio)
     if runtime is None:
         return surface

@@ -16,9 +16,10 @@ from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.transport.cli.config_file import FILE_NAMES, read_config
-from warren.transport.cli.config_tables import CLASSES, LEAVES, TURN
+from warren.transport.cli.config_tables import CLASSES, LEAVES
 from warren.transport.cli.options import COMPACTION_FIELDS
 from warren.transport.cli.runtime import config_of, store_of
+from warren.transport.cli.setting_names import BUDGET
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -365,7 +366,7 @@ def test_the_tables_have_every_setting_of_the_runtime() -> None:
         "storage.path": "store",
         "tools.fetch": "tools.builtins",
         "serve.token": "serve.token_file",
-        **{f"limits.turn.{field}": f"limits.turn.{name}" for name, field in TURN.items()},
+        **{f"limits.turn.{field}": f"limits.turn.{name}" for name, field in BUDGET.items()},
     }
     objects = {"limits.turn", "serve.runtime", "storage.holder", "tools.mcp_servers"}
     for table, cls in CLASSES.items():
