@@ -8,21 +8,17 @@ what is measured; messages a second of its processor time are shown beside those
 """
 
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import trio
 
-from benchmarks.gateway_server import PIECES
+from benchmarks.gateway_server import PIECES, processor_time, started
 from benchmarks.report import Goal, report
 from warren.transport.cli.process import allow_files
 
@@ -108,18 +104,6 @@ class Run:
     cpu: float
 
 
-@contextmanager
-def _server(*command: str) -> Iterator[tuple[int, int]]:
-    """Run a server; yields its process id and its port."""
-    line = [sys.executable, "-m", "benchmarks.gateway_server", *command]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.pid, int(process.stdout.readline())
-        finally:
-            process.kill()
-
-
 async def _recorded(port: int) -> list[bytes]:
     """Return the messages of one turn."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
@@ -139,9 +123,9 @@ async def _drive(pid: int, port: int, clients: int, turns: int) -> Run:
             nursery.start_soon(_client, port, turns, ready[0], go, counts)
         for _ in range(clients):
             await ready[1].receive()
-        begun, cpu = time.perf_counter(), _cpu(pid)
+        begun, cpu = time.perf_counter(), processor_time(pid)
         go.set()
-    return Run(sum(counts), time.perf_counter() - begun, _cpu(pid) - cpu)
+    return Run(sum(counts), time.perf_counter() - begun, processor_time(pid) - cpu)
 
 
 async def _client(
@@ -159,21 +143,15 @@ async def _client(
             counts.append(count)
 
 
-def _cpu(pid: int) -> float:
-    """Return the seconds of processors that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _measure(clients: int, turns: int) -> dict[str, list[Run]]:
     """Return the rounds of each server, in turn."""
     runs: dict[str, list[Run]] = {"singly": [], "paced": [], "bare": [], "merged": []}
-    with tempfile.TemporaryDirectory() as folder, _server("singly") as singly, _server("merged") as merged:
+    with tempfile.TemporaryDirectory() as folder, started("singly") as singly, started("merged") as merged:
         path = Path(folder) / "messages"
         messages = trio.run(_recorded, singly[1])
         assert len(messages) == EVENTS + 1, f"{len(messages)} messages, not one for each event and the reply"
         path.write_bytes(b"\n".join(messages))
-        with _server("bare", str(path)) as bare, _server("paced", str(path)) as paced:
+        with started("bare", str(path)) as bare, started("paced", str(path)) as paced:
             servers = {"singly": singly, "paced": paced, "bare": bare, "merged": merged}
             for _ in range(ROUNDS):
                 for kind, server in servers.items():

@@ -3,27 +3,54 @@
 `singly` and `merged` are gateways whose model streams its pieces one at a time or all at once. `bare FILE` is a plain
 trio-websocket server that answers every message with the messages in a file, a line each; `paced FILE` waits after each
 message as the model of `singly` does after each piece.
+
+`durable FOLDER` is a gateway with a store in a folder, whose model answers at once. `h11 FILE` is plain h11 on trio: it
+answers every request with the body in a file, and does nothing else.
 """
 
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import attrs
+import h11
 import trio
 import trio.testing
 from trio_websocket import ConnectionClosed, WebSocketRequest, serve_websocket
 
-from warren import Config, open_supervisor
+from benchmarks.models import FixedModel
+from warren import Config, StoreConfig, open_supervisor
 from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.model import ModelReply, ModelRequest, Piece, Provider, TextPiece
 from warren.transport.cli.process import allow_files, tune
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
 from warren.usage import Usage
 
 PIECES: Final = ("a few words ",) * 100
+CHUNK: Final = 64 * 1024
+
+
+@contextmanager
+def started(*command: str) -> Iterator[tuple[int, int]]:
+    """Run a server in a process of its own for a body; yields its process id and its port."""
+    line = [sys.executable, "-m", "benchmarks.gateway_server", *command]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.pid, int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def processor_time(pid: int) -> float:
+    """Return the seconds of processors that all threads of a process have used (Linux)."""
+    return time.clock_gettime(~pid << 3 | 2)  # how Linux numbers the processor clock of another process
 
 
 @attrs.frozen
@@ -43,12 +70,10 @@ class StreamingModel:
         return ModelReply(AssistantMessage((TextBlock("".join(PIECES)),)), Usage(1, 1))
 
 
-async def _gateway(*, singly: bool) -> None:
-    config = Config(model="fixed", provider="fixed")
-    async with (
-        open_supervisor(config, providers={"fixed": StreamingModel(singly)}) as service,
-        trio.open_nursery() as nursery,
-    ):
+async def _gateway(model: Provider, folder: str | None = None) -> None:
+    store = None if folder is None else StoreConfig(Path(folder))
+    config = Config(model="fixed", provider="fixed", store=store)
+    async with open_supervisor(config, providers={"fixed": model}) as service, trio.open_nursery() as nursery:
         print(await nursery.start(serve_gateway, service, GatewayConfig(port=0)), flush=True)
 
 
@@ -70,15 +95,42 @@ async def _bare(messages: list[str], *, paced: bool) -> None:
         print(server.port, flush=True)
 
 
-def main(kind: str, *path: str) -> None:
+async def _h11(body: bytes) -> None:
+    headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+
+    async def serve(stream: trio.SocketStream) -> None:
+        connection = h11.Connection(h11.SERVER)
+        while True:
+            match connection.next_event():
+                case h11.NEED_DATA:
+                    connection.receive_data(await stream.receive_some(CHUNK))
+                case h11.EndOfMessage():
+                    answer = connection.send(h11.Response(status_code=200, headers=headers))
+                    parts = (answer, connection.send(h11.Data(data=body)), connection.send(h11.EndOfMessage()))
+                    await stream.send_all(b"".join(part for part in parts if part))
+                    connection.start_next_cycle()
+                case h11.ConnectionClosed():
+                    return
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        print(listeners[0].socket.getsockname()[1], flush=True)
+
+
+def main(kind: str, path: str = "") -> None:
     """Serve until the process is ended."""
     allow_files()
     tune()
-    if path:
-        messages = Path(path[0]).read_text(encoding="utf-8").splitlines()
-        trio.run(lambda: _bare(messages, paced=kind == "paced"))
-    else:
-        trio.run(lambda: _gateway(singly=kind == "singly"))
+    match kind:
+        case "singly" | "merged":
+            trio.run(_gateway, StreamingModel(kind == "singly"))
+        case "durable":
+            trio.run(_gateway, FixedModel(), path)
+        case "h11":
+            trio.run(_h11, Path(path).read_bytes())
+        case _:
+            messages = Path(path).read_text(encoding="utf-8").splitlines()
+            trio.run(lambda: _bare(messages, paced=kind == "paced"))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ SCRIPTS: Final = (
     "concurrency",
     "peer_concurrency",
     "gateway",
+    "rest_turn",
     "loop_lag",
     "compaction",
     "idle_session",

@@ -6,7 +6,7 @@ from typing import Final
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": ("click", "rich"),
-    "gateway": ("wsproto", "hypercorn", "starlette"),
+    "gateway": ("wsproto", "starlette"),
     "load": ("hdrh", "trio_websocket"),
     "mcp": ("mcp",),
     "memory-store": ("apsw", "numpy", "Stemmer", "usearch"),

@@ -73,7 +73,6 @@ def test_nothing_heavy_is_there_unasked() -> None:
         "click",
         "rich",
         "mcp",
-        "hypercorn",
         "trio-websocket",
         "google-re2",
     }

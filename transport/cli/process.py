@@ -8,7 +8,7 @@ from typing import Final
 YOUNG: Final = 50_000
 """Objects made between two looks for garbage: a thousand turns at once make many, and soon drop them."""
 FILES: Final = 8192
-"""Files that may be open: each client has one or, over HTTP, four, and the store must never lack one."""
+"""Files that may be open: each client has one, and the store must never lack one."""
 
 
 SWITCH: Final = 0.0005

@@ -1,4 +1,4 @@
-"""Who may connect: bearer tokens, origins of web pages, addresses that only this machine reaches. No network."""
+"""Access to the gateway: bearer tokens, origins of web pages, addresses that only this machine reaches. No network."""
 
 import hmac
 import re
@@ -7,7 +7,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from warren.errors import InvalidParamsError
+from warren.transport.http.refusals import RefusedError
 
 OWN_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 OWN_ORIGINS: Final = tuple(f"{scheme}://{name}:*" for scheme in ("http", "https") for name in OWN_NAMES)
@@ -84,6 +87,44 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+@attrs.frozen
+class AccessPolicy:
+    """The clients that are let in, over WebSocket and over HTTP.
+
+    Attributes:
+        token: the token that each client has to know; None lets all clients in.
+        origins: pages whose scripts may call, besides those of this machine. A request without an origin comes from
+            no page.
+        host: the gateway's own name, besides those of this machine.
+    """
+
+    token: str | None = attrs.field(repr=False)
+    origins: tuple[str, ...]
+    host: str
+
+    def check_source(self, origins: Iterable[str], hosts: Iterable[str]) -> None:
+        """Raise RefusedError (403) for a page that is not on the list or, without a token, a foreign name of the host.
+
+        A page may have a name that leads to this machine; its browser then takes the gateway for the page's own
+        origin and sends none.
+        """
+        patterns = (*OWN_ORIGINS, *self.origins)
+        if not all(origin_allowed(origin, patterns) for origin in origins):
+            raise RefusedError(403, "this origin is not on the gateway's allow-list", field="$.headers.origin")
+        if self.token is None and not all(self._is_own(host_of(host)) for host in hosts):
+            problem = "without a token, only this machine's own names lead here"
+            raise RefusedError(403, problem, field="$.headers.host")
+
+    def check_token(self, authorization: Iterable[str], subprotocols: Iterable[str] = ()) -> None:
+        """Raise RefusedError (401) for a client that does not know the token."""
+        if self.token is not None and not token_matches(self.token, authorization, subprotocols):
+            challenge = ("WWW-Authenticate", "Bearer")
+            raise RefusedError(401, "a valid bearer token is needed", challenge, field="$.headers.authorization")
+
+    def _is_own(self, name: str) -> bool:
+        return is_loopback(name) or (name != "" and name.lower() == self.host.lower())
 
 
 def _matches(origin: str, pattern: str) -> bool:

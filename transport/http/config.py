@@ -51,7 +51,7 @@ class GatewayConfig:
         max_subscriptions: sessions that one connection may follow.
         max_connections: clients at once; for another one the one goes that has taken longest to send its first head,
             and where all have sent theirs it gets 503.
-        max_http: those of them that speak HTTP; each takes four file descriptors.
+        max_http: those of them that speak HTTP.
         outbox_events: events that may wait for one client; the others stay in the log until it has read.
         stall_timeout: how long 64 KiB may take to leave before the client is dropped, and a request's body to come.
         handshake_timeout: how long a client may take to send the head of its first request.
@@ -77,6 +77,11 @@ class GatewayConfig:
     heartbeat: float = attrs.field(default=15.0, validator=positive)
     close_timeout: float = attrs.field(default=2.0, validator=not_negative)
     runtime: Config | None = None
+
+    @property
+    def access(self) -> auth.AccessPolicy:
+        """The clients that are let in."""
+        return auth.AccessPolicy(self.token, self.origins, self.host)
 
     def check_exposure(self) -> None:
         """Raise InvalidParamsError where others than this machine could connect without a token."""

@@ -9,8 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warren.transport.http import auth
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.handshake import RefusedError, check_hosts, check_origins
+from warren.transport.http.refusals import RefusedError
 from warren.transport.rest.answers import refusal
 
 METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
@@ -26,27 +25,22 @@ SHOWN: Final = ("location", "mcp-session-id", "retry-after")
 
 
 @attrs.frozen
-class Door:
-    """An application that only lets in what is meant for it.
-
-    A page of another origin than the allowed ones gets 403. So does, where there is no token, a request for a host of
-    another name: a page may have a name that leads to this machine, and then no browser asks us about its origin.
+class HostGuard:
+    """An application that refuses foreign pages and foreign names of the host, with 403.
 
     Attributes:
-        app: the application.
-        config: has the token, the origins, and the host's name.
+        app: the application behind.
+        policy: the pages and names that are let in.
     """
 
     app: ASGIApp
-    config: GatewayConfig
+    policy: auth.AccessPolicy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer why not."""
+        """Pass a request on, or answer with the reason."""
         headers = Headers(scope=scope)
         try:
-            check_origins(headers.getlist("origin"), self.config.origins)
-            if self.config.token is None:
-                check_hosts(headers.getlist("host"), self.config.host)
+            self.policy.check_source(headers.getlist("origin"), headers.getlist("host"))
         except RefusedError as exc:
             await refusal(exc)(scope, receive, send)
         else:

@@ -13,12 +13,7 @@ from starlette.types import ExceptionHandler, Receive, Scope, Send
 
 from warren import codec
 from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, ProviderError, WarrenError
-from warren.transport.http.handshake import RefusedError
-
-JSON: Final = "application/json"
-SOON: Final = "1"
-"""Seconds after which a client may ask again where all places are taken: nobody knows when one will be free."""
-RETRY: Final = ("Retry-After", SOON)
+from warren.transport.http.refusals import JSON, SOON, RefusedError
 
 MAX_UNREAD: Final = 64 * 1024 * 1024
 """Bytes of large answers that may wait for clients to read them; while there are more, no more are made."""

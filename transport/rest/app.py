@@ -20,13 +20,13 @@ from warren.errors import InvalidParamsError, WarrenError
 from warren.events import Envelope
 from warren.fields import CAN_CONFLICT
 from warren.service import OnEvent
+from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.ending import Ending
-from warren.transport.http.handshake import RefusedError, check_token
-from warren.transport.rest.access import Cors, Door
-from warren.transport.rest.answers import HANDLERS, JSON, LargeAnswer, Unread, answer, failure, internal_error
+from warren.transport.http.refusals import JSON, RefusedError
+from warren.transport.rest.access import Cors, HostGuard
+from warren.transport.rest.answers import HANDLERS, LargeAnswer, Unread, answer, failure, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
-from warren.transport.rest.exchange import Bounded
 from warren.transport.rest.openapi import document, missing
 from warren.transport.rest.parameters import (
     from_body,
@@ -51,17 +51,17 @@ logger: Final = logging.getLogger(__name__)
 def rest_app(host: Host, config: GatewayConfig, ending: Ending, mounts: Mapping[str, ASGIApp]) -> ASGIApp:
     """Return the application that serves the table of routes, and other applications at paths of their own.
 
-    The token guards these too, as do the bounds of a body; what they do beyond is their own business.
+    The token guards these too; what they do beyond is their own business.
     """
     rest = _Rest(host, config, ending)
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
     routes: list[BaseRoute] = [Route(path, rest.resource(tuple(rows))) for path, rows in by_path]
-    routes.append(Route("/openapi.json", _Resource(config.token, {"GET": rest.openapi}, ("GET",))))
-    routes += [Route(path, _Guarded(config.token, app)) for path, app in mounts.items()]
-    layers = [Middleware(Door, config), Middleware(Cors, config.origins)]
+    routes.append(Route("/openapi.json", _Resource(config.access, {"GET": rest.openapi}, ("GET",))))
+    routes += [Route(path, _Guarded(config.access, app)) for path, app in mounts.items()]
+    layers = [Middleware(HostGuard, config.access), Middleware(Cors, config.origins)]
     app = Starlette(routes=routes, middleware=layers, exception_handlers=HANDLERS)
     app.router.redirect_slashes = False
-    return Bounded(app, config.max_message_bytes, config.stall_timeout)
+    return app
 
 
 class Unheard(Caller):
@@ -91,12 +91,12 @@ class _Guarded:
     It gets a body only where that is whole: what becomes of another one is not its business.
     """
 
-    token: str | None
+    policy: AccessPolicy
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        check_token(self.token, request.headers.getlist("authorization"))
+        self.policy.check_token(request.headers.getlist("authorization"))
         await self.app(scope, _begun_with(await whole_body(request), receive), send)
 
 
@@ -118,12 +118,12 @@ class _Resource:
     """Everything at one path, by HTTP method; HEAD is GET without its body.
 
     Attributes:
-        token: what a client has to know.
+        policy: the token that a client has to know.
         endpoints: what answers each HTTP method.
         allowed: the HTTP methods that `Allow` names.
     """
 
-    token: str | None
+    policy: AccessPolicy
     endpoints: Mapping[str, Endpoint]
     allowed: Collection[str]
 
@@ -133,7 +133,7 @@ class _Resource:
         if endpoint is None:
             allow = ", ".join(self.allowed)
             raise RefusedError(405, f"{request.method} is not for this path", ("Allow", allow), field="$.method")
-        check_token(self.token, request.headers.getlist("authorization"))
+        self.policy.check_token(request.headers.getlist("authorization"))
         response = await endpoint(request)
         await response(scope, receive, send)
 
@@ -155,7 +155,7 @@ class _Rest:
         """Return what answers at a path; a method of a capability that is off is refused, and not in `Allow`."""
         off = missing(self.host.service.capabilities())
         there = [row for row in rows if row.method.capability not in off]
-        return _Resource(self.config.token, self._endpoints(rows), tuple(self._endpoints(there or rows)))
+        return _Resource(self.config.access, self._endpoints(rows), tuple(self._endpoints(there or rows)))
 
     def _endpoints(self, rows: Iterable[Row]) -> Mapping[str, Endpoint]:
         """Return what answers each HTTP method of a path."""

@@ -27,8 +27,6 @@ HEARTBEAT: Final = b":\n\n"
 KINDS: Final = {cls: name for name, cls in codec.EVENT_TYPES.items()}
 END: Final = "end"
 """The kind of the message that is last where the session is over; it has no id, for it is no event of the log."""
-LEFT: Final = "warren.left"
-"""The extension of ASGI that has the event of the client's having ended its side of the connection."""
 BATCH: Final = 32
 """Events that leave in one piece, where so many wait."""
 HEADERS: Final = (
@@ -91,19 +89,18 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         try:
-            await self._send(scope, receive, send)
+            await self._send(receive, send)
         except InvalidParamsError as exc:
             if self.by_header and exc.path == AFTER:
                 exc = InvalidParamsError(exc.message.replace(AFTER, LAST_ID), path=LAST_ID)
             await failure(exc, 409)(scope, receive, send)  # the form was right: the log has no such event
 
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send(self, receive: Receive, send: Send) -> None:
         async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as envelopes:
             await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
             async with trio.open_nursery() as tasks:
                 with self.ending.ends(tasks.cancel_scope):
                     tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
-                    tasks.start_soon(_until_left, scope["extensions"][LEFT], tasks.cancel_scope)
                     await self._relay(envelopes, send, tasks)
                     tasks.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -139,14 +136,8 @@ class EventStream:
         return HEARTBEAT
 
 
-async def _until_left(left: trio.Event, scope: trio.CancelScope) -> None:
-    """Cancel a scope once the client has ended its side of the connection; Hypercorn may not look so far yet."""
-    await left.wait()
-    scope.cancel()
-
-
 async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:
-    """Cancel a scope once the server says that the client wants no more of this answer."""
+    """Cancel a scope once the client has ended its side of the connection."""
     message: Any = {}
     while message.get("type") != "http.disconnect":
         message = await receive()

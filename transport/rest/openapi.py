@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 from warren.events import Envelope
 from warren.requests import SubscribeRequest
 from warren.service import Capabilities
-from warren.transport.rest.answers import JSON
+from warren.transport.http.refusals import JSON
 from warren.transport.rest.events import MEDIA_TYPE
 from warren.transport.rest.parameters import KEY, KEY_HEADER
 from warren.transport.rest.routes import ROUTES, WITH_BODY, Row

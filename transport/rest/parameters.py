@@ -10,8 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from warren import codec
 from warren.errors import InvalidParamsError
 from warren.requests import MAX_OFFSET
-from warren.transport.http.handshake import RefusedError
-from warren.transport.rest.answers import JSON
+from warren.transport.http.refusals import JSON, RefusedError
 
 DIGITS: Final = 20
 """Digits of a number in a query. A longer one stays a text, which the check of the parameters refuses."""

@@ -5,17 +5,9 @@ import socket
 import pytest
 import trio
 
-from warren.transport.http.wire import Wire
+from tests.transport.http.serving import pair
 
 BIG = b"x" * 8_000_000
-
-
-async def pair(stall_timeout: float = 5.0) -> tuple[Wire, trio.SocketStream]:
-    """Return a wire and the client at its other end."""
-    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with listener:
-        client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
-        return Wire(await listener.accept(), stall_timeout), client
 
 
 async def rest(stream: trio.SocketStream) -> bytes:

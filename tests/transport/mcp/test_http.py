@@ -1,6 +1,5 @@
 """MCP over HTTP: the app on a real server, the official client over real sockets."""
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,8 +7,6 @@ from typing import Any
 import httpx
 import pytest
 import trio
-from hypercorn.config import Config as HttpConfig
-from hypercorn.trio import serve
 from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -17,6 +14,7 @@ from starlette.routing import Route
 from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.clients import HOST, gateway
+from tests.transport.http import serving
 from tests.transport.mcp.clients import ERAS, at_rest, using
 from tests.transport.mcp.turning import PLAIN, under_way
 from warren.messages import AssistantMessage, TextBlock, UserMessage
@@ -34,22 +32,11 @@ pytestmark = [
 
 @asynccontextmanager
 async def served(service: SessionService, **options: Any) -> AsyncIterator[str]:
-    """Serve the app at `/mcp` of a port; the server ends when the app does, as the gateway has it."""
-    config = HttpConfig()
-    config.bind = ["127.0.0.1:0"]
-    config.graceful_timeout = 1
-    config.errorlog = logging.getLogger(__name__)
-    ending = trio.Event()
-    async with trio.open_nursery() as nursery:
-        async with open_mcp(service, **options) as app:
-            site = Starlette(routes=[Route("/mcp", app)])
-            (url,) = await nursery.start(lambda task_status: _serve(site, config, ending, task_status))
-            yield f"{url}/mcp"
-        ending.set()
-
-
-async def _serve(app: Any, config: HttpConfig, ending: trio.Event, task_status: trio.TaskStatus[list[str]]) -> None:
-    await serve(app, config, shutdown_trigger=ending.wait, task_status=task_status)
+    """Serve the app at `/mcp` of a port; the server ends after the app."""
+    site = Starlette()
+    async with serving.served(site, close_timeout=1) as port, open_mcp(service, **options) as app:
+        site.router.routes.append(Route("/mcp", app))
+        yield f"http://{HOST}:{port}/mcp"
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -3,11 +3,9 @@
 import contextlib
 import json
 import logging
-from pathlib import Path
 
 import pytest
 import trio
-from h2.connection import H2Connection
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from wsproto.events import RejectConnection, RejectData
@@ -15,11 +13,8 @@ from wsproto.events import Request as Upgrade
 
 from tests.support.fake_service import FakeService, FakeTurn
 from tests.transport.clients import HOST, Frames, connect, gateway, healthy, knock
+from tests.transport.http.serving import served_app
 from tests.transport.rest.clients import Events, client, create, events, port_of, problem, rest, until_free, unwatched
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.ending import Ending
-from warren.transport.http.wire import Wire
-from warren.transport.rest.server import HttpServer, socket_folder
 
 GET = f"GET /health HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 
@@ -280,63 +275,36 @@ async def test_the_clients_address_is_its_own() -> None:
         assert request.client is not None
         await PlainTextResponse(f"{request.client.host}:{request.client.port}")(scope, receive, send)  # type: ignore[arg-type]
 
-    forged = "X-Forwarded-For: 10.0.0.1\r\nForwarded: for=10.0.0.1\r\n"
-    with socket_folder() as folder:
-        server = HttpServer(app, GatewayConfig(), Ending(), folder)
-        [listener] = await trio.open_tcp_listeners(0, host=HOST)
-        stream = await trio.open_tcp_stream(HOST, listener.socket.getsockname()[1])
-        async with listener, await listener.accept() as accepted, trio.open_nursery() as nursery, stream:
-            nursery.start_soon(server.serve, Wire(accepted, 5), accepted.socket.getpeername(), b"")
-            host, port = stream.socket.getsockname()
-            for _ in range(2):
-                await stream.send_all(f"GET / HTTP/1.1\r\nHost: x\r\n{forged}\r\n".encode())
-                await until(stream, f"{host}:{port}".encode())
-            assert list(folder.iterdir()) == []
-        assert folder.stat().st_mode & 0o077 == 0
-    assert not folder.exists()
+    forged = b"X-Forwarded-For: 10.0.0.1\r\nForwarded: for=10.0.0.1\r\n"
+    async with served_app(app) as stream:
+        host, port = stream.socket.getsockname()
+        for _ in range(2):
+            await stream.send_all(GET.replace(b"\r\n\r\n", b"\r\n" + forged + b"\r\n"))
+            await until(stream, f"{host}:{port}".encode())
 
 
-def test_a_folder_that_is_too_deep_for_sockets_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The error says what to do, before anybody is let in."""
-    deep = tmp_path / ("d" * 100)
-    deep.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(deep))
-    with pytest.raises(OSError, match="set TMPDIR"), socket_folder():
-        pass
-
-
-async def test_who_wishes_for_another_protocol_gets_this_one() -> None:
-    """HTTP/2 is not spoken, but who only offers it is answered in HTTP/1.1, one request a connection."""
+async def test_a_wish_for_another_protocol_is_passed_over() -> None:
+    """HTTP/2 is not spoken, but a client that only offers it is answered in HTTP/1.1, request after request."""
     wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
-    async with gateway(FakeService()) as port:
-        async with await trio.open_tcp_stream(HOST, port) as stream:
+    async with gateway(FakeService()) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        for _ in range(3):
             await stream.send_all(GET.replace(b"\r\n\r\n", b"\r\n" + wish))
-            answer = await ended(stream)
+            answer = await until(stream, b"}")
             assert answer.startswith(b"HTTP/1.1 200")
-            assert b"connection: close" in answer.lower()
-        async with await trio.open_tcp_stream(HOST, port) as stream:
-            await stream.send_all(PREFACE)
-            assert (await ended(stream)).startswith(b"HTTP/1.1 505")
+            assert b"connection: close" not in answer.lower()
 
 
-@pytest.mark.parametrize("later", ["preface", "upgrade"])
-async def test_another_protocol_later_ends_the_connection(later: str) -> None:
-    """In the middle of a connection it cannot be refused in words; nothing is done, and the place is free."""
-    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+@pytest.mark.parametrize("before", [b"", GET])
+async def test_another_version_of_http_ends_the_connection(before: bytes) -> None:
+    """Frames of HTTP/2 are refused in words, on a new connection and on one that was kept; nothing is done."""
     service = FakeService()
     async with gateway(service, max_http=1) as port, await trio.open_tcp_stream(HOST, port) as stream:
-        await stream.send_all(GET)
-        await until(stream, b"}")
-        if later == "preface":
-            h2 = H2Connection()
-            h2.initiate_connection()
-            fields = {":method": "GET", ":path": "/sessions", ":scheme": "http", ":authority": HOST}
-            h2.send_headers(1, list(fields.items()), end_stream=True)
-            await stream.send_all(h2.data_to_send())
-        else:
-            await stream.send_all(GET.replace(b"\r\n\r\n", b"\r\n" + wish).replace(b"/health", b"/sessions"))
+        if before:
+            await stream.send_all(before)
+            await until(stream, b"}")
+        await stream.send_all(PREFACE + b"\0\0\0\4" + b"\0" * 5)
         with trio.fail_after(5):
-            assert b"sessions" not in await ended(stream)
+            assert (await ended(stream)).startswith(b"HTTP/1.1 505")
         await until_free(port)
     assert service.calls == []
 

@@ -1,0 +1,265 @@
+"""One HTTP/1.1 connection: h11 reads requests from a stream, an ASGI application answers them."""
+
+import logging
+import time
+from email.utils import formatdate
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote
+
+import attrs
+import h11
+import trio
+from starlette.types import ASGIApp, Message, Scope
+
+from warren.transport.http.config import GatewayConfig
+from warren.transport.http.ending import Ending
+from warren.transport.http.head import MAX_HEAD, Head, head_of
+from warren.transport.http.refusals import RefusedError
+from warren.transport.http.wire import Wire
+
+Address = tuple[str, int] | None
+"""Host and port of a client; None if it was gone when it was asked for."""
+CHUNK: Final = 64 * 1024
+PIECE: Final = 512 * 1024
+"""Bytes of an answer that are framed at once: copying a long body in one go would hold up all other tasks."""
+PARTS: Final = 64
+"""Parts of a request's body that are read in one go: a client may send a megabyte in parts of one byte."""
+MAX_AHEAD: Final = 64 * 1024
+"""Bytes of later requests that are read while one is answered."""
+WITHOUT_BODY: Final = (204, 304)
+CLOSE: Final = (b"connection", b"close")
+GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+logger: Final = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=1)
+def _date(now: int) -> tuple[bytes, bytes]:
+    """Return the header that each answer of a second has."""
+    return b"date", formatdate(now, usegmt=True).encode()
+
+
+@attrs.define(eq=False)
+class HttpConnection:
+    """The HTTP/1.1 of one client. One task at a time reads heads and has requests answered, in their order.
+
+    Attributes:
+        wire: the client's bytes.
+        config: the bounds of a request.
+        ending: the end of the server; the answers that are sent from then on close their connections.
+        client: the address that applications see.
+    """
+
+    wire: Wire
+    config: GatewayConfig
+    ending: Ending
+    client: Address
+    _protocol: h11.Connection = attrs.field(
+        factory=lambda: h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD), init=False
+    )
+    _reading: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _ahead: int = attrs.field(default=0, init=False)
+    _left: bool = attrs.field(default=False, init=False)
+
+    async def next_head(self) -> Head | None:
+        """Return the head of the next request, None when the client has ended its side of the connection.
+
+        Raises RefusedError if it is not HTTP, too long, or ambiguous; the connection is to be closed then.
+        """
+        read = False
+        while (event := self.next_event()) is h11.NEED_DATA:
+            data = await self.wire.receive_some(CHUNK)
+            if not data:
+                return None
+            self._protocol.receive_data(data)
+            read = True
+        if not read:  # requests that came in one piece must not be answered in one go
+            await trio.lowlevel.checkpoint()
+        return head_of(event) if isinstance(event, h11.Request) else None
+
+    def unread(self) -> Wire:
+        """Give the stream back with all bytes behind the head that was read last; ends this connection."""
+        self.wire.unread(self._protocol.trailing_data[0])
+        return self.wire
+
+    async def answer(self, head: Head, app: ASGIApp) -> bool:
+        """Have a request answered; return whether the connection can bring another one.
+
+        An application that fails costs the request and at most its connection. Raises trio.BrokenResourceError if
+        the client is gone.
+        """
+        exchange = _Exchange(self, head)
+        try:
+            await app(exchange.scope(), exchange.receive, exchange.send)
+        except Exception as exc:
+            if exchange.broken:
+                raise trio.BrokenResourceError("the client left before its answer") from exc
+            logger.exception("%s %s failed", head.method, head.path)
+        protocol = self._protocol
+        if self.ending.begun or protocol.our_state is not h11.DONE or protocol.their_state is not h11.DONE:
+            return False
+        protocol.start_next_cycle()
+        self._ahead = 0
+        return True
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Return the next event of the request that was received. Raises RefusedError if it breaks the protocol."""
+        try:
+            return self._protocol.next_event()
+        except h11.RemoteProtocolError as exc:
+            raise RefusedError(exc.error_status_hint, f"not an HTTP request: {exc}") from exc
+
+    async def receive_body(self, deadline: float) -> bool:
+        """Read more of a body; return whether there was more. Raises RefusedError if none came until the deadline."""
+        if self._protocol.they_are_waiting_for_100_continue:
+            await self.wire.send_all(self.frame(h11.InformationalResponse(status_code=100, headers=[])))
+        with trio.move_on_at(deadline):
+            data = await self.wire.receive_some(CHUNK)
+            if data:
+                self._protocol.receive_data(data)
+            return bool(data)
+        raise RefusedError(408, f"the body did not come within {self.config.stall_timeout:g} s", field="$.body")
+
+    async def until_left(self) -> None:
+        """Return once the client has ended its side of the connection, or reset it.
+
+        Requests that come meanwhile are kept. A client that sends very many of them is not watched any more.
+        """
+        async with self._reading:
+            while not self._left:
+                if self._ahead >= MAX_AHEAD:
+                    await trio.sleep_forever()
+                try:
+                    data = await self.wire.receive_some(CHUNK)
+                except GONE:
+                    data = b""
+                self._left = not data
+                self._ahead += len(data)
+                if data:
+                    self._protocol.receive_data(data)
+
+    def frame(self, event: h11.Event) -> bytes:
+        """Return the bytes of a part of an answer."""
+        return self._protocol.send(event) or b""
+
+
+@attrs.define(eq=False)
+class _Exchange:
+    """One request and its answer, as an ASGI application has them.
+
+    Attributes:
+        broken: whether sending failed because the client is gone.
+    """
+
+    connection: HttpConnection
+    head: Head
+    broken: bool = attrs.field(default=False, init=False)
+    _announced: int = attrs.field(default=0, init=False)
+    _size: int = attrs.field(default=0, init=False)
+    _deadline: float = attrs.field(factory=trio.current_time, init=False)
+    _whole: bool = attrs.field(default=False, init=False)
+    _given: bool = attrs.field(default=False, init=False)
+    _bodiless: bool = attrs.field(default=False, init=False)
+    _out: bytes = attrs.field(default=b"", init=False)
+
+    def __attrs_post_init__(self) -> None:
+        fields = dict(self.head.headers)  # h11 has merged the lines of either of these
+        self._announced = int(fields.get(b"content-length", 0))
+        self._deadline += self.connection.config.stall_timeout
+        if not self._announced and b"transfer-encoding" not in fields:
+            self.connection.next_event()  # the end of a body that is not there
+            self._whole = True
+
+    def scope(self) -> Scope:
+        """Return the request as ASGI describes it."""
+        path, _, query = self.head.target.partition(b"?")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": self.head.version,
+            "method": self.head.method.upper(),
+            "scheme": "http",
+            "path": unquote(path.decode("latin-1")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": self.head.headers,
+            "client": self.connection.client,
+            "server": None,
+            "extensions": {},
+        }
+
+    async def receive(self) -> Message:
+        """Return the next part of the body, and after the last one the client's leaving.
+
+        Raises RefusedError (400, 408, 413) if the body is not HTTP, does not come in time, or is too long.
+        """
+        if self._given:
+            await self.connection.until_left()
+            return {"type": "http.disconnect"}
+        self._check_size(self._announced)
+        body = await self._part()
+        if body is None:
+            return {"type": "http.disconnect"}
+        self._given = self._whole
+        return {"type": "http.request", "body": body, "more_body": not self._whole}
+
+    async def _part(self) -> bytes | None:
+        """Return what is there of the body, and wait for more if nothing is; None if the client sends no more."""
+        parts = list[bytes | bytearray]()
+        while not self._whole and len(parts) < PARTS:
+            event = self.connection.next_event()
+            if isinstance(event, h11.Data):
+                parts.append(event.data)
+                self._size += len(event.data)
+                self._check_size(self._size)
+            elif isinstance(event, h11.EndOfMessage):
+                self._whole = True
+            elif parts:
+                break
+            elif not await self.connection.receive_body(self._deadline):
+                return None
+        if len(parts) == PARTS:
+            await trio.lowlevel.checkpoint()
+        return b"".join(parts)
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer; the first one closes the connection if the body has not been received whole.
+
+        The head waits for the body if that follows at once, as the length in the head says. Raises
+        trio.BrokenResourceError or trio.ClosedResourceError if the client is gone.
+        """
+        if message["type"] == "http.response.start":
+            await self._begin(message)
+            return
+        body = b"" if self._bodiless else bytes(message.get("body", b""))
+        for start in range(0, len(body), PIECE):
+            self._out += self.connection.frame(h11.Data(data=body[start : start + PIECE]))
+            if start + PIECE < len(body):
+                await self._flush()
+        if not message.get("more_body", False):
+            self._out += self.connection.frame(h11.EndOfMessage())
+        await self._flush()
+
+    async def _begin(self, message: Message) -> None:
+        headers = [*message.get("headers", ()), _date(int(time.time()))]
+        if not self._whole or self.connection.ending.begun:
+            headers.append(CLOSE)
+        self._bodiless = self.head.method == "HEAD" or message["status"] in WITHOUT_BODY
+        self._out = self.connection.frame(h11.Response(status_code=message["status"], headers=headers))
+        if all(name.lower() != b"content-length" for name, _ in headers):
+            await self._flush()
+
+    async def _flush(self) -> None:
+        out, self._out = self._out, b""
+        try:
+            await self.connection.wire.send_all(out)
+        except GONE:
+            self.broken = True
+            raise
+
+    def _check_size(self, size: int) -> None:
+        most = self.connection.config.max_message_bytes
+        if size > most:
+            raise RefusedError(413, f"the body has more than {most} bytes", field="$.body")

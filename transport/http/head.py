@@ -1,0 +1,55 @@
+"""The head of an HTTP request as plain data. No I/O."""
+
+from typing import Final
+
+import attrs
+import h11
+
+from warren.transport.http.refusals import RefusedError
+
+MAX_HEAD: Final = 16 * 1024
+VERSIONS: Final = (b"1.0", b"1.1")
+
+
+@attrs.frozen
+class Head:
+    """The head of a request.
+
+    Attributes:
+        method: as sent.
+        target: path and query, as sent.
+        headers: names in lower case, values as sent.
+        version: of HTTP, `1.0` or `1.1`.
+    """
+
+    method: str
+    target: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    version: str
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition(b"?")[0].decode("latin-1")
+
+    def lines(self, name: str) -> list[str]:
+        """Return the values of a header, one for each line of the head."""
+        wanted = name.encode()
+        return [value.decode("latin-1") for key, value in self.headers if key == wanted]
+
+    def values(self, name: str) -> list[str]:
+        """Return the values of a header that holds a list, in order."""
+        return [value.strip() for line in self.lines(name) for value in line.split(",") if value.strip()]
+
+
+def head_of(request: h11.Request) -> Head:
+    """Return the head of a request. Raises RefusedError for another version of HTTP, and for an ambiguous body."""
+    if request.http_version not in VERSIONS:
+        raise RefusedError(505, "only HTTP/1.1 is spoken here")
+    headers = tuple(request.headers)
+    names = {name for name, _ in headers}
+    if b"content-length" in names and b"transfer-encoding" in names:
+        # h11 goes by Transfer-Encoding; a proxy in front may go by the length and see another request in the body.
+        problem = "Content-Length and Transfer-Encoding exclude each other"
+        raise RefusedError(400, problem, field="$.headers.transfer-encoding")
+    return Head(request.method.decode("latin-1"), request.target, headers, request.http_version.decode("ascii"))

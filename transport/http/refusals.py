@@ -1,0 +1,46 @@
+"""Requests that are refused before or beside their method: an HTTP status and the error that its body shows."""
+
+from http import HTTPStatus
+from typing import Final
+
+from warren import codec
+from warren.errors import CapacityExceededError, InvalidParamsError, WarrenError
+
+JSON: Final = "application/json"
+SOON: Final = "1"
+"""Seconds after which a client may ask again if all places are taken: nothing tells when one will be free."""
+RETRY: Final = ("Retry-After", SOON)
+
+
+class RefusedError(Exception):
+    """The request gets an HTTP answer that says why it is refused.
+
+    Attributes:
+        status: the status of the answer.
+        error: the body of the answer, as every surface shows it.
+        headers: headers of the answer besides those of its body.
+    """
+
+    def __init__(self, status: int, text: str, *headers: tuple[str, str], field: str = "$") -> None:
+        """Refuse a request.
+
+        Args:
+            status: the status of the answer; with 503 the error is that the server has no room.
+            text: the message of the error.
+            headers: headers of the answer.
+            field: the part of the request that is at fault, as in `$.headers.origin`.
+        """
+        super().__init__(text)
+        full = status == HTTPStatus.SERVICE_UNAVAILABLE
+        self.status = status
+        self.error: WarrenError = (
+            CapacityExceededError(text, cause="max_connections") if full else InvalidParamsError(text, path=field)
+        )
+        self.headers = headers
+
+    def answer(self) -> bytes:
+        """Return the whole HTTP response; the connection is to be closed after it."""
+        body = codec.encode(self.error.body())
+        fields = [("Content-Type", JSON), ("Content-Length", str(len(body)))]
+        lines = [f"{name}: {value}" for name, value in (*fields, *self.headers, ("Connection", "close"))]
+        return "\r\n".join([f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *lines, "", ""]).encode() + body

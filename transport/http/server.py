@@ -1,0 +1,161 @@
+"""The connections of one port: reads the head of each first request, and gives the stream to WebSocket or to HTTP."""
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+from starlette.types import ASGIApp
+
+from warren.transport.http.config import GatewayConfig
+from warren.transport.http.connection import Address, HttpConnection
+from warren.transport.http.ending import Ending
+from warren.transport.http.head import Head
+from warren.transport.http.refusals import RETRY, RefusedError
+from warren.transport.http.wire import Wire
+
+WEBSOCKET_PATH: Final = "/ws"
+LINGERING: Final = 100
+"""Refused or ended connections at once that stay open until the client has read the last answer."""
+
+logger: Final = logging.getLogger(__name__)
+
+Upgrade = Callable[[HttpConnection, Head], Awaitable[None]]
+"""Serves a connection whose first request is for the WebSocket, to its end. Raises RefusedError before it begins."""
+
+
+class HttpServer:
+    """Serves accepted connections; whatever goes wrong with one of them stays with it."""
+
+    def __init__(self, config: GatewayConfig, ending: Ending, app: ASGIApp, upgrade: Upgrade) -> None:
+        """Serve with these parts.
+
+        Args:
+            config: the bounds.
+            ending: its begin ends all connections in good order.
+            app: answers HTTP requests. It gets no lifespan events.
+            upgrade: serves WebSockets.
+        """
+        self._config = config
+        self._ending = ending
+        self._app = app
+        self._upgrade = upgrade
+        self._connected = 0
+        self._http = 0
+        self._lingering = 0
+        self._without_head: dict[trio.CancelScope, None] = {}
+        """The connections that have not sent a head yet, the oldest first."""
+        self._connections: trio.Nursery | None = None
+
+    async def hold_connections(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+        """Keep a nursery whose connections are closed in good order rather than cancelled in mid-frame."""
+        async with trio.open_nursery() as connections:
+            task_status.started(connections)
+            await trio.lowlevel.checkpoint_if_cancelled()  # a start that was cut short has nothing to hold
+            # Cancelling the server ends connections through `shut_down`, which sets a deadline for them.
+            connections.cancel_scope.shield = True
+            self._connections = connections
+            await self._ending.wait()
+
+    def shut_down(self) -> None:
+        """End every connection within twice `close_timeout` seconds, also if the start was cut short."""
+        if self._connections is not None:
+            self._connections.cancel_scope.deadline = trio.current_time() + 2 * self._config.close_timeout
+        self._ending.begin()
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve one TCP connection to its end."""
+        wire = Wire(stream, self._config.stall_timeout)
+        self._connected += 1
+        try:
+            try:
+                await self._guard(HttpConnection(wire, self._config, self._ending, _address(stream)))
+            finally:
+                self._connected -= 1
+            await self._linger(wire)
+        finally:
+            wire.close()
+
+    async def _linger(self, wire: Wire) -> None:
+        """Let the client read the last answer, unless very many connections do so already."""
+        if self._lingering < LINGERING:
+            self._lingering += 1
+            try:
+                await wire.linger()
+            finally:
+                self._lingering -= 1
+
+    async def _guard(self, connection: HttpConnection) -> None:
+        try:
+            await self._serve(connection)
+        except RefusedError as exc:
+            with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await connection.wire.send_all(exc.answer())
+        except Exception as exc:
+            logger.log(logging.DEBUG if _is_clients(exc) else logging.ERROR, "a connection failed", exc_info=exc)
+
+    async def _serve(self, connection: HttpConnection) -> None:
+        head = await self._first_head(connection)
+        if head is None:
+            return
+        if head.path == WEBSOCKET_PATH:
+            await self._upgrade(connection, head)
+            return
+        if self._http >= self._config.max_http:
+            raise RefusedError(503, "too many HTTP connections", RETRY)
+        self._http += 1
+        try:
+            while head is not None and await connection.answer(head, self._app):
+                head = await self._later_head(connection)
+        finally:
+            self._http -= 1
+
+    async def _first_head(self, connection: HttpConnection) -> Head | None:
+        """Return the head of the first request, None if none comes in time. Raises RefusedError."""
+        if self._connected > self._config.max_connections and not self._evict():
+            raise RefusedError(503, "too many connections", RETRY)
+        scope = trio.move_on_after(self._config.handshake_timeout)
+        self._without_head[scope] = None
+        try:
+            with self._ending.ends(scope), scope:
+                return await connection.next_head()
+        finally:
+            self._without_head.pop(scope, None)
+        return None
+
+    def _evict(self) -> bool:
+        """Drop the connection that has waited longest for its first head; return whether there was one.
+
+        Clients that send their request at once are served, however many others only hold connections open.
+        """
+        for scope in self._without_head:
+            scope.cancel()
+            del self._without_head[scope]
+            return True
+        return False
+
+    async def _later_head(self, connection: HttpConnection) -> Head | None:
+        scope = trio.move_on_after(self._config.keep_alive_timeout)
+        with self._ending.ends(scope), scope:
+            head = await connection.next_head()
+            if head is not None and head.path == WEBSOCKET_PATH:
+                problem = f"the WebSocket is at {WEBSOCKET_PATH}, on a connection of its own"
+                raise RefusedError(404, problem, field="$.path")
+            return head
+        return None
+
+
+def _address(stream: trio.SocketStream) -> Address:
+    """Return a client's address; None if the client has gone already."""
+    with contextlib.suppress(OSError):
+        host, port, *_ = stream.socket.getpeername()
+        return host, port
+    return None
+
+
+def _is_clients(exc: Exception) -> bool:
+    """Return whether an error says no more than that the client is gone."""
+    if isinstance(exc, ExceptionGroup):
+        return all(_is_clients(inner) for inner in exc.exceptions)
+    return isinstance(exc, trio.BrokenResourceError | trio.ClosedResourceError)
