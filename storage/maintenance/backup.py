@@ -23,32 +23,32 @@ from warren.storage.sqlite.lease import FOLDER, is_free
 from warren.storage.sqlite.rows import DELETED, SEQ_STRIDE
 
 MEMORY_FOLDER: Final = "memory"
-"""Where a store has its memory."""
+"""The folder of the memory, in the folder of a store."""
 MEMORY_FILE: Final = "memory.sqlite3"
 MEMORY_INDEX: Final = "memory.usearch"
 PAGES: Final = 256
 """Copied between two reports of progress."""
 WITH_HOLDERS: Final = 2
-"""The first version of the schema that knows who holds what."""
-# What processes hold is theirs in the store, not in its copy. What they may have shown unstored keeps its numbers.
+"""The first version of the schema with leases."""
+# Leases hold in the store, not in its copy. Events that a holder may have shown unstored keep their numbers.
 _SET_FREE: Final = f"""
     UPDATE sessions SET holder = NULL, last_seq = last_seq + {SEQ_STRIDE} WHERE holder IS NOT NULL;
     DELETE FROM holders;
 """  # noqa: S608 - our own number
-# Clients may have seen what came after the backup: its numbers are not given out again.
+# Clients may have seen events from after the backup: their numbers are not given out again.
 _GO_ON_ABOVE: Final = f"UPDATE sessions SET last_seq = last_seq + {SEQ_STRIDE} WHERE state <> {DELETED};"  # noqa: S608
 _COUNT: Final = f"SELECT count(*) FROM sessions WHERE state <> {DELETED}"  # noqa: S608 - our own number
 
 
 @attrs.frozen
 class Copied:
-    """What was copied.
+    """The result of a copy.
 
     Attributes:
-        path: where the sessions are now.
+        path: the file with the sessions.
         bytes: their size.
         sessions: how many there are, archived ones included.
-        memory: where what is remembered is now; None where there was no memory.
+        memory: the file with the memory; None if there was no memory.
     """
 
     path: Path
@@ -58,18 +58,18 @@ class Copied:
 
 
 def memory_beside(path: Path) -> Path:
-    """Return where the memory of a backup is: `x.sqlite3` has it in `x.memory.sqlite3`."""
+    """Return the path of the memory in a backup: `x.memory.sqlite3` for `x.sqlite3`."""
     return path.with_name(f"{path.stem}.memory{path.suffix}")
 
 
 def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress: Progress | None = None) -> Copied:
-    """Copy a store and its memory as they are at this moment, while whoever uses them goes on.
+    """Copy a store and its memory as they are at this moment; processes that use them go on.
 
-    Each copy is one file for its owner alone, checked by SQLite before it appears under its name; until then nothing
-    is there, or with `force` what was there before. The memory goes into a file beside it, without its index, which is
-    a cache. `progress` is told how many pages are done, and how many there are.
+    Each copy is one file for its owner alone. SQLite checks it before it appears under its name; until then the name
+    is free, or with `force` has its former file. The memory goes into a file beside it, without its index, which is a
+    cache. `progress` is called with the pages that are copied, and the pages in all.
 
-    Raises StoreError; its `cause` is "missing" without a store, "exists" where a file is in the way, "corrupt" where
+    Raises StoreError; its `cause` is "missing" without a store, "exists" if a file is in the way, "corrupt" if
     the copy is damaged, "disk_full", "permission" and so on.
     """
     beside, memory = memory_beside(target), config.path / MEMORY_FOLDER / MEMORY_FILE
@@ -90,13 +90,13 @@ def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress:
 
 
 def restore(source: Path, config: StoreConfig, *, force: bool = False, progress: Progress | None = None) -> Copied:
-    """Make a store of a backup; what is remembered comes from the file beside it, if there is one.
+    """Make a store of a backup; the memory comes from the file beside it, if there is one.
 
     With `force` it takes the place of the store that is there: nothing is left of that, nor of its memory and its
-    projections. Sessions go on with event numbers far above those that anybody may have seen after the backup. The
+    projections. Sessions go on with event numbers far above those that a client may have seen after the backup. The
     memory's index is made anew when it is used first.
 
-    Raises StoreError; its `cause` is "missing" without a backup, "exists" where a store is there, "leased" where a
+    Raises StoreError; its `cause` is "missing" without a backup, "exists" if a store is there, "leased" if a
     process that lives uses it, with `force` too, "corrupt", "newer_schema", "not_a_store", "disk_full" and so on.
     """
     target, memory = config.path / FILE_NAME, config.path / MEMORY_FOLDER / MEMORY_FILE
@@ -125,7 +125,7 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
 
 @attrs.frozen
 class _Wanted:
-    """A database, where it is to be copied to, what is changed in the copy, and if each row has to be readable."""
+    """A database, the path of its copy, the SQL that changes the copy, and whether each row must be readable."""
 
     source: apsw.Connection
     target: Path
@@ -134,13 +134,13 @@ class _Wanted:
 
     @property
     def temporary(self) -> Path:
-        """Where the copy is until it is whole."""
+        """The path of the copy until it is whole."""
         return self.target.with_name(f".{self.target.name}.{os.getpid()}.part")
 
 
 @contextmanager
 def _copies(wanted: Sequence[_Wanted], progress: Progress | None) -> Iterator[None]:
-    """Make the copies under their temporary names; what is left of those at the end is removed."""
+    """Make the copies under their temporary names; the files that still have these names at the end are removed."""
     done, total = 0, sum(each.source.pragma("page_count") for each in wanted)
     try:
         for each in wanted:
@@ -193,7 +193,7 @@ def _drop_projections(config: StoreConfig) -> None:
     if not (config.path / SESSIONS).is_dir():
         return
     follower = Follower(config)
-    # What cannot be removed does no harm: it is never read back.
+    # A file that cannot be removed does no harm: it is never read back.
     with contextlib.suppress(StoreError):
         follower.begin_anew()
     with contextlib.suppress(StoreError):
@@ -215,12 +215,12 @@ def _snapshot(path: Path) -> Iterator[apsw.Connection]:
             db.close()
 
 
-# -- what is refused
+# -- refusals
 
 
 def _refuse_existing(*paths: Path, force: bool) -> None:
     for path in paths:
-        if _exists(path) and not path.is_file():  # a device, say, which is not to be put back by anybody
+        if _exists(path) and not path.is_file():  # a device, say: nothing could put it back
             raise StoreError(f"{path} is not a plain file", cause="exists", retryable=False)
         if _exists(path) and not force:
             raise StoreError(f"{path} exists; --force replaces it", cause="exists", retryable=False)
@@ -248,7 +248,7 @@ def _refuse_unreadable(db: apsw.Connection, path: Path) -> None:
 
 @contextmanager
 def _to_ourselves(folder: Path) -> Iterator[None]:
-    """Keep everybody from the store and the memory in a folder. Refuses where a process that lives has one of them."""
+    """Lock the store and the memory in a folder. Refuse if a living process uses one of them."""
     with ExitStack() as stack:
         with SESSION_STORE.faults(folder):
             if not all(map(is_free, (folder / FOLDER).glob("*.lock"))):
@@ -261,12 +261,12 @@ def _to_ourselves(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _alone_with(path: Path, folder: Path) -> Iterator[None]:
-    """Have a database that nobody else can open; a damaged one cannot be had, and is nobody's as far as can be told."""
+    """Lock a database against all other processes. A damaged one cannot be locked, and counts as unused."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         with SESSION_STORE.faults(path), contextlib.suppress(apsw.NotADBError, apsw.CorruptError):
             try:
-                # SQLite gives the write-ahead log up for nobody but the last one.
+                # SQLite gives the write-ahead log up only for the last connection.
                 db.pragma("journal_mode", "DELETE")
                 db.execute("BEGIN EXCLUSIVE")
             except (apsw.BusyError, apsw.LockedError):

@@ -1,4 +1,4 @@
-"""What has to hold among the rows of a store; each check is one question to SQLite."""
+"""Checks of the rows of a store against one another; each check is one query."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from warren.storage.sqlite.inbox import damaged
 from warren.storage.sqlite.rows import DELETED, MAX_NUMBER, OPEN, raw, shown, text_in
 
 TABLES: Final = ("messages", "events", "compactions", "labels", "inbox")
-"""What belongs to a session."""
+"""Tables with rows that belong to sessions."""
 # By its type: SQLite takes for granted that a column that must not be NULL never is.
 ORPHANED: Final = f"""
     (typeof(session) <> 'integer' OR session NOT IN (SELECT key FROM sessions WHERE state IS NOT {DELETED}))
@@ -40,7 +40,7 @@ class Check:
 
     Attributes:
         name: of the check.
-        message: what is the matter with them.
+        message: the problem, for a person.
         query: returns their ids.
         fixable: whether that can be put right.
     """
@@ -51,7 +51,7 @@ class Check:
     fixable: bool = False
 
     def findings(self, db: apsw.Connection) -> Iterator[Finding]:
-        """Yield what is found, if something is. Raises apsw.Error."""
+        """Yield the finding, if there is one. Raises apsw.Error."""
         ids = tuple(shown(row[0]) for row in db.execute(f"SELECT {raw('session_id')} FROM ({self.query})"))
         if ids:
             yield Finding(self.name, f"{_many(len(ids))}: {self.message}", fixable=self.fixable, sessions=ids)
@@ -119,7 +119,7 @@ THOROUGH: Final = (
 
 
 def examine_rows(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
-    """Yield what does not hold among the rows of a file that SQLite finds whole. Raises apsw.Error."""
+    """Yield the findings in the rows of a file that SQLite finds whole. Raises apsw.Error."""
     for table in TABLES:
         orphans = db.execute(f"SELECT count(*) FROM {table} WHERE {ORPHANED}").get
         if orphans:
@@ -134,7 +134,7 @@ NAMED: Final = 5
 
 
 def unreadable(db: apsw.Connection) -> Iterator[Finding]:
-    """Yield what cannot be read, a finding a table. Raises apsw.Error."""
+    """Yield a finding for each table with unreadable rows. Raises apsw.Error."""
     yield from _unreadable_rows(db)
     yield from _unreadable_inputs(db)
     yield from _beside_sessions(db)

@@ -1,4 +1,4 @@
-"""Rows that cannot be read: where they are, and how they are set aside so that the rest goes on."""
+"""Rows that cannot be read: a scan for them, and their removal into a file, so that their sessions go on."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import os
@@ -49,7 +49,7 @@ class BadRow:
         session: the key of its session, None if it has none.
         session_id: its session's id, for people.
         holder: the key of the process that holds the session.
-        problem: what is wrong with it.
+        problem: the reason why it cannot be read.
     """
 
     table: str
@@ -144,7 +144,7 @@ def scan(db: apsw.Connection) -> Iterator[BadRow]:
 
 
 def readable_session(db: apsw.Connection, key: int) -> str | None:
-    """Return the id of a session whose row can be read, None for one that is damaged. Raises apsw.Error."""
+    """Return the id of a session with a readable row, None for a damaged row. Raises apsw.Error."""
     row: Any = db.execute(f"SELECT {_TABLES['sessions'].columns} FROM sessions WHERE key = ?", (key,)).fetchone()
     try:
         _check_session(row)
@@ -160,7 +160,7 @@ def _bad(db: apsw.Connection, table: str, rowid: int, session: Any, problem: str
 
 
 def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
-    """Write a row to the file beside the store, and put in its place what can be read; inside a transaction.
+    """Write a row to the file beside the store, and repair or remove the row; inside a transaction.
 
     A message has a stand-in, an event a marker, a summary a word that it is missing; a session's record is made of its
     other rows, as far as they tell. An input and a dead process's entry have nothing in their place.
@@ -308,7 +308,7 @@ _ANEW: Final[Mapping[str, str]] = {
     " WHERE session = key AND position > 0)",
     "events_after": "(SELECT coalesce(min(first_seq) - 1, 0) FROM events WHERE session = key)",
 }
-"""What a session's other rows tell of a column that cannot be read; the rest begins anew."""
+"""SQL that restores a damaged column from the session's other rows; other columns get their defaults."""
 _COUNTS: Final = ("turns", "steps", "message_count", "last_seq", "head", "epoch", "change", "messages_from")
 
 
@@ -326,7 +326,7 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     changes = [f"{name} = {_ANEW[name]}" for name in bad]
     changes += [f"{name} = {_now()}" for name in ("created_at", "updated_at") if not _good_time(values[name])]
     changes += [] if _good_text(values["session_id"]) else [f"session_id = '{new_session_id()}'"]
-    # One by one: what one is made of may be another that was bad.
+    # One by one: a column may be restored from another one that was damaged.
     for change in changes:
         db.execute(f"UPDATE sessions SET {change} WHERE key = ?", (row.rowid,))
     db.execute("UPDATE sessions SET peer = details ->> '$.peer.name' WHERE key = ?", (row.rowid,))

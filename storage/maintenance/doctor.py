@@ -1,4 +1,4 @@
-"""Looking at a store beside whatever uses it, and putting right what can be put right safely."""
+"""Examines a store beside the processes that use it, and makes the repairs that are safe."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import re
@@ -47,11 +47,11 @@ _LABEL_ANEW: Final = """
 
 
 def examine(config: StoreConfig, *, full: bool = False) -> Report:
-    """Look at a store; nothing in it is changed, and whoever uses it goes on.
+    """Examine a store. Nothing in it is changed, and processes that use it go on.
 
-    With `full` every page, index and row is looked at, else about what a backup would notice. Both read the whole file.
+    With `full` every page, index and row is checked, else about as much as a backup checks. Both read the whole file.
 
-    Raises StoreError where there is no store that could be looked at; its `cause` is "missing", "not_a_database",
+    Raises StoreError if there is no store that could be examined; its `cause` is "missing", "not_a_database",
     "not_a_store", "newer_schema", "permission" and so on.
     """
     path = config.path / FILE_NAME
@@ -77,7 +77,7 @@ def examine(config: StoreConfig, *, full: bool = False) -> Report:
 
 
 def fix(config: StoreConfig, found: Report) -> tuple[str, ...]:
-    """Put right what was found and can be put right safely; return what was done, and what was left alone and why.
+    """Make the repairs that are safe; return sentences about the repairs, and about rows that were left alone.
 
     Each step is one transaction. No step touches a session that another living process holds.
 
@@ -93,7 +93,7 @@ def fix(config: StoreConfig, found: Report) -> tuple[str, ...]:
             aside = (*_set_aside(writer, config.path), *_set_rows_aside(writer, config.path))
             return (*_remove_orphans(writer, config.path), *aside, *_label_anew(writer), *_free(writer, db))
         finally:
-            # Which also moves the log into the file.
+            # This also moves the log into the file.
             writer.close()
 
 
@@ -170,7 +170,7 @@ def _about_erasures(facts: StoreFacts) -> Iterator[Finding]:
 
 
 def _holders(db: apsw.Connection, me: Holder) -> tuple[tuple[HolderFacts, ...], list[Finding]]:
-    """Return who holds sessions, and what there is to say of those who are dead."""
+    """Return the holders of sessions, and the finding about dead ones."""
     held: dict[int, list[str]] = {}
     for key, session_id in db.execute(_SESSIONS_OF):
         held.setdefault(key if type(key) is int else 0, []).append(shown(session_id))
@@ -206,7 +206,7 @@ def _projection(db: apsw.Connection, folder: Path) -> ProjectionFacts | None:
     return ProjectionFacts(str(folder), change, behind)
 
 
-# -- putting right
+# -- repairs
 
 
 @attrs.frozen
@@ -217,7 +217,7 @@ class _Sweep(SqliteOperation[int]):
     folder: Path
     session_id: str = ""
 
-    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - nobody holds what is nobody's
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - rows without a session have no holder
         keep(db, self.folder, self.table, ORPHANED, "it belongs to no session")
         db.execute(f"DELETE FROM {self.table} WHERE {ORPHANED}")
         return db.changes()
@@ -225,7 +225,7 @@ class _Sweep(SqliteOperation[int]):
 
 @attrs.frozen
 class _Label(SqliteOperation[tuple[int, int]]):
-    """Make the labels' table say what the records do; return of how many sessions, and how many were left alone."""
+    """Make the table of labels agree with the records; return how many sessions it changed, and how many it left."""
 
     session_id: str = ""
 
@@ -242,7 +242,7 @@ class _Label(SqliteOperation[tuple[int, int]]):
 
 @attrs.frozen
 class _SetAside(SqliteOperation[tuple[int, int]]):
-    """Set aside what waits and cannot be read; return how many inputs, and how many were left alone."""
+    """Set unreadable inputs aside; return how many it set aside, and how many it left."""
 
     folder: Path
     session_id: str = ""
@@ -258,7 +258,7 @@ class _SetAside(SqliteOperation[tuple[int, int]]):
 
 @attrs.frozen
 class _SetRowsAside(SqliteOperation[tuple[int, int]]):
-    """Set aside the rows that cannot be read; return how many, and how many were left alone."""
+    """Set unreadable rows aside; return how many it set aside, and how many it left."""
 
     folder: Path
     session_id: str = ""
@@ -309,7 +309,7 @@ def _set_rows_aside(writer: Writer, folder: Path) -> Iterator[str]:
 
 
 def _free(writer: Writer, db: apsw.Connection) -> Iterator[str]:
-    """Take what dead processes held as their heirs would, and put it back."""
+    """Claim and release the sessions of dead processes."""
     alive = rivals(db, writer.holder)
     freed = 0
     rows: list[Any] = db.execute(_SESSIONS_OF).fetchall()

@@ -23,7 +23,7 @@ def reading(config: StoreConfig, *, whole: bool = False) -> Iterator[apsw.Connec
 
     Trap: until the end of the block the log beside the file can only grow.
 
-    Raises StoreError; its `cause` is "missing" where there is none, else as `Store.open` says.
+    Raises StoreError; its `cause` is "missing" if there is none, else as for `SqliteStore.open`.
     """
     path = config.path / FILE_NAME
     with SESSION_STORE.faults(path):
@@ -49,7 +49,7 @@ def log_size(path: Path) -> int:
 def look_at(path: Path, busy_timeout: float = 0.0, *, whole: bool = False) -> apsw.Connection:
     """Return a connection to a database, inside a read transaction; its disk may be read-only.
 
-    SQLite needs files beside a database in order to read it, which it cannot make on such a disk. Nobody else can write
+    SQLite needs files beside a database in order to read it, which it cannot make on such a disk. No process can write
     there either, so the file is read as it is: without its log, if there is one, unless it is to be `whole`.
 
     Raises StoreError, OSError and apsw.Error.

@@ -1,4 +1,4 @@
-"""Looking at the memory beside a store, while it is used."""
+"""Examines and repairs the memory beside a store, while it is used."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def _examine(db: apsw.Connection, path: Path, *, full: bool) -> tuple[MemoryFact
 
 
 def fix_memory(folder: Path) -> tuple[str, ...]:
-    """Set aside the rows of a memory that cannot be read, into a file beside it; return what was done.
+    """Set the unreadable rows of a memory aside into a file beside it; return sentences about the repairs.
 
     Raises StoreError.
     """
@@ -76,7 +76,7 @@ def fix_memory(folder: Path) -> tuple[str, ...]:
 
 @attrs.frozen
 class BadMemoryRow:
-    """A row of the memory that cannot be read, SQL that finds it, and the name of what mends it."""
+    """A row of the memory that cannot be read, SQL that finds it, and the name of its remedy."""
 
     table: str
     where: str

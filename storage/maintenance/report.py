@@ -1,4 +1,4 @@
-"""What an examination of a store finds; plain values."""
+"""The findings of an examination of a store, as plain values."""
 
 from datetime import datetime
 from typing import Literal
@@ -11,9 +11,9 @@ class Finding:
     """Something that is not as it should be.
 
     Attributes:
-        check: what was looked at, in one word.
-        message: what is the matter, for a person.
-        level: "problem", or "notice" for what does no harm or ends by itself.
+        check: the subject of the check, in one word.
+        message: the problem, for a person.
+        level: "problem", or "notice" for a finding that does no harm or ends by itself.
         fixable: whether `fix` does something about it.
         sessions: those concerned, as far as any are.
     """
@@ -26,7 +26,7 @@ class Finding:
 
 
 Integrity = Literal["quick", "full", "failed"]
-"""What SQLite's own check of the file was, and whether it found nothing."""
+"""The extent of SQLite's own check of the file, or `failed` if it found damage."""
 
 
 @attrs.frozen
@@ -44,10 +44,10 @@ class StoreFacts:
         can_shrink: whether the empty ones can be given back while it is used.
         disk_free: bytes that the disk has left.
         read_only: whether the disk is mounted read-only.
-        integrity: what SQLite's own check was, and whether it found nothing.
+        integrity: the extent of SQLite's own check, or `failed` if it found damage.
         sessions: open ones.
         archived: archived ones.
-        deleted: what is left of deleted ones is their id alone.
+        deleted: deleted ones, of which only the id is left.
         messages: rows.
         events: rows.
         erasures_due: deleted sessions of which something may be left elsewhere.
@@ -77,7 +77,7 @@ class HolderFacts:
     """A process that may write sessions, or did until it died.
 
     Attributes:
-        name: what it calls itself; None where only its sessions are left of it.
+        name: its name; None if only its sessions are left of it.
         alive: whether it lives.
         expires_at: until when it counts as alive unless it renews.
         sessions: how many it holds.
@@ -95,7 +95,7 @@ class ProjectionFacts:
 
     Attributes:
         path: of their folder.
-        change: the last change of the store that is surely in them; None where no checkpoint says so.
+        change: the last change of the store that is surely in them; None without a checkpoint.
         behind: sessions that were changed after it. A gateway notes such a point every half minute or so.
     """
 
@@ -114,12 +114,12 @@ class MemoryFacts:
         bytes: its size, without the index.
         entries: texts remembered.
         sessions: sessions they come from.
-        unsettled: sessions of which something was taken in whose commit is still to be looked for.
-        embedders: what has made vectors.
+        unsettled: sessions with remembered texts that may be uncommitted.
+        embedders: names of the embedders that have made vectors.
         index: the state of the saved graph of vectors: "ok", "none", "damaged", or "stale" if it is of another memory
             or ahead of this one.
         index_bytes: its size.
-        index_embedder: the embedder whose vectors are in it.
+        index_embedder: the embedder of the vectors in it.
         behind: entries stored since it was saved, which are compared one by one; None if it cannot be used.
     """
 
@@ -138,15 +138,15 @@ class MemoryFacts:
 
 @attrs.frozen
 class Report:
-    """What was found.
+    """The result of an examination.
 
     Attributes:
         store: the file.
-        holders: who may write sessions.
-        projection: None where nothing was ever projected.
-        memory: None where there is none.
-        findings: what is not as it should be, problems first.
-        fixed: what was done about some of it.
+        holders: the processes that may write sessions.
+        projection: the projection; None if there are no files of one.
+        memory: the memory; None if there is none.
+        findings: problems first, then notices.
+        fixed: sentences about the repairs.
     """
 
     store: StoreFacts

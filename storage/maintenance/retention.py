@@ -1,4 +1,4 @@
-"""Removing what need not be kept: planned in one look, done in many short transactions beside whatever runs."""
+"""Retention: one read plans the removal of old rows, many short transactions do it beside running processes."""
 # ruff: noqa: S608 - only constants of this module become part of the SQL
 
 import time
@@ -29,9 +29,9 @@ Rest = Callable[[float], None]
 TARGET: Final = 0.01
 """Seconds that one transaction is to take."""
 ROOM: Final = 0.03
-"""Seconds between two transactions at least: who waits for the file asks again within 25 ms, and gets it."""
+"""The least seconds between two transactions: a process that waits for the file retries within 25 ms, and gets it."""
 PATIENCE_MS: Final = 20
-"""Milliseconds that the end of the log is waited for at a time: nobody can write meanwhile."""
+"""Milliseconds of one wait for readers of the log: no process can write meanwhile."""
 ATTEMPTS: Final = 50
 FEWEST: Final = 20
 MOST: Final = 5_000
@@ -100,11 +100,11 @@ _CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"
 
 @attrs.frozen
 class Share:
-    """What may go of one session.
+    """The rows of one session that may be removed.
 
     Attributes:
         session_id: the session.
-        table: where.
+        table: their table.
         edge: position or number of the first row that stays.
         rows: how many go.
         size: bytes of text in them.
@@ -119,7 +119,7 @@ class Share:
 
 @attrs.frozen
 class Plan:
-    """What may go.
+    """The rows and sessions that may be removed.
 
     Attributes:
         shares: rows, session by session.
@@ -143,14 +143,14 @@ class Plan:
 
 @attrs.frozen
 class Pruned:
-    """What has gone.
+    """The result of a removal.
 
     Attributes:
         messages: superseded ones, and those of archived sessions.
         events: rows of the event log; adjacent deltas share one.
-        sessions: archived ones that are deleted. What is kept of them elsewhere is due to be erased.
+        sessions: archived sessions that were deleted. Copies elsewhere, as in the memory, are due for deletion.
         bytes_before: size of the file before.
-        bytes_after: and after; it is larger than could be where a reader was in the way, and the next time it is not.
+        bytes_after: size of the file after; larger than possible if a reader was in the way, until the next removal.
         damaged: sessions that were left alone because their rows cannot be read.
     """
 
@@ -166,11 +166,11 @@ class Pruned:
 class Drop(SqliteOperation[int]):
     """Remove a session's oldest messages but the first, or its oldest events; return how many went.
 
-    Whoever has the session's lease goes on undisturbed: no model sees what a summary stands for.
+    The holder of the lease goes on undisturbed: a summary stands for these messages in the model's context.
 
     Attributes:
         session_id: the session.
-        table: of what.
+        table: the table of the rows.
         edge: rows from here on stay; messages that a model may see stay anyhow, unless the session is archived.
         limit: how many go at most.
         last: whether followers of the store are to look at the session again after it.
@@ -182,8 +182,8 @@ class Drop(SqliteOperation[int]):
     limit: int
     last: bool = True
 
-    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - anybody may
-        """Remove the rows, note up to where."""
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - no lease is needed
+        """Remove the rows, and note the last one that is gone."""
         key, edge = db.execute(_KEY, (self.session_id, self.edge)).get or (None, 0)
         edge = edge if self.table == "messages" else self.edge
         gone = [row[0] for row in db.execute(_DROP[self.table], (key, edge, self.limit))]
@@ -195,7 +195,7 @@ class Drop(SqliteOperation[int]):
 
 
 def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
-    """Return what may go at the time `now`; nothing is changed. Raises StoreError as `reading` does."""
+    """Return the plan for the time `now`; nothing is changed. Raises StoreError as `reading` does."""
     with reading(config) as db:
         archived = _due_archives(db, Holder.of(config), retention.archived, now)
         whole = [_whole(db, table, key) for key in archived for table in _WHOLE]
@@ -211,11 +211,11 @@ def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
     return Plan(tuple(shares), tuple(known for key in archived if (known := ids[key])), tuple(named))
 
 
-def prune(config: StoreConfig, what: Plan, progress: Progress | None = None, rest: Rest = time.sleep) -> Pruned:
-    """Remove what was planned, and give the room back to the disk; `progress` is told after each transaction.
+def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, rest: Rest = time.sleep) -> Pruned:
+    """Remove the planned rows and sessions, and return the free pages to the disk; `progress` follows each transaction.
 
     It works beside a running gateway: each transaction is short, and `rest` (seconds) leaves room for others between
-    two. Interrupted at any moment, what was done stays, and the rest is for the next time.
+    two. If it is interrupted, the finished transactions stay, and the next call does the rest.
 
     Raises StoreError.
     """
@@ -223,14 +223,14 @@ def prune(config: StoreConfig, what: Plan, progress: Progress | None = None, res
     with SESSION_STORE.faults(config.path / FILE_NAME):
         writer = Writer(db := open_writer(config), Holder.of(config))
         try:
-            pruning = Pruning(writer, deque(what.shares), progress, rest)
+            pruning = Pruning(writer, deque(planned.shares), progress, rest)
             pruning.remove_rows()
-            deleted = tuple(session_id for session_id in what.sessions if pruning.delete(session_id))
+            deleted = tuple(session_id for session_id in planned.sessions if pruning.delete(session_id))
             _give_back(db, rest)
         finally:
             writer.close()
         gone = pruning.gone
-        return Pruned(gone["messages"], gone["events"], deleted, before, size_of(config), what.damaged)
+        return Pruned(gone["messages"], gone["events"], deleted, before, size_of(config), planned.damaged)
 
 
 @attrs.define
@@ -314,9 +314,9 @@ def size_of(config: StoreConfig) -> int:
 def rewrite(config: StoreConfig) -> None:
     """Write the file anew, without free room; from then on it can give room back piece by piece.
 
-    It needs as much room again on the disk, and nobody can write meanwhile.
+    It needs as much room again on the disk, and no process can write meanwhile.
 
-    Raises StoreError; its `cause` is "leased" where a process that lives may write sessions.
+    Raises StoreError(cause="leased") if a living process may write sessions.
     """
     with SESSION_STORE.faults(config.path / FILE_NAME):
         db, me = open_writer(config), Holder.of(config)
@@ -362,7 +362,7 @@ def _whole(db: apsw.Connection, table: Table, key: int) -> _Due:
 
 
 def _cut(age: float, now: datetime) -> int:
-    """Return the stored form of the time before which something is older; all of time where age goes back further."""
+    """Return the stored form of the time `age` seconds ago; the earliest time there is if that overflows."""
     try:
         return microseconds(now - timedelta(seconds=age))
     except OverflowError:
@@ -376,7 +376,7 @@ def _value(outcome: int | WarrenError | None) -> int:
 
 
 def _give_back(db: apsw.Connection, rest: Rest) -> None:
-    """Return free pages to the disk, a few at a time; what others free meanwhile is for the next time."""
+    """Return free pages to the disk, a few at a time; pages that become free meanwhile wait for the next call."""
     pace, left = Pace(200), db.pragma("freelist_count") if can_shrink(db) else 0
     while left > 0:
         began = time.monotonic()
@@ -387,7 +387,7 @@ def _give_back(db: apsw.Connection, rest: Rest) -> None:
 
 
 def _shorten(db: apsw.Connection, rest: Rest) -> None:
-    """Move the log into the file, which cuts its end off, unless somebody reads or writes all the time."""
+    """Move the log into the file, which cuts the file's end off, unless other processes use it all the time."""
     db.set_busy_timeout(PATIENCE_MS)
     for _ in range(ATTEMPTS):
         try:

@@ -63,7 +63,7 @@ def _fill(graph: Graph, db: apsw.Connection, space_key: int, space: PackedSpace)
 def main(arguments: list[str]) -> int:
     """Build as the arguments say; return the exit code, with the reason on stderr if it fails."""
     folder, space_name = Path(arguments[0]), arguments[1]
-    # Whoever serves sessions on this machine comes first.
+    # Processes that serve sessions come first.
     os.nice(10)
     try:
         # Held until the process ends.

@@ -1,7 +1,7 @@
-"""The graph of vectors: a USearch index in a file, which is a cache of what lies in the database.
+"""The graph of vectors: a USearch index in a file, a cache of the vectors in the database.
 
 A builder in a process of its own makes the file; the runtime only looks into it, mapped into its memory. USearch holds
-the interpreter's lock while it writes an index, a millisecond for every megabyte, and everybody would wait for it.
+the interpreter's lock while it writes an index, a millisecond for every megabyte, and all other threads would wait.
 
 The file ends with a note that names its database and a checksum. It is replaced as a whole by a rename.
 """
@@ -107,7 +107,7 @@ class Graph:
         self._note = attrs.evolve(self._note, watermark=watermark)
 
     def keep_only(self, ids: Iterable[int]) -> None:
-        """Remove every vector whose entry is not among `ids`."""
+        """Remove every vector of an entry that is not among `ids`."""
         # By a slice: one by one, USearch would look up each anew.
         present = np.asarray(self._index.keys[: len(self._index)], dtype=np.uint64)
         gone = np.setdiff1d(present, np.fromiter(ids, dtype=np.uint64))

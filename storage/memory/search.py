@@ -27,7 +27,7 @@ WITHOUT_VECTOR: Final = 500
 ROWS_FOR_WORDS: Final = 12_000
 """Rows the full-text table may rank: of the query's terms it is given the rarest that stay within."""
 SMALL_SESSION: Final = 1_000
-"""Entries up to which a session is looked through whole, also where only its words count."""
+"""Entries up to which all of a session is searched, also by words alone."""
 _BACKGROUND: Final = 64
 _TERM: Final = 4
 """Bytes of a term."""
@@ -57,7 +57,7 @@ _HITS: Final = f"""
 
 @attrs.frozen(eq=False)
 class Query:
-    """What is searched for.
+    """A search.
 
     Attributes:
         text: the query.
@@ -104,7 +104,7 @@ class Reader:
         return without_vector(self._db, self._space, self._index.watermark)
 
     def last_before(self, session_id: str, position: int) -> tuple[int, int]:
-        """Return the position and the turn of a session's newest entry before a position; -1 and 0 where none is."""
+        """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none."""
         row: Any = self._db.execute(_BEFORE, (session_id, position)).fetchone()
         if row is None:
             return -1, 0
@@ -115,7 +115,7 @@ class Reader:
         return Rows(self._db.execute(_UNSETTLED), _unsettled, lambda row: shown(row[0]))
 
     def find(self, query: Query) -> list[MemoryHit]:
-        """Return the best answers, best first, all from one state of the database. Raises what `apsw` raises."""
+        """Return the best answers, best first, all from one state of the database. Raises apsw.Error."""
         with snapshot(self._db):
             return self._find(query)
 
@@ -159,7 +159,7 @@ class Reader:
         return list(dict.fromkeys([*by_words, *by_vector]))
 
     def _near(self, vector: Vectors) -> list[int]:
-        """Return the entries whose vectors are near, and the newest of those that have none yet."""
+        """Return the entries with near vectors, and the newest entries without a vector."""
         space = self._space_key()
         self._index.follow(self._db, space)
         last = self._db.execute("SELECT coalesce(max(id), 0) FROM entries").get
@@ -225,14 +225,14 @@ class Reader:
         parts = [question.relevance(found.terms[at : at + _AT_ONCE]) for at in range(0, len(found.terms), _AT_ONCE)]
         scores = np.concatenate(parts)
         if share and vector is not None:
-            # What has no vector yet is judged by its words alone.
+            # An entry without a vector is judged by its words alone.
             there = {number: body for number, body in enumerate(found.packed) if body is not None}
             at = list(there)
             scores[at] = (1 - share) * scores[at] + share * self._likeness(vector, list(there.values()))
         return scores
 
     def _likeness(self, vector: Vectors, packed: Sequence[bytes]) -> Scores:
-        """Return how alike the query each is: its cosine, above what any text at all has."""
+        """Return the likeness of each to the query: its cosine above that of unrelated texts."""
         likeness = cosines(self._space, vector, packed)
         if not self._space.has_floor:
             return likeness

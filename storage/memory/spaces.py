@@ -146,7 +146,7 @@ class MeaningSpace:
 
 @attrs.frozen
 class PackedSpace:
-    """A space as another process knows it, by its name alone: it can unpack what is stored, and make nothing.
+    """A space as another process knows it, by its name alone: it unpacks stored vectors and makes none.
 
     Attributes:
         name: of the embedder, dimensions included.

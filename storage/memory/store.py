@@ -41,9 +41,9 @@ logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")
 BUILT_IN: Final[dict[str, Space]] = {"bm25": TermSpace(), "bag-of-words": WordSpace()}
 EMBED_AT_ONCE: Final = 64
+"""Stored entries that an embedder gets in one call."""
 INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LANG", "LC_", "PYTHON", "LD_", "DYLD_", "OMP_")
-"""How the variables begin that the process which builds a graph gets: no key of ours is among them."""
-"""Entries that an embedder is given at a time when it has to make vectors of what is stored."""
+"""Beginnings of the variables that a builder process gets: API keys are not among them."""
 
 
 @attrs.define(eq=False)
@@ -59,14 +59,14 @@ class _Opened:
 
 
 class MemoryStore:
-    """Texts that can be found again by what they say. Made by `open`, ended by `aclose`.
+    """Texts that are found by their meaning. Made by `open`, ended by `aclose`.
 
-    What `index` was given is on the disk and findable when it returns, by its words and by its vector. Only entries
-    that another embedder's vectors were made for have none of this one yet: `catch_up` makes them, and everything works
-    meanwhile. It also builds the graph that searches go through once there are many vectors.
+    When `index` returns, its entries are on the disk, and searches find them by their words and by their vectors. Only
+    entries from a time with another embedder have no vector yet: `catch_up` makes those vectors, and builds the graph
+    for searches among many vectors. All methods work meanwhile.
 
-    Every method raises StoreError where the files refuse; its `cause` says why: "locked", "disk_full", "io_error",
-    "corrupt", "read_only", "closed" and so on.
+    Every method raises StoreError if a file fails, with `cause` "locked", "disk_full", "io_error", "corrupt",
+    "read_only", "closed" and so on.
     """
 
     def __init__(self, config: MemoryConfig, space: Space, opened: _Opened, runner: Runner) -> None:
@@ -101,10 +101,10 @@ class MemoryStore:
         Args:
             config: the folder and how to open it.
             embedder: makes the vectors.
-            runner: runs what would hold up the event loop.
+            runner: runs the blocking calls.
             exact_bytes: bytes of vectors, four for each number, up to which they are compared one by one.
 
-        Raises InvalidParamsError for an unknown embedder, StoreError whose `cause` is "newer_schema", "not_a_store",
+        Raises InvalidParamsError for an unknown embedder, StoreError with `cause` "newer_schema", "not_a_store",
         "not_a_database", "permission", "cannot_open" and so on.
         """
         space = _space(config, embedder)
@@ -137,17 +137,20 @@ class MemoryStore:
             await self._writing.run_on_all(Writer.close)
 
     async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
-        """Remember the entries, all or none of them; return how many are new.
+        """Remember entries, all or none of them; return how many are new. On return they are on the disk.
 
-        An entry is told by its session and position: the same text there again changes nothing, another one takes the
-        place of what was there. Of two in one call the first counts. Blank ones are left out. With a tail, the entries
-        are all there is of it: what else was remembered there goes, and the session is `unsettled`.
+        Session and position identify an entry: the same text changes nothing, another text replaces the old one. Of two
+        entries for one place in a call the first counts. Blank texts are left out. If the call is cancelled, or the
+        process ends, the outcome is unknown: call again, it is idempotent.
 
-        When it returns they are on the disk. Cancelled, or at the end of the process, they are stored or not: call
-        it again.
+        Args:
+            entries: the texts.
+            tail: if given, the entries are all there is from its position on: other texts there are removed, and the
+                session is `unsettled`.
 
-        Raises SessionNotFoundError for a session that was forgotten, whatever the embedder raises, and StoreError;
-        then nothing was stored.
+        Raises:
+            SessionNotFoundError: if a session of an entry was forgotten.
+            StoreError: if the file fails. Nothing was stored; nor if the embedder raises, whose error passes through.
         """
         fresh = await self._write(partial(Writer.unknown, entries=entries))
         vectors = await self._space.pack([entry.content for entry in fresh], self._runner)
@@ -160,27 +163,27 @@ class MemoryStore:
         return len(added)
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
-        """Return the position and the turn of a session's newest entry before a position; -1 and 0 where none is."""
+        """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none."""
         return await self._read(partial(Reader.last_before, session_id=session_id, position=position))
 
     async def unsettled(self) -> list[Unsettled]:
-        """Return the sessions of which a tail was taken in and not settled since, the oldest first."""
+        """Return the sessions with a tail that may be uncommitted, the oldest first."""
         return await self._read(Reader.unsettled)
 
     async def settle(self, mark: Unsettled, count: int | None) -> int:
-        """Say how many messages of a session its store has; return how many entries went, being beyond them.
+        """Remove the entries of a session beyond its `count` committed messages; return how many were removed.
 
-        None is for a session that no store has: nothing goes. Where more was taken in since the mark was read, nothing
-        happens: it may be on its way into the store.
+        With None, for a session that is in no store, nothing is removed. If a newer tail came since the mark was read,
+        nothing happens, because its commit may still follow.
         """
         return len(await self._write(partial(Writer.settle, mark=mark, count=count)))
 
     async def search(self, query: str, *, limit: int = 5, session_id: str | None = None) -> list[MemoryHit]:
-        """Return what answers the query best, best first: of one session, or of all where `session_id` is None.
+        """Return the best answers to a query, best first: of one session, or of all if `session_id` is None.
 
         At most `limit` hits and never more than 20; none that has nothing in common with the query. Of a long query
         the first 4,000 characters count. A session is searched exactly; all sessions by candidates, each of which is
-        then weighed exactly. Where the embedder fails the words alone decide.
+        then weighed exactly. If the embedder fails, the words alone decide.
 
         Raises InvalidParamsError for a limit below 1.
         """
@@ -191,18 +194,18 @@ class MemoryStore:
         return await self._read(partial(Reader.find, query=asked))
 
     async def forget(self, session_id: str) -> int:
-        """Remove all that is remembered of a session, for good; return how many entries that were.
+        """Remove all entries of a session for good; return how many there were.
 
-        Idempotent. A late `index` for it is refused.
+        Idempotent. Later calls of `index` for the session are refused.
         """
         return len(await self._write(partial(Writer.forget, session_id=session_id)))
 
     async def catch_up(self, progress: Progress | None = None) -> None:
-        """Make the vectors that are missing, and a larger graph if there are too many to compare one by one.
+        """Make the missing vectors, and a larger graph if there are too many vectors to compare one by one.
 
-        Searches and other calls go on meanwhile. `progress` is told after each step. Safe to cancel at any time: the
-        vectors that were made stay. Raises whatever the embedder raises, and StoreError; its `cause` is
-        "index_not_built" if the graph could not be built.
+        Searches and other calls go on meanwhile. `progress` is called after each step. Safe to cancel at any time: the
+        vectors that were made stay. Raises StoreError, with `cause` "index_not_built" if the graph could not be built;
+        errors of the embedder pass through.
         """
         async with self._catching_up:
             self._behind = await self._read(Reader.without_vector)
@@ -211,9 +214,9 @@ class MemoryStore:
                 await self._build(self._path, progress)
 
     async def rebuild(self, progress: Progress | None = None) -> None:
-        """Remove the vectors of other embedders and make the graph anew, if there is need of one.
+        """Remove the vectors of other embedders, and make the graph again if one is needed.
 
-        Searches compare the vectors one by one meanwhile. Cancelled, the rest is left to `catch_up`. Raises as
+        Searches compare the vectors one by one meanwhile. If it is cancelled, `catch_up` does the rest. Raises as
         `catch_up` does.
         """
         async with self._catching_up:
@@ -227,7 +230,7 @@ class MemoryStore:
             progress(entries, entries)
 
     async def stats(self) -> MemoryStats:
-        """Return how much is remembered, and how far the graph is."""
+        """Return the size of the memory and the progress of the graph."""
         entries, sessions = await self._read(Reader.counts)
         self._behind = await self._read(Reader.without_vector)
         return MemoryStats(
@@ -254,7 +257,7 @@ class MemoryStore:
         return vector
 
     async def _make_vectors(self, progress: Progress | None) -> None:
-        """Make the vectors that are missing, some entries at a time."""
+        """Make the missing vectors, some entries at a time."""
         done, after = 0, self._index.watermark
         while self._behind and (
             bare := await self._write(partial(Writer.without_vector, after=after, count=EMBED_AT_ONCE))
@@ -267,7 +270,7 @@ class MemoryStore:
                 progress(done, done + self._behind)
 
     async def _build(self, folder: Path, progress: Progress | None) -> None:
-        """Build the graph in a process of its own, and go on with the one that it has saved."""
+        """Build the graph in a process of its own, and take over the graph that the process has saved."""
         # Without the working folder on its path: a file there could be taken for a module.
         command = [sys.executable, "-P", "-m", "warren.storage.memory.builder", str(folder), self._space.name]
         errors = bytearray()
@@ -353,7 +356,7 @@ def _look(path: Path | None, space: Space, note: Note) -> tuple[Graph | None, st
     try:
         return Graph.view(path / graphs.FILE_NAME, space.dimensions, note), None
     except UnusableGraphError as exc:
-        # None was ever needed, or it was removed: the same to a search.
+        # No graph was needed yet, or it was removed: a search works the same.
         return None, str(exc) if str(exc) != "missing" else None
 
 
@@ -363,7 +366,7 @@ async def _collect(stream: trio.abc.ReceiveStream, into: bytearray) -> None:
 
 
 async def _follow(stream: trio.abc.ReceiveStream, progress: Progress | None) -> None:
-    """Tell the progress that a builder prints, a line each."""
+    """Report the progress that a builder prints, line by line."""
     rest = b""
     async for part in stream:
         *lines, rest = (rest + part).split(b"\n")

@@ -34,7 +34,7 @@ _AFTER: Final = f"""
 class VectorIndex:
     """Finds the vectors near another one. Safe to use from any thread.
 
-    It reads what is new from the database before each search, so that nobody has to tell it, in this process or in
+    It reads new vectors from the database before each search, so that no writer has to notify it, in this process or in
     another one.
     """
 
@@ -62,11 +62,11 @@ class VectorIndex:
         return self._read_to
 
     def is_overgrown(self, last_id: int) -> bool:
-        """Whether a new graph is due, in a database whose last entry has this id."""
+        """Tell whether a new graph is due, for a database with this last id of an entry."""
         return last_id - self.watermark > self._most or len(self._gone) > _GONE
 
     def follow(self, db: apsw.Connection, space_key: int) -> None:
-        """Read the vectors of the entries that came since the last call. Raises what `apsw` raises."""
+        """Read the vectors of the entries that came since the last call. Raises apsw.Error."""
         if not self._space.dimensions:
             return
         with self._lock:
@@ -129,7 +129,7 @@ class VectorIndex:
 def next_vectors(db: apsw.Connection, space_key: int, after: int) -> dict[int, bytes]:
     """Return the packed vectors of up to `AT_ONCE` entries with ids above `after`, ascending.
 
-    The first entry without a vector ends them: it waits for its embedder, and whoever reads on has to come back to it.
+    They end at the first entry without a vector: it waits for its embedder, and the next call begins with it.
     """
     found: dict[int, bytes] = {}
     for row in db.execute(_AFTER, (space_key, after, AT_ONCE)):

@@ -18,11 +18,11 @@ SATURATION: Final = 0.8
 LENGTH: Final = 0.85
 """BM25's b: how far long texts are held back."""
 STOP_WORDS: Final = 0.5
-"""What a word like "the" is worth, as a part of what its rarity would make it."""
+"""The weight of a word like "the", as a part of the weight by its rarity."""
 PAIRS: Final = 0.4
-"""What two terms side by side as in the query add, as a part of their own mean weight."""
+"""The bonus for two terms side by side as in the query, as a part of their mean weight."""
 EARLY: Final = 0.2
-"""What a text adds to its score that comes to the point at once; half of that after `SOON` terms."""
+"""The bonus for a text with a term of the query at its beginning; half of it after `SOON` terms."""
 SOON: Final = 20
 MOST_TERMS: Final = 64
 """Of a longer query the rarest terms count."""
@@ -31,7 +31,7 @@ _SIEVE: Final = 0xFFFF
 
 @attrs.frozen
 class Corpus:
-    """What is known of all texts together: how many, and how many terms they have on average."""
+    """Figures of all texts: how many there are, and how many terms they have on average."""
 
     texts: int
     average_length: float
@@ -44,15 +44,15 @@ class Corpus:
 
 @attrs.frozen(eq=False)
 class Question:
-    """A query's terms and what each is worth.
+    """The terms of a query, and their weights.
 
     Attributes:
         terms: distinct, ascending.
         telling: the numbers of those a text has to have at least one of: no stop words, if there are others.
         worth: of each term: its rarity times its occurrences in the query.
-        pairs: what two terms side by side are worth, by the numbers of the first and the second term.
+        pairs: the weights of two terms side by side, by the numbers of the first and the second term.
         own: the score that the query's own text would get.
-        corpus: what it was weighed against.
+        corpus: the texts that the weights were made for.
     """
 
     terms: Terms
@@ -78,7 +78,7 @@ class Question:
         return attrs.evolve(question, own=float(question.scores([asked])[0]))
 
     def scores(self, texts: Sequence[Terms]) -> Scores:
-        """Return each text's score, 0 where it has no telling term of the query."""
+        """Return the score of each text; 0 if it has no telling term of the query."""
         lengths = np.array([len(text) for text in texts], dtype=np.int64)
         if not len(self.terms) or not lengths.sum():
             return np.zeros(len(texts))
@@ -93,7 +93,7 @@ class Question:
         return scores
 
     def relevance(self, texts: Sequence[Terms]) -> Scores:
-        """Return scores as a part of what the query's own text would get: 0 has nothing of it, 1 is as good."""
+        """Return scores as a part of the score of the query's own text: 0 has no term of it, 1 is as good."""
         return self.scores(texts) / self.own if self.own else np.zeros(len(texts))
 
     def _find(self, flat: Terms, ends: NDArray[np.int64]) -> "_Found":
@@ -111,7 +111,7 @@ class Question:
         return np.bincount(keys, minlength=texts * len(self.terms)).reshape(texts, len(self.terms)).astype(np.int64)
 
     def _first(self, found: "_Found", starts: NDArray[np.int64]) -> Scores:
-        """Return how many terms each text has before its first telling one; infinitely many where it has none."""
+        """Return how many terms each text has before its first telling one; infinity if it has none."""
         first = np.full(len(starts), np.inf)
         telling = np.isin(found.number, self.telling)
         texts, at = np.unique(found.text[telling], return_index=True)

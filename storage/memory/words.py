@@ -1,7 +1,7 @@
-"""Texts as sequences of terms: what counts as a word, in any language and in code.
+"""Texts as sequences of terms: the rules for words, in any language and in code.
 
 A term is the 32-bit hash of a stemmed, lower-case word. The hashes stand for the words everywhere: in the full-text
-table, in the vectors and where texts are compared, so that no text, however odd, means anything to a query language.
+table, in the vectors and in comparisons, so that no text, however odd, is a command of a query language.
 """
 
 import re
@@ -103,7 +103,7 @@ def _term(word: str) -> int:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Cut a long text between words where it has spaces, and let other threads run after each piece."""
+    """Cut a long text at spaces, and let other threads run after each piece."""
     at = 0
     while at < len(text):
         end = _end_of_piece(text, at + PIECE)
@@ -114,7 +114,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def step_aside() -> None:
-    """Let go of the interpreter for a moment: the event loop gets on with what it has to do."""
+    """Release the interpreter lock for a moment, so that the event loop can run."""
     # A sleep of zero hands nothing over: the thread would have the lock back before another has woken up.
     time.sleep(0.000_05)
 
@@ -138,7 +138,7 @@ def _is_unspaced(run: str) -> bool:
 
 
 def _character_pairs(run: str) -> Iterator[str]:
-    """Yield each character and each pair of neighbours: words of a language whose words are not told apart."""
+    """Yield each character and each pair of neighbours, for languages without spaces between words."""
     yield from run
     for at in range(len(run) - 1):
         yield run[at : at + 2]

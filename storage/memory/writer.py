@@ -1,4 +1,4 @@
-"""The one connection that changes what is remembered; synchronous, one caller at a time."""
+"""The one connection that writes the memory; synchronous, one caller at a time."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,18 +80,18 @@ def session_mark(session: int) -> str:
 
 
 def numbers_are_bad(db: apsw.Connection) -> bool:
-    """Tell whether there are numbers that nothing could be counted or numbered above."""
+    """Tell whether a counter is damaged, or so large that no further number could be given."""
     return any(db.execute(query).get for query in _OUT_OF_RANGE)
 
 
 def count_anew(db: apsw.Connection) -> None:
-    """Make all numbers anew that are made of the entries; inside a transaction."""
+    """Count all again that can be counted from the entries; inside a transaction."""
     for statement in _COUNT_ANEW:
         db.execute(statement)
 
 
 class Writer:
-    """Adds and removes entries. Every method is one transaction and raises what `apsw` raises."""
+    """Adds and removes entries. Every method is one transaction, and raises apsw.Error."""
 
     def __init__(self, db: apsw.Connection, space: Space) -> None:
         self._db = db
@@ -103,14 +103,14 @@ class Writer:
         self._space_key = self._number_of_space()
 
     def run(self, function: "Callable[[Writer], T]") -> T:
-        """Run a function on this writer; an I/O error leaves it as precisely as the system tells it."""
+        """Run a function on this writer; an I/O error is raised as the error of the system's number."""
         try:
             return function(self)
         except apsw.IOError as exc:
             raise precise(exc, self._db) from exc
 
     def identity(self) -> str:
-        """Return what tells this database from others."""
+        """Return the text by which a saved graph names this database."""
         return identity(self._db)
 
     def last_id(self) -> int:
@@ -120,7 +120,7 @@ class Writer:
     def unknown(self, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
         """Return the entries that are not stored as they are and not blank, each once; the first of a position counts.
 
-        Raises SessionNotFoundError where one's session was forgotten.
+        Raises SessionNotFoundError if the session of one was forgotten.
         """
         first = {(entry.session_id, entry.position): entry for entry in reversed(entries)}
         sessions = {entry.session_id: self._session(entry.session_id) for entry in entries}
@@ -133,10 +133,10 @@ class Writer:
     def add(
         self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes], kept: Sequence[int], tail: Tail | None
     ) -> list[int]:
-        """Store entries with their words and packed vectors, all or none; another text in the same place goes.
+        """Store entries with their words and packed vectors, all or none, and return the ids of the new ones.
 
-        With a tail goes what else is in it, but for the positions `kept`, and its session is unsettled from now on.
-        Returns the ids of the new entries.
+        A different text in the place of an entry is removed. With a tail all texts in it are removed, except at the
+        positions `kept`, and its session is unsettled from now on.
 
         Raises SessionNotFoundError.
         """
@@ -148,7 +148,7 @@ class Writer:
         return [key for key in added if key is not None]
 
     def forget(self, session_id: str) -> list[int]:
-        """Remove a session's entries and let none in any more; return the ids that were removed."""
+        """Remove the entries of a session, and refuse further ones; return the ids that were removed."""
         with transaction(self._db):
             key = self._db.execute(
                 "INSERT INTO sessions (session_id, forgotten) VALUES (?, 1)"
@@ -160,9 +160,9 @@ class Writer:
             return self._remove(rows)
 
     def settle(self, mark: Unsettled, count: int | None) -> list[int]:
-        """Remove what is remembered of the session's messages from position `count` on; return the ids.
+        """Remove the entries of messages from position `count` on, but no text added by hand; return the ids.
 
-        None removes nothing. Where something was taken in since the mark was read, the mark stays and nothing happens.
+        With None nothing is removed. If a newer tail came since the mark was read, its mark stays and nothing happens.
         """
         with transaction(self._db):
             key = self._db.execute(_SETTLE, (microseconds(mark.since), mark.session_id)).get

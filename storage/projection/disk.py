@@ -57,7 +57,7 @@ class Disk:
         os.mkdir(name, 0o700, dir_fd=folder)
 
     def remove_tree(self, name: str, folder: int) -> None:
-        """Remove a folder and what is in it; links in it are removed, not followed."""
+        """Remove a folder with its contents; links in it are removed, not followed."""
         shutil.rmtree(name, dir_fd=folder)
 
 
@@ -76,7 +76,7 @@ class Folder:
     """An open folder. Every method raises OSError.
 
     Attributes:
-        disk: what changes it.
+        disk: makes the changes.
         fd: its descriptor.
     """
 
@@ -93,7 +93,7 @@ class Folder:
         os.close(self.fd)
 
     def open(self, name: str, *, make: bool = True) -> "Folder":
-        """Open a folder in it, which is made where there is none. A link is refused."""
+        """Open a folder in it; make the folder if there is none. A link is refused."""
         flags = os.O_RDONLY | os.O_DIRECTORY
         try:
             return Folder(self.disk, self.disk.open(name, flags, self.fd))
@@ -122,7 +122,7 @@ class Folder:
             os.close(file)
 
     def read(self, name: str) -> bytes | None:
-        """Return what a file holds; None where there is none that can be read."""
+        """Return the contents of a file; None if it is missing or cannot be read."""
         with contextlib.suppress(OSError), self.file(name, os.O_RDONLY) as file:
             found = os.fstat(file)
             return os.read(file, found.st_size) if stat.S_ISREG(found.st_mode) else None
@@ -139,7 +139,7 @@ class Folder:
     def replace(self, name: str, parts: Iterable[bytes], *, sync: bool = False) -> int:
         """Put a new file in the place of an old one, whole or not at all; return its length.
 
-        Where the new one would be on the disk before what it holds, after a power cut, `sync` prevents that.
+        With `sync` the contents are on the disk before the name is, so a power cut leaves no empty file.
         """
         unfinished, size = name + _UNFINISHED, 0
         try:
@@ -157,7 +157,7 @@ class Folder:
         return size
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with what is in it. What is not there is no error."""
+        """Remove a file, or a folder with its contents. A missing one is no error."""
         with contextlib.suppress(FileNotFoundError):
             try:
                 self.disk.unlink(name, self.fd)
@@ -183,7 +183,7 @@ class Folder:
         return os.path.samestat(found, os.fstat(folder.fd))
 
     def names(self) -> list[str]:
-        """Return what is in it."""
+        """Return the names in it."""
         return os.listdir(self.fd)  # noqa: PTH208 - a path would have to be looked up again
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a projection reads of the store: what has changed, and the lines of its files, put together by SQLite itself.
+"""Reads of the store for a projection: the changed sessions, and the lines of its files, put together by SQLite.
 
 Lines are made in C and leave by the page, so that the interpreter has next to nothing to do for each of them.
 """
@@ -41,7 +41,7 @@ def _time(column: str) -> str:
 
 
 _NO_TIME: Final = "1970-01-01T00:00:00Z"
-"""The time of an event whose own cannot be read."""
+"""The time of an event with a damaged time."""
 _DAMAGED: Final = """
     '{"type":"stream_truncated","dropped":' || (seq - first_seq + 1)
         || ',"resume_after":' || seq || ',"cause":"damaged"}'
@@ -108,7 +108,7 @@ class Lines:
 
 
 class Feed:
-    """The store, read through a connection of its own. Every method raises apsw.Error where the file cannot be read."""
+    """The store, read through a connection of its own. Every method raises apsw.Error if the file cannot be read."""
 
     def __init__(self, config: StoreConfig) -> None:
         """Open the store that is there. Raises apsw.Error."""

@@ -1,4 +1,4 @@
-"""The projector's work, slice by slice: whose turn it is, what is open, and what goes wrong."""
+"""The projector's work, slice by slice: the lock between processes, the open files, and errors."""
 
 import contextlib
 import time
@@ -20,7 +20,7 @@ from warren.storage.sqlite.lease import Holder
 
 @attrs.frozen
 class Step:
-    """What came of a slice of work.
+    """The result of a slice of work.
 
     Attributes:
         more: whether there is more to do at once.
@@ -39,11 +39,11 @@ class Status:
         projecting: whether this process writes them; else another one does.
         newest: the number of the store's newest change.
         projected: up to which change the files show everything.
-        stuck: sessions whose files cannot be written.
+        stuck: number of sessions with files that cannot be written.
         taken: how many changed sessions were gone through since the files were begun, or gone on with.
         written: how many of them have files now.
         skipped: sessions that have no files, and why: their ids are not ours, or their rows are damaged.
-        trouble: what was wrong where only some files cannot be written.
+        trouble: the error if only some files cannot be written.
     """
 
     projecting: bool
@@ -57,7 +57,7 @@ class Status:
 
     @property
     def lag(self) -> int | None:
-        """How many changes the files are behind; None where another process writes them."""
+        """How many changes the files are behind; None if another process writes them."""
         return max(0, self.newest - self.projected) if self.projecting else None
 
 
@@ -91,7 +91,7 @@ class Follower:
     def step(self, seconds: float) -> Step:
         """Work for about so long; nothing while another process projects.
 
-        Raises StoreError where it cannot go on: the next call begins again from the last checkpoint.
+        Raises StoreError if it cannot go on: the next call begins again at the last checkpoint.
         """
         began = time.thread_time()
         with self._guarded():
@@ -105,7 +105,7 @@ class Follower:
     def begin_anew(self) -> int:
         """Remove all files, so that the next steps make them anew; return how many sessions there are.
 
-        Raises StoreError(cause="locked") while another process projects, or where something cannot be removed.
+        Raises StoreError(cause="locked") while another process projects, and StoreError if a file cannot be removed.
         """
         with self._guarded():
             if not self._lock.take():
@@ -123,9 +123,9 @@ class Follower:
                 self._work.finish(hurry=False)
 
     def close(self, seconds: float = 0.0) -> None:
-        """Bring forward what has changed since the beginning, for so long at most; close. Idempotent.
+        """Write the changes since the opening for `seconds` at most, then close. Idempotent.
 
-        Raises StoreError where that failed; it is closed all the same.
+        Raises StoreError if the writing failed; it is closed all the same.
         """
         try:
             with self._guarded():
@@ -171,7 +171,7 @@ class Follower:
             root.close()
 
     def _let_go(self) -> None:
-        self.status()  # keeps what it says
+        self.status()  # saves the counts of the work that is dropped
         work, self._work = self._work, None
         if work is not None:
             work.close()

@@ -1,4 +1,4 @@
-"""What the files of a projection say, as values and bytes. No I/O."""
+"""The contents of a projection's files, as values and bytes. No I/O."""
 
 import re
 from typing import Final
@@ -31,8 +31,8 @@ class Mark:
     Attributes:
         format: how the files are written.
         change: the number of the session's change that they show.
-        last_seq: the last event in events.jsonl, 0 where there is none.
-        events_bytes: the length of events.jsonl; what is behind it was never finished.
+        last_seq: the last event in events.jsonl, 0 if there is none.
+        events_bytes: the length of events.jsonl; bytes behind it belong to a line that was never finished.
         events_after: events up to this number were gone from the store when the file was begun.
         compactions: how many the session had; summary.txt is the newest one's.
     """
@@ -51,13 +51,13 @@ class _SessionFile:
 
 
 def session_json(record: SessionRecord, mark: Mark) -> bytes:
-    """Return session.json: what `read` shows of a session that nobody has in memory, and how far its files are."""
+    """Return session.json: the view of a session that is not live, and the progress of its files."""
     view = codec.to_data(view_of(record, live=False, active=False))
     return codec.encode({**view, "projection": codec.to_data(mark)}) + b"\n"
 
 
 def mark_of(raw: bytes) -> Mark | None:
-    """Return the mark in a session.json; None where it is damaged or of another format."""
+    """Return the mark in a session.json; None if it is damaged or of another format."""
     try:
         file: _SessionFile = codec.decode_stored(_SessionFile, raw)
     except ValueError:
@@ -82,7 +82,7 @@ class Checkpoint:
 
     Attributes:
         format: how the files are written.
-        store: the store's first session: no other store has it. None where there was none yet.
+        store: the store's first session, which no other store has; None if there was no session yet.
         change: the number of the last change that they show.
         indexed: the number of the last change that index.jsonl shows.
         index_seconds: how long writing index.jsonl took.
@@ -103,7 +103,7 @@ class Checkpoint:
 
 
 def checkpoint_of(raw: bytes) -> Checkpoint | None:
-    """Return what checkpoint.json says; None where it is damaged or of another format."""
+    """Return the checkpoint in checkpoint.json; None if it is damaged or of another format."""
     try:
         found: Checkpoint = codec.decode_stored(Checkpoint, raw)
     except ValueError:

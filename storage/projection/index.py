@@ -16,7 +16,7 @@ SHARE: Final = 0.04
 PAUSE: Final = 1.0
 """Seconds between two of them at least."""
 QUICK: Final = 0.25
-"""Seconds that it may take while somebody waits for the end of the process."""
+"""Seconds for the index at the end of the process."""
 NOTHING: Final = -1
 
 
@@ -25,9 +25,9 @@ class Index:
     """The file that lists the sessions.
 
     Attributes:
-        folder: where it is.
+        folder: its folder.
         clock: seconds, of any beginning.
-        shown: the number of the last change that it shows; -1 where it has to be written anyway.
+        shown: the number of the last change that it shows; -1 if it has to be written anyway.
         seconds: how long writing it took.
         due: when it may be written again.
     """

@@ -20,7 +20,7 @@ class Lock:
 
     Attributes:
         path: the file.
-        name: what other processes are told of this one.
+        name: the name that messages in other processes show.
     """
 
     path: Path
@@ -65,7 +65,7 @@ class Lock:
             return False
 
     def holder(self) -> str:
-        """Return what the process that has the lock is called."""
+        """Return the name of the process that has the lock."""
         try:
             with self.path.open("rb") as file:
                 return file.read(_LONGEST_NAME).decode(errors="replace") or "another process"

@@ -1,4 +1,4 @@
-"""One opening of a store's projection: what it knows of its files, and how it brings them forward."""
+"""One opening of a store's projection: its knowledge of the files, and their updates."""
 
 import logging
 from collections.abc import Callable
@@ -35,9 +35,9 @@ SYNC_SHARE: Final = 0.05
 """Of the time, for having files on the disk."""
 SYNCED_SINGLY: Final = 64
 TRY_AGAIN: Final = 5.0
-"""Seconds until a session whose files could not be written is tried again."""
+"""Seconds until the files of a stuck session are retried."""
 TOO_MANY: Final = 8
-"""Sessions whose files cannot be written: by then it is not for something in their folders."""
+"""Stuck sessions from which on the error cannot come from something in their folders."""
 logger: Final = logging.getLogger("warren.projection")
 
 
@@ -45,7 +45,7 @@ logger: Final = logging.getLogger("warren.projection")
 class Projection:
     """Brings the files forward from the checkpoint. Whatever it raises, the next opening makes up for it.
 
-    Of what is behind the checkpoint, only what this opening has written itself is believed: the rest may be torn, if
+    Behind the checkpoint only files that this opening has written itself are trusted: others may be torn, if
     the machine lost its power. It is written anew.
 
     Attributes:
@@ -57,7 +57,7 @@ class Projection:
         begun_at: the number of the newest change when this opening began.
         newest: the number of the newest change.
         cursor: up to which change everything was brought forward, or is stuck.
-        stuck: sessions whose files could not be written, and the first change that they do not show.
+        stuck: sessions with files that could not be written, and the first change that the files do not show.
         taken: how many changed sessions it has gone through.
         written: how many of them have files now.
     """
@@ -88,7 +88,7 @@ class Projection:
     def begin(
         cls, feed: Feed, root: Folder, folder: Folder, skipped: dict[str, str], clock: Callable[[], float]
     ) -> "Projection":
-        """Go on from the checkpoint; from the beginning where there is none, or one that is not of this store."""
+        """Continue at the checkpoint; at the beginning if there is none, or if it belongs to another store."""
         newest = feed.newest()
         work = cls(feed, root, folder, skipped, clock, newest, newest)
         work._sync = clock() + SYNC_EVERY
@@ -109,13 +109,13 @@ class Projection:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong where only some files cannot be written; None while nothing is."""
+        """The error if only some files cannot be written, else None."""
         return self._stuck_by if self.stuck else self._index_trouble
 
     def advance(self, seconds: float) -> bool:
-        """Bring forward what has changed, for so long; return whether there is more.
+        """Write changes for about `seconds`; return whether there are more.
 
-        Raises OSError, apsw.Error and StoreError where it cannot go on.
+        Raises OSError, apsw.Error and StoreError if it cannot go on.
         """
         end = self.clock() + seconds
         with self.feed.snapshot():
@@ -130,7 +130,7 @@ class Projection:
         return more
 
     def finish(self, *, hurry: bool) -> None:
-        """Write what waits for its time: the index and the checkpoint. In a `hurry` only if that is quick."""
+        """Write the index and the checkpoint now. In a `hurry` only if that is quick."""
         if not hurry or self._index.seconds < QUICK:
             self._write_index()
         if not hurry or len(self._unsynced) <= SYNCED_SINGLY:
@@ -141,7 +141,7 @@ class Projection:
         return not self.root.leads_to(SESSIONS, self.folder)
 
     def close(self) -> None:
-        """Close what is open. Raises nothing."""
+        """Close all files. Raises nothing."""
         self.feed.close()
         self.folder.close()
         self.root.close()

@@ -1,4 +1,4 @@
-"""The files of one session: brought forward from where session.json says that they are, or made anew."""
+"""The files of one session: continued at the mark in session.json, or made again."""
 
 import os
 import stat
@@ -21,10 +21,10 @@ class _Log:
 
 
 def bring_forward(folder: Folder, feed: Feed, session: Changed, mark: Mark | None) -> None:
-    """Have a session's folder show what the store has.
+    """Bring a session's folder to the state of the store.
 
-    `mark` is what session.json says, where it can be believed; None makes everything anew. session.json is written
-    last: until then the old one stands, and what it vouches for is not touched.
+    `mark` is the mark in session.json if it can be trusted; None makes all files again. session.json is written last:
+    until then the old one stands, and the bytes that it vouches for are not touched.
 
     Raises OSError, apsw.Error, and StoreError(cause="corrupt") for a damaged row; the next call makes up for all of it.
     """
@@ -39,7 +39,7 @@ def bring_forward(folder: Folder, feed: Feed, session: Changed, mark: Mark | Non
 
 
 def _append_events(folder: Folder, feed: Feed, session: Changed, mark: Mark) -> _Log | None:
-    """Add what is new in the log to its file; None, and nothing done, where the file is not what `mark` says."""
+    """Add new events to the file of the log; None, and nothing is done, if the file does not fit `mark`."""
     if mark.events_after != session.events_after:
         return None
     pages = feed.events(session, mark.last_seq)
@@ -49,7 +49,7 @@ def _append_events(folder: Folder, feed: Feed, session: Changed, mark: Mark) -> 
     known = first.data[: first.data.find(b"\n") + 1] if mark.last_seq else b""
     try:
         file = folder.disk.open(EVENTS, os.O_RDWR, folder.fd)
-    except OSError:  # a new one takes its place, or says what is wrong
+    except OSError:  # a new one takes its place, or raises the error
         return None
     try:
         if not _is_whole(file, mark, known):
