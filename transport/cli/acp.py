@@ -4,14 +4,14 @@ from pathlib import Path
 
 from warren.transport.acp import AgentSettings, serve_acp
 from warren.transport.cli.options import Options
-from warren.transport.cli.peer import Peer, serve_peer
+from warren.transport.cli.pipe import PipeClient, serve_pipe
 
 
 def acp(options: Options) -> None:
-    """Run `warren acp`. Ends and raises as `serve_peer`."""
-    serve_peer(options, _serve)
+    """Run `warren acp`. Ends and raises as `serve_pipe`."""
+    serve_pipe(options, _serve)
 
 
-async def _serve(peer: Peer) -> None:
-    settings = AgentSettings(str(Path.cwd()), peer.config.compaction, peer.session_tools)
-    await serve_acp(peer.service, settings, (peer.incoming, peer.outgoing), peer.stop)
+async def _serve(client: PipeClient) -> None:
+    settings = AgentSettings(str(Path.cwd()), client.config.compaction, client.session_tools)
+    await serve_acp(client.service, settings, (client.incoming, client.outgoing), client.stop)

@@ -4,17 +4,17 @@ import click
 
 from warren.extras import missing
 from warren.transport.cli.options import Options
-from warren.transport.cli.peer import Peer, serve_peer
+from warren.transport.cli.pipe import PipeClient, serve_pipe
 
 
 def mcp(options: Options) -> None:
-    """Run `warren mcp`. Ends and raises as `serve_peer`, and ClickException where its extra is missing."""
+    """Run `warren mcp`. Ends and raises as `serve_pipe`, and ClickException where its extra is missing."""
     if problem := missing("mcp", "warren mcp needs"):
         raise click.ClickException(problem)
-    serve_peer(options, _serve)
+    serve_pipe(options, _serve)
 
 
-async def _serve(peer: Peer) -> None:
+async def _serve(client: PipeClient) -> None:
     from warren.transport.mcp.stdio import serve_mcp  # noqa: PLC0415 - it has an extra of its own
 
-    await serve_mcp(peer.service, (peer.incoming, peer.outgoing), peer.stop, end_turns=peer.service.stop)
+    await serve_mcp(client.service, (client.incoming, client.outgoing), client.stop, end_turns=client.service.stop)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import attrs
 
 from warren.transport.cli.options import Options
-from warren.transport.cli.peer import Peer, serve_peer
+from warren.transport.cli.pipe import PipeClient, serve_pipe
 from warren.transport.rpc.contracts import dialect_of
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.stdio.server import StdioConfig, serve_stdio
@@ -47,13 +47,13 @@ class Realm:
 
 
 def rpc(options: Options, realm: Realm, contract: str | None) -> None:
-    """Run `warren rpc`. Ends and raises as `serve_peer`, and InvalidParamsError for an unknown contract."""
+    """Run `warren rpc`. Ends and raises as `serve_pipe`, and InvalidParamsError for an unknown contract."""
     dialect = dialect_of(contract)
     with realm.opened(options) as chosen:
-        serve_peer(chosen, lambda peer: _serve(peer, dialect))
+        serve_pipe(chosen, lambda client: _serve(client, dialect))
 
 
-async def _serve(peer: Peer, dialect: Dialect) -> None:
-    stdio = StdioConfig(linger=peer.config.limits.drain, runtime=peer.config)
-    streams = (peer.incoming, peer.outgoing)
-    await serve_stdio(peer.service, stdio, streams, dialect, peer.stop, end_turns=peer.service.stop)
+async def _serve(client: PipeClient, dialect: Dialect) -> None:
+    stdio = StdioConfig(linger=client.config.limits.drain, runtime=client.config)
+    streams = (client.incoming, client.outgoing)
+    await serve_stdio(client.service, stdio, streams, dialect, client.stop, end_turns=client.service.stop)

@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from warren.actors.tools.lines import GONE
 from warren.transport.load.plan import Strangers
 from warren.transport.load.wire import CHUNK, Address, open_stream
 
@@ -20,7 +21,7 @@ BETWEEN_BYTES: Final = 0.5
 BETWEEN_VISITS: Final = 0.01
 HUGE: Final = 256 * 1024 * 1024
 UPGRADED: Final = b"HTTP/1.1 101 "
-GONE: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+LOST: Final = (OSError, *GONE)
 
 
 @asynccontextmanager
@@ -60,7 +61,7 @@ async def _idle(address: Address, counts: Counter[str], task_status: trio.TaskSt
             while await stream.receive_some(CHUNK):
                 pass
         counts["idle connections lost"] += 1
-    except GONE:
+    except LOST:
         counts["strangers turned away"] += 1
         task_status.started()
 
@@ -90,7 +91,7 @@ async def _again(behave: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await behave()
-        except* GONE:  # behind a group, where somebody read beside
+        except* LOST:  # behind a group, where somebody read beside
             pass
         await trio.sleep(BETWEEN_VISITS)
 
@@ -107,7 +108,7 @@ async def _slow(address: Address, counts: Counter[str]) -> None:
 
 
 async def _until_end(stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
-    with suppress(*GONE):
+    with suppress(*LOST):
         while await stream.receive_some(CHUNK):
             pass
     scope.cancel()

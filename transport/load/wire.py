@@ -169,7 +169,7 @@ async def _hold(
     except* trio_websocket.ConnectionRejected as group:
         status = getattr(first_error(group), "status_code", "")
         refused = RefusedError(f"HTTP_{status}", f"{address.url} refused the connection")
-    except* (trio_websocket.HandshakeError, trio.BrokenResourceError, trio.ClosedResourceError, OSError) as group:
+    except* (trio_websocket.HandshakeError, OSError, *GONE) as group:
         refused = RefusedError(LOST, f"{address.url}: {first_error(group)!r}")
     finally:
         await trio.aclose_forcefully(stream)

@@ -15,6 +15,7 @@ from warren.service import SessionService
 from warren.transport.http import auth
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
+from warren.transport.rpc.endpoint import GRACE
 
 THIS_MACHINE: Final = TransportSecuritySettings(
     allowed_hosts=["127.0.0.1:*", "localhost:*", "[::1]:*"],
@@ -22,8 +23,6 @@ THIS_MACHINE: Final = TransportSecuritySettings(
 )
 """Only requests that name this machine in Host, and in Origin where a web page sends them, are let in."""
 MAX_BODY: Final = 1024 * 1024
-FAREWELL: Final = 0.5
-"""Seconds that requests have to be answered when the app ends."""
 
 
 @asynccontextmanager
@@ -85,7 +84,7 @@ class _Door:
     async def close(self) -> None:
         """Let nobody in any more, and what was asked be answered within a moment."""
         self._closed = True
-        with trio.move_on_after(FAREWELL, shield=True):
+        with trio.move_on_after(GRACE, shield=True):
             while self._asked:
                 await self._answered.wait()
                 self._answered = trio.Event()

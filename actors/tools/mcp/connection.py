@@ -36,7 +36,7 @@ logger: Final = logging.getLogger("warren.mcp")
 
 
 @attrs.define(eq=False)
-class _Call:
+class _ToolCall:
     """A call in flight; `outcome` stays None if its outcome never becomes known."""
 
     name: str
@@ -65,12 +65,12 @@ class _Life:
 
     session: ClientSession
     nursery: trio.Nursery
-    calls: set[_Call] = attrs.field(factory=set)
+    calls: set[_ToolCall] = attrs.field(factory=set)
     doubt: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
-class Connection:
+class McpConnection:
     """The connection to one server, which reconnects for ever until it is closed.
 
     If the server fails, its unanswered calls get an error at once, and so do calls while it is away; nothing else is
@@ -117,7 +117,7 @@ class Connection:
         if life is None:
             raise ToolError(self._away())
         _check(self.server.name, arguments)
-        call = _Call(name, arguments, asking.get())
+        call = _ToolCall(name, arguments, asking.get())
         life.calls.add(call)
         life.nursery.start_soon(self._carry_out, life, call)
         try:
@@ -194,7 +194,7 @@ class Connection:
                     call.settle(ToolError(self._lost()))
                 nursery.cancel_scope.cancel()
 
-    async def _carry_out(self, life: _Life, call: _Call) -> None:
+    async def _carry_out(self, life: _Life, call: _ToolCall) -> None:
         """Make a call, and answer its caller in each case."""
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=call.name, arguments=call.arguments))
         try:

@@ -16,7 +16,7 @@ from warren.extras import missing
 from warren.tools import Tool
 
 if TYPE_CHECKING:
-    from warren.actors.tools.mcp.connection import Connection
+    from warren.actors.tools.mcp.connection import McpConnection
 
 STARTUP: Final = 5.0
 
@@ -25,7 +25,7 @@ STARTUP: Final = 5.0
 class _Held:
     """A connection, and the sessions that use it; None is the runtime itself."""
 
-    connection: "Connection"
+    connection: "McpConnection"
     owners: set[Hashable | None]
 
 
@@ -122,14 +122,14 @@ class McpPool:
         """Return the state of each connection, the runtime's first."""
         return [held.connection.status() for held in self._held]
 
-    def _hold(self, server: McpServer, owner: Hashable | None) -> "Connection":
+    def _hold(self, server: McpServer, owner: Hashable | None) -> "McpConnection":
         for held in self._held:
             if server.shared and held.connection.server == server:
                 held.owners.add(owner)
                 return held.connection
-        from warren.actors.tools.mcp.connection import Connection  # noqa: PLC0415 - it has an extra of its own
+        from warren.actors.tools.mcp.connection import McpConnection  # noqa: PLC0415 - it has an extra of its own
 
-        connection = Connection(server, self._backoff)
+        connection = McpConnection(server, self._backoff)
         self._held.append(_Held(connection, {owner}))
         self._nursery.start_soon(connection.run)
         return connection
@@ -144,7 +144,7 @@ class McpPool:
             held.connection.close()
         return unwanted
 
-    async def _settled(self, connections: Sequence["Connection"]) -> None:
+    async def _settled(self, connections: Sequence["McpConnection"]) -> None:
         with trio.move_on_after(self.startup):
             for connection in connections:
                 await connection.settled.wait()

@@ -1,8 +1,7 @@
 """Serving the program at the other end of stdin and stdout: what `warren rpc`, `mcp` and `acp` share."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
-class Peer:
+class PipeClient:
     """The program that started this one, and what it is served with.
 
     Attributes:
@@ -41,31 +40,22 @@ class Peer:
     session_tools: "SessionTools | None" = None
 
 
-def serve_peer(options: Options, serve: Callable[[Peer], Awaitable[None]]) -> None:
+def serve_pipe(options: Options, serve: Callable[[PipeClient], Awaitable[None]]) -> None:
     """Serve until the end of the input, SIGTERM or SIGINT, then end in order; a second signal ends the process at once.
 
-    Raises as `served_config_of`, before anything is made.
+    Trap: `serve` has to run in the client's `stop`, or the first signal ends nothing. Raises as `served_config_of`,
+    before anything is made.
     """
     config = served_config_of(options)
     tune()
     execute(lambda: _serve(config, serve), options, log_level=logging.WARNING)
 
 
-async def _serve(config: Config, serve: Callable[[Peer], Awaitable[None]]) -> None:
-    async with open_peer(config) as peer:
-        await serve(peer)
-
-
-@asynccontextmanager
-async def open_peer(config: Config) -> AsyncIterator[Peer]:
-    """Take the standard streams, open a runtime and listen for signals, for as long as the body serves.
-
-    Trap: the body has to run in `stop`, or the first signal ends nothing.
-    """
+async def _serve(config: Config, serve: Callable[[PipeClient], Awaitable[None]]) -> None:
     async with (
         until_told() as stop,
         open_stdio() as (incoming, outgoing),
         open_hosted(config) as hosted,
     ):
         stop.service = hosted.service
-        yield Peer(config, hosted.service, incoming, outgoing, stop.serving, hosted.session_tools)
+        await serve(PipeClient(config, hosted.service, incoming, outgoing, stop.serving, hosted.session_tools))
