@@ -80,6 +80,11 @@ class EventLog:
         return bool(self._subscribers)
 
     @property
+    def subscriptions(self) -> int:
+        """The number of readers."""
+        return len(self._subscribers)
+
+    @property
     def pending(self) -> bool:
         """Whether it holds events that were shown and that no store has."""
         return self.journal.pending

@@ -9,11 +9,11 @@ import trio
 
 from warren import codec
 from warren.actors.eventlog import Subscription
+from warren.actors.metrics import LoopLag
 from warren.actors.projector import ProjectorActor
 from warren.actors.protocol import Loaded
 from warren.actors.session.comms import Comms
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.actors.vitals import LoopLag
 from warren.categories import CATEGORIES
 from warren.errors import (
     MemoryDisabledError,
@@ -30,6 +30,7 @@ from warren.peers import PeerInfo
 from warren.records import SessionRecord, within
 from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest
 from warren.service import Capabilities, Health
+from warren.statistics import RuntimeStatistics, SessionStatistics
 from warren.storage import not_found
 from warren.views import (
     DamagedRow,
@@ -227,6 +228,23 @@ class Reads:
             memory=memory,
             mcp=mcp or None,
             loop=loop,
+        )
+
+    def statistics(self) -> RuntimeStatistics:
+        """See SessionService."""
+        return self._supervisor.statistics()
+
+    def session_statistics(self, session_id: str) -> SessionStatistics | None:
+        """Return the figures of a session at this moment; None if it is not live. Never waits."""
+        actor = self._supervisor.find(session_id)
+        if actor is None:
+            return None
+        return SessionStatistics(
+            turn_runs=actor.turn_runs,
+            mailbox_messages=actor.mailbox.statistics().waiting,
+            waiting_inputs=len(actor.conversation.inbox.shown()),
+            last_seq=actor.log.last_seq,
+            subscriptions=actor.log.subscriptions,
         )
 
     async def _reader(self) -> "Store":

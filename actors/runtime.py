@@ -1,14 +1,16 @@
-"""How a runtime is put together and taken apart: nesting is the shutdown order."""
+"""A runtime: its actors, opened in one another. The nesting is the order of the shutdown."""
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
+import attrs
 import trio
 
 from warren.actors.erasing import finish_erasing
 from warren.actors.memory import OpenMemory, remembering
+from warren.actors.metrics import LoopLag
 from warren.actors.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.actors.shared import McpHealthOf, PassingTools, Shared
@@ -17,7 +19,6 @@ from warren.actors.supervision import Restarts, supervised_nursery
 from warren.actors.supervisor.gauge import MemoryGauge
 from warren.actors.supervisor.store_watcher import StoreWatcher
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.actors.vitals import LoopLag
 from warren.config import Config
 from warren.errors import StoreError
 from warren.model import Providers
@@ -27,8 +28,21 @@ from warren.tools import Tool
 logger: Final = logging.getLogger("warren.runtime")
 
 
+@attrs.frozen
+class Runtime:
+    """The parts of an open runtime.
+
+    Attributes:
+        service: the interface for hosts and surfaces.
+        supervisor: the sessions' actors, and in `shared` the actors of the store and of the memory.
+    """
+
+    service: Service
+    supervisor: Supervisor
+
+
 @asynccontextmanager
-async def open_service(
+async def open_runtime(
     config: Config,
     providers: Providers,
     tools: Iterable[Tool] = (),
@@ -39,14 +53,26 @@ async def open_service(
     passing_tools: PassingTools | None = None,
     mcp_health: McpHealthOf | None = None,
     notes: Mapping[str, str] | None = None,
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[Runtime]:
     """Run the actors for as long as the body lasts: storage outside, then memory, the projector, and the sessions.
 
-    They end the other way round: the sessions first. `passing_tools`, `mcp_health` and `notes` are as in `Shared`. A
-    memory that cannot be opened is left out; the log and the health say why.
+    They end in the opposite order, the sessions first. If the memory cannot be opened, the sessions run without it; the
+    log and the health have the reason. An error of the body leaves unchanged.
 
-    Raises StoreError where the store cannot be opened, ActorFailedError where an actor crashed too often; what the
-    body raises leaves unchanged.
+    Args:
+        config: the settings.
+        providers: resolves models.
+        tools: tools for all sessions.
+        open_store: opens the store; None keeps the sessions in memory.
+        open_memory: opens the memory; None is no memory.
+        open_projection: opens the projections of the store as files; None is no projections.
+        passing_tools: see `Shared`.
+        mcp_health: see `Shared`.
+        notes: see `Shared`.
+
+    Raises:
+        StoreError: if the store cannot be opened.
+        ActorFailedError: if an actor crashed too often.
     """
     async with AsyncExitStack() as stack:
         stored = memory = projector = memory_fault = None
@@ -71,7 +97,7 @@ async def open_service(
 
 
 @asynccontextmanager
-async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIterator[Service]:
+async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIterator[Runtime]:
     async with supervised_nursery() as nursery:
         supervisor, loop = Supervisor(shared, nursery), LoopLag()
         watcher, gauge = StoreWatcher(supervisor), MemoryGauge(shared.config.limits.max_memory)
@@ -81,7 +107,7 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
         nursery.start_soon(gauge.watch_loop, supervisor.memory)
         nursery.start_soon(loop.watch)
         try:
-            yield Service(supervisor, loop, projector)
+            yield Runtime(Service(supervisor, loop, projector), supervisor)
         finally:
             with trio.CancelScope(shield=True):
                 await supervisor.stop()

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 import attrs
 import trio
 
+from warren.actors.metrics import Writes
 from warren.actors.owner import Owner
 from warren.actors.protocol import Write
 from warren.actors.supervision import Restarts, supervised_nursery
-from warren.actors.vitals import Writes
 from warren.errors import StoreError, WarrenError
 from warren.health import StoreHealth
 from warren.mailbox import Mail
+from warren.statistics import StorageStatistics
 from warren.storage import Claim, Claimed, Decline, Held, Lease, Operation, Release, Request
 from warren.storage.ephemeral import EphemeralStore
 
@@ -82,6 +83,9 @@ class Storage(Protocol):
     def health(self) -> StoreHealth | None:
         """Return the health of writes and reads; None for a store that cannot fail. Never waits."""
 
+    def statistics(self) -> StorageStatistics | None:
+        """Return the figures of the writes; None for a store without a queue. Never waits."""
+
 
 @attrs.frozen(eq=False)
 class DirectStorage:
@@ -123,6 +127,10 @@ class DirectStorage:
         return None
 
     def health(self) -> StoreHealth | None:
+        """See Storage."""
+        return None
+
+    def statistics(self) -> StorageStatistics | None:
         """See Storage."""
         return None
 
@@ -223,6 +231,10 @@ class StorageActor(Owner["Store"]):
     def health(self) -> StoreHealth:
         """See Storage."""
         return self._writes.health(None if self._resource is None else self._resource.read_fault)
+
+    def statistics(self) -> StorageStatistics:
+        """See Storage."""
+        return StorageStatistics(self.mailbox.statistics().waiting, self._writes.last_ms)
 
     async def keep_leases(self) -> None:
         """Renew the leases of this process for ever; each renewal also probes whether the store can be written."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from warren.actors.runtime import open_service
+from warren.actors.runtime import open_runtime
 from warren.config import Config, StoreConfig
 from warren.errors import MemoryDisabledError, PersistenceDisabledError
 from warren.memory import Embedder, MemoryConfig
@@ -86,8 +86,8 @@ async def open_host(
         opened = open_providers(environ, extra=providers, bounds=bounds)
         registry = await stack.enter_async_context(opened)
         own = await _tools_of(config, environ, stack)
-        service = await stack.enter_async_context(
-            open_service(
+        runtime = await stack.enter_async_context(
+            open_runtime(
                 config,
                 registry,
                 [*own.tools, *given],
@@ -99,7 +99,7 @@ async def open_host(
                 notes=own.notes_beside(given),
             )
         )
-        yield await _hosted(service, own.servers, stack)
+        yield await _hosted(runtime.service, own.servers, stack)
 
 
 @attrs.frozen

@@ -127,7 +127,7 @@ class Scheduler:
             session_id = self._wanted.pop()
             if session_id in self.idle:
                 actions.append(self._evict(session_id, handed_over=True))
-            elif session_id in self.leaving and session_id not in self.running:
+            elif session_id in self.leaving:
                 self.leaving[session_id] = True  # its answer to the eviction is the answer to the other process
             else:
                 actions.append(Decline(session_id))
@@ -212,9 +212,8 @@ class Scheduler:
     # -- changes: turns
 
     def begun(self, session_id: str) -> None:
-        """Note that a turn was admitted after `check_turn`."""
+        """Note that a turn was admitted after `check_turn`, and so while no session waits."""
         self.running.add(session_id)
-        self.waiting.pop(session_id, None)
         self.idle.pop(session_id, None)
 
     def asks(self, session_id: str) -> None:

@@ -20,6 +20,7 @@ from warren.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.fields import encodable
 from warren.mailbox import Message, Reply
 from warren.records import SessionRecord
+from warren.statistics import RuntimeStatistics
 
 R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
@@ -159,6 +160,25 @@ class Supervisor:
         await self._all_ended()
         for handle in self.registry:
             handle.log.close()
+
+    def statistics(self) -> RuntimeStatistics:
+        """Return the figures of the runtime at this moment."""
+        scheduler = self.scheduler
+        mailboxes = [each.actor.mailbox.statistics().waiting for each in self.registry if each.actor is not None]
+        return RuntimeStatistics(
+            live_sessions=len(scheduler.live),
+            running_turns=len(scheduler.running),
+            waiting_sessions=len(scheduler.waiting),
+            idle_sessions=len(scheduler.idle),
+            leaving_sessions=len(scheduler.leaving),
+            evictions=scheduler.evictions,
+            mailbox_messages=sum(mailboxes),
+            largest_mailbox=max(mailboxes, default=0),
+            event_logs=len(self.registry),
+            event_bytes=sum(each.log.journal.size for each in self.registry),
+            subscriptions=sum(each.log.subscriptions for each in self.registry),
+            storage=self.shared.storage.statistics(),
+        )
 
     # -- for the sessions: SessionHost
 

@@ -28,6 +28,7 @@ from warren.requests import (
     SessionRef,
     WithdrawRequest,
 )
+from warren.statistics import RuntimeStatistics
 from warren.tools import Tool
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
@@ -417,4 +418,8 @@ class SessionService(Protocol):
 
     def health(self) -> Health:
         """Return the health of the runtime at this moment. Never waits."""
+        ...
+
+    def statistics(self) -> RuntimeStatistics:
+        """Return the figures of the runtime at this moment. Never waits; takes about 1 ms for each 1,000 sessions."""
         ...

@@ -16,12 +16,12 @@ from tests.support.compacting import chatty
 from tests.support.faulty_store import Faults
 from tests.support.memories import MemoryFaults, memory_in
 from tests.support.models import FunctionModel, GatedModel
-from tests.support.runtime import new_session, open_runtime
+from tests.support.runtime import memory_of, new_session, open_runtime
 from warren import codec
 from warren.actors.eventlog import utc_now
-from warren.actors.runtime import open_service
+from warren.actors.metrics import ENOUGH, INTERVAL, LoopLag, Samples
+from warren.actors.runtime import open_runtime as open_actors
 from warren.actors.service import Service
-from warren.actors.vitals import ENOUGH, INTERVAL, LoopLag, Samples
 from warren.config import Config, Limits, StoreConfig
 from warren.errors import StoreError
 from warren.health import FAILED_AFTER, LATE_LOOP_MS, LoopHealth, MemoryHealth, ProjectorHealth, StoreHealth, worst
@@ -143,14 +143,14 @@ async def opened(config: StoreConfig) -> AsyncIterator[Service]:
     """Open a runtime on a real store, with its projector."""
     async with (
         open_providers({}) as providers,
-        open_service(
+        open_actors(
             Config(),
             providers,
             open_store=partial(SqliteStore.open, config),
             open_projection=partial(Follower, config),
-        ) as service,
+        ) as runtime,
     ):
-        yield service
+        yield runtime.service
 
 
 @virtual
@@ -214,10 +214,8 @@ async def test_an_index_that_cannot_be_brought_forward(tmp_path: Path) -> None:
     faults = MemoryFaults(behind=True, refuse_catch_up=OSError("no more handles"))
     model = FunctionModel(chatty)
     async with open_runtime(model, store=tmp_path, memory=memory_in(tmp_path / "memory", faults)) as service:
-        memory = service._supervisor.shared.memory  # noqa: SLF001 - nothing is compacted here that it would be told
-        assert memory is not None
         entries = [MemoryEntry("a", number, 1, f"text {number}", utc_now()) for number in range(40)]
-        await memory.add(entries)
+        await memory_of(service).add(entries)
         await trio.testing.wait_all_tasks_blocked()
         health = service.health()
         assert (health.status, health.memory) == ("degraded", MemoryHealth("degraded", 0, "no more handles"))

@@ -14,9 +14,8 @@ from tests.support.asking import ask
 from tests.support.checks import numbers
 from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, GatedModel, says, stuck
-from tests.support.runtime import new_session, open_runtime, replay, transcript
+from tests.support.runtime import new_session, open_runtime, replay, storage_of, transcript
 from warren.actors.service import Service
-from warren.actors.storage import StorageActor
 from warren.actors.supervision import ActorFailedError
 from warren.config import Config, Limits
 from warren.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
@@ -26,13 +25,6 @@ from warren.storage.sqlite import SqliteStore
 
 pytestmark = pytest.mark.virtual_time
 SOON = Config(limits=Limits(idle_after=10))
-
-
-def storage_of(service: Service) -> StorageActor:
-    """Return a runtime's storage actor."""
-    storage = service._supervisor.shared.storage  # noqa: SLF001 - nothing public leads there
-    assert isinstance(storage, StorageActor)
-    return storage
 
 
 async def store_of(service: Service) -> SqliteStore:

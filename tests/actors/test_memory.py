@@ -25,7 +25,7 @@ from tests.support.memories import (
     results,
 )
 from tests.support.models import Answer, Emit, reply
-from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from tests.support.runtime import Recorder, memory_of, new_session, open_runtime, transcript
 from warren.actors.memory import RETRY_AFTER
 from warren.actors.service import Service
 from warren.compaction import SUMMARY_PREFIX
@@ -262,8 +262,7 @@ async def test_a_process_that_was_left_behind_overwrites_nothing(tmp_path: Path)
         session_id = await new_session(service)
         await talk(service, session_id, 6)
         expected = await said_before_head(service, session_id)
-        memory = service._supervisor.shared.memory  # noqa: SLF001 - another process would do the same
-        assert memory is not None
+        memory = memory_of(service)
         with pytest.raises(StoreError, match="compacted the session further") as caught:
             await memory.remember(session_id, 0, [UserMessage("something else")])
         assert caught.value.cause == "conflict"

@@ -17,10 +17,9 @@ from tests.support.compacting import settings, talk
 from tests.support.faulty_store import CrashError, Faults, FaultyStore
 from tests.support.memories import MemoryFaults, memory_in, recalling_model, remembered
 from tests.support.models import FunctionModel, OneModel, stuck
-from tests.support.runtime import new_session, open_runtime
-from warren.actors.memory import RETRY_AFTER, MemoryActor
-from warren.actors.runtime import open_service
-from warren.actors.service import Service
+from tests.support.runtime import memory_of, new_session, open_runtime
+from warren.actors.memory import RETRY_AFTER
+from warren.actors.runtime import open_runtime as open_actors
 from warren.actors.supervision import ActorFailedError
 from warren.config import Config, Intensity, StoreConfig
 from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError, ProviderError, StoreError
@@ -30,13 +29,6 @@ from warren.storage import inline_runner
 from warren.storage.sqlite import Holder, SqliteStore
 
 pytestmark = pytest.mark.virtual_time
-
-
-def memory_of(service: Service) -> MemoryActor:
-    """Return the runtime's memory."""
-    memory = service._supervisor.shared.memory  # noqa: SLF001 - surfaces reach it the same way
-    assert memory is not None
-    return memory
 
 
 def entry(at: int, text: str = "the lynx is called Magda", session_id: str = "s") -> MemoryEntry:
@@ -279,13 +271,13 @@ async def test_sessions_end_before_the_memory_and_the_memory_before_storage(tmp_
         return store
 
     providers: Any = OneModel(FunctionModel(stuck))
-    opened = open_service(
+    opened = open_actors(
         Config(model="test"), providers, open_store=open_store, open_memory=memory_in(tmp_path / "memory", faults)
     )
     async with trio.open_nursery() as nursery:
-        async with opened as service:
-            session_id = await new_session(service)
-            turn = ask(nursery, service.start_turn, session_id, "go on")
+        async with opened as runtime:
+            session_id = await new_session(runtime.service)
+            turn = ask(nursery, runtime.service.start_turn, session_id, "go on")
             nursery.start_soon(_tell, turn.ended, faults.told)
             await trio.testing.wait_all_tasks_blocked()
         await turn.failure(AgentError)

@@ -10,7 +10,7 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.compacting import settings, talk
 from tests.support.memories import MemoryFaults, memory_in, recalling_model, remembered
-from tests.support.runtime import new_session, open_runtime
+from tests.support.runtime import memory_of, new_session, open_runtime
 from warren.actors.service import Service
 from warren.errors import AgentError, PersistenceDisabledError, SessionNotFoundError, StoreError
 from warren.messages import UserMessage
@@ -114,9 +114,7 @@ async def test_nothing_is_taken_in_after_the_delete(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
     async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder)) as service:
         session_id = await talkative(service)
-        supervisor = service._supervisor  # noqa: SLF001 - what comes late comes from within
-        memory = supervisor.shared.memory
-        assert memory is not None
+        memory = memory_of(service)
         await service.delete(session_id)
         with pytest.raises(SessionNotFoundError):
             await memory.remember(session_id, 100, [UserMessage("a late question")])

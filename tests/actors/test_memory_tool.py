@@ -16,7 +16,7 @@ from tests.support.memories import (
     recalling_model,
     results,
 )
-from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from tests.support.runtime import Recorder, memory_of, new_session, open_runtime, transcript
 from warren.actors.memory import SEARCH, USAGE
 from warren.actors.service import Service
 from warren.errors import InvalidParamsError
@@ -29,10 +29,8 @@ pytestmark = pytest.mark.virtual_time
 
 async def keep(service: Service, session_id: str, *texts: str) -> None:
     """Put texts into the memory as if they had been discarded."""
-    memory = service._supervisor.shared.memory  # noqa: SLF001 - surfaces reach it the same way
-    assert memory is not None
     now = datetime.now(UTC)
-    await memory.add([MemoryEntry(session_id, at, 3, text, now) for at, text in enumerate(texts)])
+    await memory_of(service).add([MemoryEntry(session_id, at, 3, text, now) for at, text in enumerate(texts)])
 
 
 @pytest.mark.parametrize("compacts", [True, False])
@@ -148,9 +146,7 @@ async def test_a_search_that_fails(tmp_path: Path) -> None:
     faults = MemoryFaults()
     async with open_runtime(recalling_model(), memory=memory_in(tmp_path, faults)) as service:
         session_id = await new_session(service)
-        memory = service._supervisor.shared.memory  # noqa: SLF001 - its end has no other handle
-        assert memory is not None
-        await (await memory.reader()).aclose()
+        await (await memory_of(service).reader()).aclose()
         assert "closed" in await recall(service, session_id, query="lynx")
         (result,) = results(await transcript(service, session_id))
         assert result.is_error

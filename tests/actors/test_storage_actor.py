@@ -15,9 +15,9 @@ from tests.support.checks import numbers
 from tests.support.faulty_store import CrashError, Faults, FaultyStore
 from tests.support.models import says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
+from warren.actors.metrics import REMEMBERED
 from warren.actors.storage import StorageActor
 from warren.actors.supervision import ActorFailedError, Restarts
-from warren.actors.vitals import REMEMBERED
 from warren.config import Config, Intensity, StoreConfig
 from warren.errors import SessionNotFoundError, StoreError
 from warren.mailbox import Mailbox

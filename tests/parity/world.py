@@ -209,8 +209,8 @@ class World:
 
 def last_seq(service: Service, session_id: str) -> int:
     """Return the number of the newest event of a live session."""
-    actor = service._supervisor.find(session_id)  # noqa: SLF001 - nothing public says where a log ends
-    return 0 if actor is None else actor.log.last_seq
+    found = service.session_statistics(session_id)
+    return 0 if found is None else found.last_seq
 
 
 async def until_event(world: World, session_id: str, kind: type[Event]) -> None:

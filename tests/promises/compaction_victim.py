@@ -14,7 +14,7 @@ import trio
 from tests.support.compacting import Model, settings, summaries, summarise, wire
 from tests.support.models import Emit, reply
 from warren import codec
-from warren.actors.runtime import open_service
+from warren.actors.runtime import open_runtime
 from warren.config import StoreConfig
 from warren.errors import WarrenError
 from warren.events import CompactionCompleted, CompactionStarted, Envelope
@@ -105,9 +105,10 @@ async def main(folder: Path, stage: str) -> None:
     config = attrs.evolve(settings(min_turns_between_compactions=2), model="test")
     async with (
         open_providers({}, extra={"test": model}) as providers,
-        open_service(config, providers, open_store=partial(open_store, folder, stops)) as service,
+        open_runtime(config, providers, open_store=partial(open_store, folder, stops)) as runtime,
     ):
-        wire(service, stops)
+        wire(runtime.supervisor, stops)
+        service = runtime.service
         session_id = (await service.create_session(None)).session_id
         tell(session_id=session_id)
         for number in range(10):

@@ -168,10 +168,10 @@ async def test_one_turn_at_a_time(subject: Subject) -> None:
         with pytest.raises(SessionBusyError):
             await service.start_turn(session_id, "hello")
         assert (await service.read(session_id)).state.is_active
-        assert service.health().running_turns == 1
+        assert service.health().running_turns == service.statistics().running_turns == 1
         await service.interrupt(session_id)
         await turn.failure(AgentError)
-        assert service.health().running_turns == 0
+        assert service.health().running_turns == service.statistics().running_turns == 0
 
 
 async def test_an_interrupt_ends_the_turn(subject: Subject) -> None:

@@ -13,9 +13,10 @@ import trio
 from tests.support.checks import assert_valid_stream, assert_valid_transcript
 from tests.support.faulty_store import Faults, HalfDone
 from tests.support.models import Answer, Emit, reply
-from tests.support.runtime import open_runtime, replay
+from tests.support.runtime import open_runtime, replay, supervisor_of
 from warren.actors.memory import MemoryActor
 from warren.actors.service import Service
+from warren.actors.supervisor.supervisor import Supervisor
 from warren.compaction import PROMPT, SUMMARY_PREFIX, CompactionConfig, estimate, size_of
 from warren.config import Config, RetryPolicy
 from warren.errors import WarrenError
@@ -162,9 +163,8 @@ class Wired(MemoryActor):
         await self.memory.index(session_id, first, messages)
 
 
-def wire(service: Service, memory: Indexes) -> None:
+def wire(supervisor: Supervisor, memory: Indexes) -> None:
     """Let sessions that come to life from now on index what their compactions discard."""
-    supervisor = service._supervisor  # noqa: SLF001 - a memory is the runtime's own to wire
     supervisor.shared = attrs.evolve(supervisor.shared, memory=Wired(memory))
 
 
@@ -188,7 +188,7 @@ async def compacting(
     """Open a runtime that compacts at 1,000 tokens unless `config` says otherwise."""
     async with open_runtime(model, store=store, config=config or settings(), tools=tools, faults=faults) as service:
         if memory is not None:
-            wire(service, memory)
+            wire(supervisor_of(service), memory)
         yield service
 
 

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from tests.support.runtime import supervisor_of
 from warren.actors.protocol import Decide
 from warren.actors.service import Service
 from warren.actors.session.actor import SessionActor
@@ -31,7 +32,7 @@ class Bomb(Decide):
 
 def actor_of(service: Service, session_id: str) -> SessionActor | None:
     """Return the live session's actor."""
-    return service._supervisor.find(session_id)  # noqa: SLF001 - the service has no way to reach an actor, for good reason
+    return supervisor_of(service).find(session_id)
 
 
 def crash(service: Service, session_id: str) -> bool:

@@ -28,6 +28,7 @@ from warren.memory import MemoryHit
 from warren.peers import PeerInfo
 from warren.records import CompactionEntry, Lifecycle
 from warren.service import Capabilities, Health, OnEvent, SessionService
+from warren.statistics import RuntimeStatistics
 from warren.usage import Usage
 from warren.views import Billing, HistoryPage, SessionPage, SessionState, SessionSummary, SessionView, TurnResult
 
@@ -412,6 +413,11 @@ class FakeService(SessionService):
     def health(self) -> Health:
         running = sum(each.turn is not None for each in self.sessions.values())
         return Health("degraded" if self._stopped or self._draining else "ok", len(self.sessions), running, 10)
+
+    def statistics(self) -> RuntimeStatistics:
+        health = self.health()
+        watchers = sum(len(each.watchers) for each in self.sessions.values())
+        return RuntimeStatistics(health.live_sessions, health.running_turns, subscriptions=watchers)
 
     def _check_running(self) -> None:
         if self._stopped:

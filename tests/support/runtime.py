@@ -4,16 +4,19 @@ import functools
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 import attrs
 import trio
 
 import warren.structured.check  # noqa: F401 - its first import is done in a thread, which a virtual clock passes by
 from tests.support.faulty_store import Faults, FaultyStore
-from warren.actors.memory import OpenMemory
-from warren.actors.runtime import open_service
+from warren.actors import runtime
+from warren.actors.memory import MemoryActor, OpenMemory
 from warren.actors.service import Service
+from warren.actors.storage import StorageActor
+from warren.actors.supervisor.supervisor import Supervisor
 from warren.config import Config, StoreConfig
 from warren.events import Envelope, Event
 from warren.messages import Message
@@ -25,6 +28,7 @@ from warren.tools import Tool
 from warren.transport.providers import open_providers
 
 E = TypeVar("E", bound=Event)
+_RUNTIMES: Final[WeakKeyDictionary[Service, runtime.Runtime]] = WeakKeyDictionary()
 
 
 @asynccontextmanager
@@ -54,9 +58,30 @@ async def open_runtime(
         opener = functools.partial(FaultyStore.prepared, where, faults or Faults(), runner, Holder.of(where))
     async with (
         open_providers({}, extra=extra) as providers,
-        open_service(settings, providers, tools, open_store=opener, open_memory=memory) as service,
+        runtime.open_runtime(settings, providers, tools, open_store=opener, open_memory=memory) as opened,
     ):
-        yield service
+        _RUNTIMES[opened.service] = opened
+        yield opened.service
+
+
+def supervisor_of(service: SessionService) -> Supervisor:
+    """Return the supervisor of a runtime that `open_runtime` opened."""
+    assert isinstance(service, Service)
+    return _RUNTIMES[service].supervisor
+
+
+def storage_of(service: SessionService) -> StorageActor:
+    """Return the storage actor of a runtime with a store."""
+    storage = supervisor_of(service).shared.storage
+    assert isinstance(storage, StorageActor)
+    return storage
+
+
+def memory_of(service: SessionService) -> MemoryActor:
+    """Return the memory actor of a runtime with a memory."""
+    memory = supervisor_of(service).shared.memory
+    assert memory is not None
+    return memory
 
 
 @attrs.define

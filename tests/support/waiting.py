@@ -14,5 +14,5 @@ async def inbox_has(service: SessionService, session_id: str, count: int) -> Non
 
 
 def _known(service: Service, session_id: str) -> int:
-    actor = service._supervisor.find(session_id)  # noqa: SLF001 - nothing public tells the two apart
-    return 0 if actor is None else len(actor.conversation.inbox.shown())
+    found = service.session_statistics(session_id)
+    return 0 if found is None else found.waiting_inputs

@@ -146,7 +146,7 @@ async def test_what_waits_runs_after_a_restart(tmp_path: Path) -> None:
         await trio.sleep(1)
         nursery.start_soon(give_up, "second")
         await trio.sleep(1)
-        await service._supervisor.stop()  # noqa: SLF001 - what leaving the runtime does, while the senders wait
+        await service.stop()
     async with open_runtime(Slow(), store=tmp_path) as service:
         await trio.sleep(60)
         assert await said(service, session_id) == ["first", "second"]

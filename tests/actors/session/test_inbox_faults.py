@@ -14,10 +14,9 @@ from tests.support.compacting import Model, compacting, talk
 from tests.support.crashing import actor_of
 from tests.support.faulty_store import Faults
 from tests.support.models import GatedModel
-from tests.support.runtime import Recorder, new_session, open_runtime
+from tests.support.runtime import Recorder, new_session, open_runtime, storage_of
 from warren.actors.protocol import Withdraw
 from warren.actors.service import Service
-from warren.actors.storage import StorageActor
 from warren.errors import AgentError, InvalidParamsError, LeasedError, StoreError
 from warren.events import Envelope, RunCompleted, RunStarted
 from warren.mailbox import Reply
@@ -123,9 +122,7 @@ async def test_an_input_is_withdrawn_as_its_turn_is_due(tmp_path: Path) -> None:
 
 def lapse(service: Service, folder: Path, session_id: str, *, taken: bool) -> None:
     """Have the process count as late to renew; somebody else may have the session then."""
-    storage = service._supervisor.shared.storage  # noqa: SLF001 - what a process that slept finds
-    assert isinstance(storage, StorageActor)
-    storage._lapses += 1  # noqa: SLF001 - as above
+    storage_of(service)._lapses += 1  # noqa: SLF001 - as a process finds it that slept
     if taken:
         db = apsw.Connection(str(folder / FILE_NAME))
         holder = Holder(folder / "holders", "somebody else", 3600.0)

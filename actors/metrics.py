@@ -1,0 +1,130 @@
+"""Measurements of a running runtime: the store's writes, and the lag of the event loop."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from warren.errors import StoreError, WarrenError
+from warren.health import FAILED_AFTER, LATE_LOOP_MS, SLOW_COMMIT_MS, LoopHealth, Status, StoreHealth, worst
+
+ABOUT_ONE: Final = frozenset({"leased", "lease_lost", "conflict", "unstorable", "too_big"})
+"""Causes of errors that concern one session: the store itself is fine."""
+RECENT: Final = 256
+"""Durations that are kept."""
+ENOUGH: Final = 100
+"""Durations without which nothing is said of one in a hundred."""
+REMEMBERED: Final = 60.0
+"""Seconds for which an error is reported after writes succeed: a small write may succeed when a turn's does not."""
+INTERVAL: Final = 0.5
+"""Seconds between two measurements of the event loop."""
+
+
+@attrs.define(eq=False)
+class Samples:
+    """The newest durations of one kind, in seconds."""
+
+    _durations: deque[float] = attrs.field(factory=lambda: deque(maxlen=RECENT))
+
+    def add(self, seconds: float) -> None:
+        """Add a duration; the oldest one gives way."""
+        self._durations.append(seconds)
+
+    @property
+    def last_ms(self) -> float | None:
+        """The newest duration in milliseconds; None if there is none."""
+        return round(self._durations[-1] * 1000, 3) if self._durations else None
+
+    def exceed(self, milliseconds: float) -> bool:
+        """Return whether more than one duration in a hundred is longer; False if there are too few to tell."""
+        return len(self._durations) >= ENOUGH and (self.percentile(0.99) or 0.0) > milliseconds
+
+    def percentile(self, share: float) -> float | None:
+        """Return the milliseconds that this share of the durations does not exceed; None if there is none."""
+        if not self._durations:
+            return None
+        rank = max(1, math.ceil(share * len(self._durations)))
+        return round(sorted(self._durations)[rank - 1] * 1000, 3)
+
+
+@attrs.define(eq=False)
+class Writes:
+    """The durations and the errors of the store's writes."""
+
+    _durations: Samples = attrs.field(factory=Samples)
+    _began: float | None = None
+    _error: StoreError | None = None
+    _failing_since: float = 0.0
+    _last_error: StoreError | None = None
+    _last_failed: float = 0.0
+
+    @property
+    def last_ms(self) -> float | None:
+        """Milliseconds of the newest write that succeeded; None before the first."""
+        return self._durations.last_ms
+
+    def began(self) -> None:
+        """Note that a group of operations is handed to the store."""
+        self._began = trio.current_time()
+
+    def ended(self, outcomes: Sequence[Any]) -> None:
+        """Note the outcomes of the group; there are none if the actor crashed over them."""
+        seconds = 0.0 if self._began is None else trio.current_time() - self._began
+        self._began = None
+        faults = [each for each in outcomes if isinstance(each, StoreError) and each.cause not in ABOUT_ONE]
+        if faults:
+            self.failed(faults[-1])
+        elif outcomes:
+            self._error = None
+            self._durations.add(seconds)
+
+    def failed(self, error: StoreError) -> None:
+        """Note a write that failed."""
+        if self._error is None:
+            self._failing_since = trio.current_time()
+        self._error = self._last_error = error
+        self._last_failed = trio.current_time()
+
+    def probed(self) -> None:
+        """Note that a probe succeeded: a fault that passes by itself has passed."""
+        if self._error is not None and self._error.retryable:
+            self._error = None
+
+    def health(self, read_fault: WarrenError | None = None) -> StoreHealth:
+        """Return the health of the store; `read_fault` is the error of the newest read, if it failed."""
+        if trio.current_time() - self._last_failed >= REMEMBERED:
+            self._last_error = None
+        error = self._error or read_fault or self._last_error
+        status = worst(self._status(), "ok" if read_fault is None else "degraded")
+        p50, p99 = self._durations.percentile(0.5), self._durations.percentile(0.99)
+        return StoreHealth(status, None if error is None else error.message, p50, p99)
+
+    def _status(self) -> Status:
+        since = self._began if self._error is None else self._failing_since
+        waited = 0.0 if since is None else trio.current_time() - since
+        if waited >= FAILED_AFTER:
+            return "failed"
+        slow = waited * 1000 > SLOW_COMMIT_MS or self._durations.exceed(SLOW_COMMIT_MS)
+        return "degraded" if slow or self._error is not None else "ok"
+
+
+@attrs.define(eq=False)
+class LoopLag:
+    """The lag of the event loop: the time by which timers are late."""
+
+    _lags: Samples = attrs.field(factory=Samples)
+
+    async def watch(self) -> None:
+        """Measure the lag again and again, for ever."""
+        while True:
+            due = trio.current_time() + INTERVAL
+            await trio.sleep_until(due)
+            self._lags.add(trio.current_time() - due)
+
+    def health(self) -> LoopHealth:
+        """Return the health of the loop."""
+        late = self._lags.exceed(LATE_LOOP_MS)
+        return LoopHealth("degraded" if late else "ok", self._lags.percentile(0.99) or 0.0)
