@@ -10,7 +10,8 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.faulty_store import Faults
 from tests.support.models import GatedModel, says
-from tests.support.runtime import new_session, open_runtime
+from tests.support.runtime import new_session, open_runtime, supervisor_of
+from warren.actors.protocol import Loaded
 from warren.config import Config, Limits
 from warren.statistics import RuntimeStatistics, SessionStatistics, StorageStatistics
 
@@ -48,28 +49,37 @@ async def test_sessions_and_turns(tmp_path: Path) -> None:
         assert service.statistics().event_logs == 0
 
 
-async def test_queues(tmp_path: Path) -> None:
-    """Messages that an actor has not received count, and operations that wait for a commit that hangs."""
+async def test_operations_that_wait_for_a_commit(tmp_path: Path) -> None:
+    """While a commit hangs, further operations wait for the next one."""
     faults = Faults()
-    async with open_runtime(says(), store=tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
-        one, two = [await new_session(service) for _ in range(2)]
+    async with open_runtime(says(["hi"]), store=tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        before = service.statistics().storage
         faults.gate = trio.Event()
-        asked = [ask(nursery, service.start_turn, one, "go")]
+        nursery.start_soon(service.start_turn, session_id, "go")
         await trio.testing.wait_all_tasks_blocked()
-        asked += [ask(nursery, service.label, each, {"a": "b"}) for each in (one, two, two)]
+        for _ in range(3):
+            nursery.start_soon(service.label, session_id, {"a": "b"})
         await trio.testing.wait_all_tasks_blocked()
-        storage = service.statistics().storage
-        assert storage is not None
-        assert storage.queued == 3
-        assert storage.last_commit_ms is not None
-        archived = [ask(nursery, service.archive, two) for _ in range(2)]
-        await trio.lowlevel.checkpoint()
-        found = service.statistics()
-        assert (found.mailbox_messages, found.largest_mailbox) == (2, 2)
+        meanwhile = service.statistics().storage
         faults.gate.set()
-        for each in (*asked, *archived):
-            await each.ended.wait()
-        assert service.statistics().storage == attrs.evolve(storage, queued=0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert before == StorageStatistics(0, 0.0)
+        assert meanwhile == StorageStatistics(3, 0.0)
+        assert service.statistics().storage == StorageStatistics(0, 0.0)
+
+
+async def test_messages_that_no_actor_has_received() -> None:
+    """They count until their actors run."""
+    async with open_runtime(says()) as service:
+        one, two = [await new_session(service) for _ in range(2)]
+        for session_id in (one, two, two):
+            supervisor_of(service).revive(session_id).mailbox.tell(Loaded())
+        found = service.statistics()
+        assert (found.mailbox_messages, found.largest_mailbox) == (3, 2)
+        await trio.testing.wait_all_tasks_blocked()
+        found = service.statistics()
+        assert (found.mailbox_messages, found.largest_mailbox) == (0, 0)
 
 
 async def test_without_a_store() -> None:

@@ -434,6 +434,20 @@ def test_work_of_dead_processes_waits_for_room() -> None:
     assert scheduler.assign(1) == []
 
 
+def test_work_of_dead_processes_while_memory_is_short() -> None:
+    """One session is recovered after each look at the store, and only while no turn runs."""
+    scheduler = opened("a")
+    scheduler.memory(short=True)
+    scheduler.begun("a")
+    scheduler.found_waiting(["x", "y"], 1)
+    assert scheduler.assign(1) == []
+    scheduler.turn_ended("a", 1)
+    assert scheduler.assign(1) == [Recover("x")]
+    assert scheduler.assign(1) == []
+    scheduler.found_waiting(["x", "y"], 2)
+    assert scheduler.assign(2) == [Recover("y")]
+
+
 @pytest.mark.parametrize("idle_after", [0.0, 60.0])
 def test_a_session_is_not_evicted_in_the_instant_in_which_it_is_needed(idle_after: float) -> None:
     """With no time at all to be idle in, too, its caller can send to it first."""
