@@ -132,7 +132,7 @@ class Service(Reads):
         turn: StartTurn | None,
         on_event: OnEvent | None,
     ) -> TurnResult:
-        """Create a session under a key and run its first turn, each unless that was done before.
+        """Create a session under a key and run its first turn, unless an earlier call did so.
 
         The prompt goes through the session's inbox: there it outlives the process, and is taken once.
         """

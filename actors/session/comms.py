@@ -1,4 +1,4 @@
-"""How sessions speak to one another, and how anything gets into a session's inbox."""
+"""The way into the inboxes of sessions, and the messages between sessions."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,25 +29,36 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Comms:
-    """Takes what is said to sessions to their inboxes; what it has acknowledged is stored."""
+    """Puts inputs into the inboxes of sessions. An input is stored before its sender hears that it was taken."""
 
     _sessions: Directory
     _entering: set[str] = attrs.field(factory=set)
 
     async def put(self, session_id: str, said: Input, *, waits: bool, tools: Mapping[str, Tool]) -> TurnResult | bool:
-        """Put an input into a session's inbox; return once it is there, or where it `waits` when its turn has ended.
+        """Put an input into a session's inbox, and return when it is stored there, or when its turn has ended.
 
-        The answer is what the turn came to, or for an input that does not wait whether it is new. An input whose key is
-        known is not taken twice: its sender gets what came of the first one. Raises SessionNotFoundError, StoreError,
-        CapacityExceededError, and what its turn ended with.
+        An input with the key of an earlier one is not taken twice: its sender gets the outcome of the earlier one.
+
+        Args:
+            session_id: the session.
+            said: the input.
+            waits: whether the call waits for the turn that takes the input. The result is the turn's; without `waits`
+                it is whether the input is new.
+            tools: tools that the sender offers in that turn.
+
+        Raises:
+            SessionNotFoundError: if the session is unknown or archived.
+            StoreError: if the input could not be stored.
+            CapacityExceededError: if the inbox is full.
+            WarrenError: the error that the turn ended with.
         """
         self._sessions.check_open()
         known = await self._enqueue(session_id, said, anywhere=not waits)
         if known.outcome is not None and not waits:
             return False
-        if known.elsewhere:  # the process that has the session looks into the store by itself
+        if known.elsewhere:  # the process with the session polls the store for new inputs
             return known.fresh
-        if known.outcome:  # an empty one is of a turn that may run still: its session knows
+        if known.outcome:  # an empty outcome is of a turn that may still run: only its session can tell
             return ended(known.outcome, session_id)
         message = Arrived(known.numbered.input, waits, known.numbered.number, tools)
         reply: Reply[TurnResult | bool] = self._sessions.revive(session_id).mailbox.post(message)
@@ -56,11 +67,11 @@ class Comms:
         except LeasedError:
             if waits:
                 raise
-            return known.fresh  # another process took the session in this moment, with the input, which is stored
+            return known.fresh  # another process has just taken the session; the input is stored and goes with it
         return answer if waits else known.fresh and answer is True
 
     async def _enqueue(self, session_id: str, said: Input, *, anywhere: bool) -> Enqueued:
-        """Store an input; unless it may wait `anywhere`, ask for the session if another process has it."""
+        """Store an input. Ask another process for the session if it is there, unless the input may be `anywhere`."""
         limit, find = self._sessions.shared.config.limits.inbox, partial(_enqueued, session_id, said.input_id)
         operation, storage = Enqueue(session_id, said, limit, anywhere), self._sessions.shared.storage
         self._entering.add(said.input_id)
@@ -76,35 +87,40 @@ class Comms:
     def found(self, session_id: str, numbered: Numbered) -> None:
         """Tell a session of an input that another process has put into its inbox.
 
-        One that this process is about to put there comes with its sender's tools: it is left to `put`,
-        which has no checkpoint between the commit and its message to the session.
+        An input that this process is storing is left to `put`, whose message has the sender's tools as well. There is
+        no checkpoint between its commit and that message, so that the input is never told twice.
         """
         if numbered.input.input_id not in self._entering:
             message = Arrived(numbered.input, waits=False, number=numbered.number)
             self._sessions.revive(session_id).mailbox.tell(message)
 
     async def say(self, session_id: str, said: Input, *, tools: Mapping[str, Tool]) -> TurnResult:
-        """Put an input into a session's inbox and return what the turn came to that took it. Raises as `put` does."""
+        """Put an input into a session's inbox, and return the result of its turn. Raises the errors of `put`."""
         result = await self.put(session_id, said, waits=True, tools=tools)
         if isinstance(result, bool):
             raise AgentError("the turn came to nothing", session_id=session_id, cause="crash")
         return result
 
     async def withdraw(self, session_id: str, input_id: str) -> None:
-        """Take out an input that no turn has taken; who waits for it is told. Raises InvalidParamsError, StoreError."""
+        """Take an input back that waits. A call that waits for its turn gets AgentError("cancelled").
+
+        Raises:
+            InvalidParamsError: if no input of that id waits.
+            StoreError: if the withdrawal could not be stored.
+        """
         try:
             await self._sessions.revive(session_id).mailbox.ask(Withdraw(input_id))
         except InvalidParamsError:
             found = await self._stored(session_id, input_id)
             if found is None:
                 raise
-            # It is stored, and listed, a moment before its session hears of it.
+            # An input is stored, and listed, a moment before its session hears of it.
             mailbox = self._sessions.revive(session_id).mailbox
             mailbox.tell(Arrived(found.input, waits=False, number=found.number, tools={}))
             await mailbox.ask(Withdraw(input_id))
 
     async def _stored(self, session_id: str, input_id: str) -> Numbered | None:
-        """Return an input that waits as far as the store knows."""
+        """Return an input that waits in the store; None if there is none of that id."""
         found = await _enqueued(session_id, input_id, await self._sessions.shared.storage.reader())
         return None if found is None else found.numbered
 
@@ -115,26 +131,28 @@ class Comms:
     # -- peers
 
     async def find(self, name: str) -> SessionRecord | None:
-        """Return the session of that name; None where there is none that is not archived."""
+        """Return the session with a name among peers; None if there is none, or it is archived."""
         store = await self._sessions.shared.storage.reader()
         session_id = await store.named(name)
         return None if session_id is None else await store.record(session_id)
 
     async def check_free(self, peer: Peer | None) -> None:
-        """Raise InvalidParamsError if there is a session of that name. The commit that creates a session asks again."""
+        """Raise InvalidParamsError if the name is taken. The commit that creates the session checks it again."""
         if peer is not None and await self.find(peer.name) is not None:
             raise name_taken(peer.name)
 
     async def peers(self, record: SessionRecord) -> Sequence[PeerInfo]:
-        """Return those whom a session trusts, and whether they can be spoken to."""
+        """Return the peers that a session trusts, and whether each can be reached."""
         me = record.options.peer
         found = [(name, await self.find(name)) for name in me.trusts] if me is not None else []
         return tuple(PeerInfo(name, reachable=me is not None and _trusts(other, me.name)) for name, other in found)
 
     async def send(self, record: SessionRecord, message: PeerMessage) -> str:
-        """Put a message into a peer's inbox; return its id, by which a request is answered.
+        """Put a message into a peer's inbox, and return its id; the response to a request names it.
 
-        Raises InvalidParamsError where one of both does not trust the other, and as `put` does.
+        Raises:
+            InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
+            WarrenError: the errors of `put`.
         """
         me, to = record.options.peer, message.to
         if me is None:
@@ -155,12 +173,12 @@ class Comms:
         return message_id
 
     async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:
-        """Tell whether a session was sent a request: it waits in the inbox, or is in the conversation."""
+        """Tell whether a request of a peer waits in a session's inbox, or is in its conversation."""
         store = await self._sessions.shared.storage.reader()
         return await store.was_told(session_id, request_id, sender, _request_heading(request_id, sender))
 
     def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:
-        """Return the tools by which a session's model speaks to its peers; none where it has no name."""
+        """Return the tools by which a session's model sends to its peers; none if the session has no name."""
         if record.options.peer is None:
             return {}
         own = {"comms": self, "record": record}
@@ -168,7 +186,7 @@ class Comms:
 
 
 def words(sender: str, message_id: str, message: PeerMessage) -> str:
-    """Return how a model reads a message, with all that it needs to answer."""
+    """Return the text of a message for the model that gets it, with all that an answer needs."""
     match message.kind:
         case "message":
             return f"Message from peer {sender}:\n\n{message.body}"
@@ -182,7 +200,7 @@ def words(sender: str, message_id: str, message: PeerMessage) -> str:
 
 
 def _request_heading(request_id: str, sender: str) -> str:
-    """Return how the text of a request begins."""
+    """Return the beginning of the text of a request."""
     return f"Request {request_id} from peer {sender}:"
 
 
@@ -191,13 +209,13 @@ def _trusts(other: SessionRecord | None, name: str) -> bool:
 
 
 async def _enqueued(session_id: str, input_id: str, store: "Store") -> Enqueued | None:
-    """Return what the store has of an input that waits; None where it has none."""
+    """Return an input that waits in a store; None if there is none of that id."""
     found = (each for each in await store.inbox(session_id) if each.input.input_id == input_id)
     return next(map(Enqueued, found), None)
 
 
 def ended(outcome: bytes, session_id: str) -> TurnResult:
-    """Return the result that the store has of a turn. Raises what the turn ended with."""
+    """Return the stored result of a turn. Raises the error that the turn ended with."""
     ending = ending_of(outcome, session_id)
     if isinstance(ending, WarrenError):
         ending.session_id = ending.session_id or session_id
@@ -248,7 +266,7 @@ async def _send_response(
 
 
 def _comms_tool(name: str, description: str, function: Any) -> Tool:
-    """Make a tool once, as its schema takes time; each session's takes its own session and runtime."""
+    """Make a tool. It is made once, as its schema takes time; `tools_of` binds it to a session."""
     made = tool(name=name, description=description, category="comms")(partial(function, comms=None, record=None))
     return attrs.evolve(made, call=function)
 

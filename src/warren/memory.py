@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from warren.fields import FieldValueError, fits, not_negative, positive
+from warren.fields import FieldValueError, fits, is_text, not_negative, positive
 
 MAX_HITS: Final = 20
 """The most hits that a search returns."""
@@ -15,16 +15,6 @@ CONVERSATION_END: Final = 1 << 61
 """The first position for texts that were added by hand. Messages have smaller positions."""
 Progress = Callable[[int, int], None]
 """Called with the entries that are done and the entries in all. It runs on the event loop and must not block."""
-
-
-def storable(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse values that are no text, and text that UTF-8 cannot hold."""
-    if not isinstance(value, str):
-        raise FieldValueError(attribute.name, "must be a string")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise FieldValueError(attribute.name, "has a lone surrogate, which UTF-8 cannot hold") from None
 
 
 def _aware(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
@@ -45,10 +35,10 @@ class MemoryEntry:
             which the entry was made.
     """
 
-    session_id: str = attrs.field(validator=storable)
+    session_id: str = attrs.field(validator=is_text)
     position: int = attrs.field(validator=[not_negative, fits])
     turn: int = attrs.field(validator=[not_negative, fits])
-    content: str = attrs.field(validator=storable)
+    content: str = attrs.field(validator=is_text)
     created_at: datetime = attrs.field(validator=_aware)
 
 

@@ -1,5 +1,6 @@
 """What JSON-RPC refuses, the service refuses too: each parameter of each method, with each wrong type and bound."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -121,6 +122,18 @@ async def call(service: SessionService, method: str, params: Mapping[str, Any]) 
 def test_every_method_is_compared() -> None:
     """Each method of the service that takes arguments is one of the table's."""
     assert set(NAMES.values()) == set(CALLS)
+
+
+@pytest.mark.parametrize(("method", "name"), NAMES.items())
+def test_the_parameters_of_jsonrpc_are_the_arguments(method: str, name: str) -> None:
+    """By name, kind and default, so that one class defines both; a program may pass objects of its own besides."""
+    arguments = dict(inspect.signature(getattr(SessionService, name)).parameters)
+    del arguments["self"]
+    known = inspect.signature(METHODS[method].params).parameters
+    assert {each: (arguments[each].kind, arguments[each].default) for each in known} == {
+        each: (parameter.kind, parameter.default) for each, parameter in known.items()
+    }
+    assert set(arguments) - set(known) <= {"compactor", "extra_tools", "on_event"}
 
 
 @pytest.mark.parametrize("method", NAMES)

@@ -1,4 +1,4 @@
-"""The configuration file: what a folder sets for the commands that run in it."""
+"""The configuration file: the settings of the commands that run in a folder."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,12 @@ from warren import codec
 from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy
 from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError, fits, no_url, positive
+from warren.fields import Between, FieldValueError, fits, no_url, positive
 from warren.options import ModelOptions
 from warren.transport.cli.config_tables import duration, limits_of, read_tables, read_variables, settings_of
 from warren.transport.cli.config_tools import ServerTable, ToolsTable
 from warren.transport.cli.setting_names import OPTIONS, variable_of
-
-MAX_PORT: Final = 65_535
+from warren.transport.http.config import MAX_PORT
 
 
 def _path(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
@@ -47,17 +46,12 @@ class RetentionTable:
     archived: str | None = attrs.field(default=None, validator=duration)
 
 
-def _port(_instance: object, attribute: "attrs.Attribute[Any]", value: int | None) -> None:
-    if value is not None and not 0 <= value <= MAX_PORT:
-        raise FieldValueError(attribute.name, f"must be from 0 to {MAX_PORT}")
-
-
 @attrs.frozen(kw_only=True)
 class ServeTable:
-    """Of the table `[serve]` where it listens and whom it lets in; `token_file` is relative as `store` is."""
+    """The settings of the table `[serve]` that have flags; `token_file` is relative to the command's folder."""
 
     host: str | None = None
-    port: int | None = attrs.field(default=None, validator=_port)
+    port: int | None = attrs.field(default=None, validator=Between(0, MAX_PORT))
     token_file: str | None = attrs.field(default=None, validator=_path)
     origins: tuple[str, ...] | None = None
     max_connections: int | None = attrs.field(default=None, validator=[positive, fits])
@@ -65,7 +59,7 @@ class ServeTable:
 
 @attrs.frozen(kw_only=True)
 class FileSettings(ModelOptions):
-    """The settings that options have as well, and are named as; `store` is relative to where the command runs."""
+    """The settings that have flags, under the names of these; `store` is relative to the command's folder."""
 
     store: str | None = attrs.field(default=None, validator=[_path, no_url])
     ephemeral: bool | None = None
@@ -113,20 +107,20 @@ TABLES: Final[Mapping[str, type]] = {
 OTHERWISE: Final = {"compaction.enabled": "no_compaction", "serve.origins": "origin"}
 SERVERS: Final = "mcp_servers"
 FILE_NAMES: Final[Mapping[str, str]] = _names()
-"""What a file may set of the options: its name there, by the name of the option in the code."""
+"""The options that a file may set: the name in the file by the name in the code."""
 
 
 @attrs.frozen
 class ConfigFile:
-    """What a file says, and the variables of settings that are no options.
+    """The settings of a file, and of the variables of settings that have no flag.
 
     Attributes:
-        defaults: the options' values in the file, by their names in the code.
-        values: the settings that are no options, by their names in the file; times in seconds.
-        tools: what the file says of tools; of what is an option too, `defaults` has it.
-        servers: its MCP servers, by name.
-        there: the names of all that the file sets, tables with a dot.
-        variables: those of `values` that a variable has set, and which one.
+        defaults: values of options, by their names in the code.
+        values: values of settings without a flag, by their names in the file; times in seconds.
+        tools: the table of tools; `defaults` has the settings in it that are options.
+        servers: the MCP servers, by name.
+        there: the names of all settings in the file, tables with a dot.
+        variables: the settings among `values` that a variable has set, and its name.
     """
 
     defaults: Mapping[str, Any]
@@ -138,29 +132,30 @@ class ConfigFile:
 
     @property
     def limits(self) -> Limits:
-        """Bounds of the runtime."""
+        """Limits of the runtime."""
         return limits_of(self.values)
 
     @property
     def retry(self) -> RetryPolicy:
-        """How failed model calls are tried again."""
+        """The backoff of failed model calls."""
         return RetryPolicy(**self.settings("retry"))
 
     @property
     def intensity(self) -> Intensity:
-        """Restarts of the storage actor."""
+        """The restart intensity of the storage actor."""
         return Intensity(**self.settings("intensity"))
 
     def settings(self, table: str) -> dict[str, Any]:
-        """Return what is set of a table, by the names in its class."""
+        """Return the settings in a table, by the names in its class."""
         return settings_of(table, self.values)
 
 
 def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> ConfigFile:
-    """Return what a file says, and variables that win over it; None reads no file.
+    """Return the settings of a file, and of variables, which win over the file; None reads no file.
 
-    Raises InvalidParamsError: its path is `$.config` for a file that cannot be read or is no TOML, else that of the
-    bad field below it, as in `$.config.compaction.window`, or the variable's, as in `$.WARREN_LIMITS_MAILBOX`.
+    Raises:
+        InvalidParamsError: with the path `$.config` if the file cannot be read or is no TOML; else with the path of the
+            bad setting, as in `$.config.compaction.window`, or of the variable, as in `$.WARREN_LIMITS_MAILBOX`.
     """
     data = {} if path is None else _parse(path)
     there = frozenset(_dotted(data))

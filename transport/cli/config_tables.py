@@ -1,6 +1,6 @@
 """Tables of the configuration file whose settings are the fields of a class: `Limits`, `StoreConfig` and others.
 
-Each setting of theirs has a variable, too. The tables are made from the classes: a new field is a new setting.
+Each of these settings has a variable, too. The tables are made from the classes: a new field is a new setting.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -23,19 +23,19 @@ YES_OR_NO: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
     **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False),
 }
-"""How a variable says it, as in the variables of options."""
+"""The truth values in a variable, as click has them for the variables of options."""
 NUMBERS: Final = frozenset({"factor", "jitter"})
-"""Fields with a fraction that are no times."""
+"""Fields of type float that are no times."""
 
 
 def duration(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
-    """Refuse what is no time span above 0; None passes."""
+    """Refuse texts that are no time span above 0; None passes."""
     if value is not None and not seconds_of(value):
         raise FieldValueError(attribute.name, 'must be a duration above 0, such as "30", "1.5s" or "1h30m"')
 
 
 def delay(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
-    """Refuse what is no time span; None passes."""
+    """Refuse texts that are no time span; None passes."""
     if value is not None and seconds_of(value) is None:
         raise FieldValueError(attribute.name, 'must be a duration, such as "0", "1.5s" or "1h30m"')
 
@@ -85,7 +85,7 @@ TABLES: Final[Mapping[str, type]] = {
     "tools": _table(ToolsConfig, ("root", "shell", "fetch", "skills", "mcp_servers")),
 }
 MIXED: Final = frozenset({"serve", "tools"})
-"""Tables of the file in which there are options as well: here is the rest of them."""
+"""Tables with settings that are options as well; the other settings of these tables are here."""
 
 
 def _leaves() -> Iterator[tuple[str, type, str]]:
@@ -102,7 +102,7 @@ LEAVES: Final = {name: (table, field) for name, table, field in _leaves()}
 
 
 def default_of(name: str) -> Any:
-    """Return the value of a setting that nobody sets; times in seconds."""
+    """Return the default of a setting; times in seconds."""
     table, _, field = name.rpartition(".")
     if table == "limits.turn":
         return getattr(Limits().turn, BUDGET[field])
@@ -110,7 +110,7 @@ def default_of(name: str) -> Any:
 
 
 def about(name: str) -> str:
-    """Return what the class of a setting says of it."""
+    """Return the sentence about a setting in its class."""
     table, _, field = name.rpartition(".")
     return sentence(CLASSES[table], BUDGET.get(field, field))
 
@@ -135,7 +135,7 @@ def read_tables(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_variables(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the environment sets, by the names that the file has for it; times in seconds.
+    """Return the settings in the environment, by their names in the file; times in seconds.
 
     Raises InvalidParamsError that names the variable.
     """
@@ -205,6 +205,6 @@ def settings_of(table: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def limits_of(values: Mapping[str, Any]) -> Limits:
-    """Return the bounds of the runtime; what is not set is as it is without a file."""
+    """Return the limits of the runtime; limits that are not set are at their defaults."""
     turn = Limits().turn.overridden(Budget(**settings_of("limits.turn", values)))
     return Limits(**settings_of("limits", values), turn=turn)

@@ -17,7 +17,7 @@ from warren.transport.cli.values import seconds_of
 
 T = TypeVar("T")
 FOREIGN: Final = frozenset({"alwaysAllow", "autoApprove", "description", "timeout", "trust"})
-"""What other programs have written into MCP files, with no meaning here."""
+"""Settings that other programs write into MCP files, and that have no meaning here."""
 WEB: Final = ("http", "streamable-http", "streamableHttp")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
@@ -29,13 +29,13 @@ def _no_nul(_instance: object, attribute: "attrs.Attribute[Any]", value: str | S
 
 @attrs.frozen(kw_only=True)
 class ToolsTable:
-    """Of the table `[tools]` what options have as well; paths are relative as `store` is.
+    """The settings of the table `[tools]` that have flags; paths are relative to the command's folder.
 
     Attributes:
         builtins: true offers the web and the clock too; false offers not even the files unless a session enables them.
         mcp_config: a JSON file with MCP servers.
         enable: kinds of tools that are offered; those of `disable` are not.
-        ask: kinds whose calls wait for the user's word; those of `deny` are refused.
+        ask: kinds whose calls wait for approval; calls of the kinds in `deny` are refused.
     """
 
     root: str | None = attrs.field(default=None, validator=_no_nul)
@@ -64,7 +64,7 @@ class ServerTable:
 
     @property
     def where(self) -> str:
-        """What is started or called, without what may be secret."""
+        """The program or the address, without parts that may be secret."""
         return " ".join([self.command or "", *self.args]) if self.url is None else self.url.partition("?")[0]
 
 
@@ -91,7 +91,7 @@ class FileOfTools(Protocol):
 
 
 def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mapping[str, str]) -> ToolsConfig | None:
-    """Return the tools that there are to be, None for none.
+    """Return the settings of the runtime's tools; None if there are none.
 
     Raises InvalidParamsError, whose path names the setting, the file's below `$.config`.
     """
@@ -119,7 +119,7 @@ def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mappin
 
 
 def switches_of(given: Mapping[str, Any]) -> Switches:
-    """Return which kinds are on: who asks for tools wants them offered, unless it is said that they are not."""
+    """Return the switches of kinds of tools. The settings of tools switch their kind on, unless it is switched off."""
     builtins: Switch = "enable" if given["builtins"] or given["root"] is not None else "inherit"
     if given["builtins"] is False:
         builtins = "disable"

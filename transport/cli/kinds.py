@@ -1,4 +1,4 @@
-"""The options that switch kinds of tools on and off, and those that say which calls wait for the user's word."""
+"""The options that switch kinds of tools on and off, and that let calls of a kind wait for approval."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,7 +10,7 @@ from warren.transport.cli.option import group, option
 
 SWITCHES: Final = ("enable", "disable")
 KINDS: Final = (*SWITCHES, "ask", "deny")
-"""The names of the options that a file can set too."""
+"""The names of the options; a file can set them too."""
 _KIND: Final = click.Choice(CATEGORIES)
 
 

@@ -10,23 +10,13 @@ import attrs
 
 from warren import codec
 from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError, fits, not_negative
-from warren.memory import CONVERSATION_END, MAX_HITS, MemoryEntry, storable
+from warren.fields import Between, fits, is_text, not_blank, not_negative
+from warren.memory import CONVERSATION_END, MAX_HITS, MemoryEntry
 from warren.transport.cli.lines import Lines
 
 T = TypeVar("T")
 ADDED: Final = "added"
 """The session of texts that name none."""
-
-
-def _filled(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
-    if value is not None and not value.strip():
-        raise FieldValueError(attribute.name, "must not be empty")
-
-
-def _hits(_instance: object, attribute: "attrs.Attribute[Any]", value: int | None) -> None:
-    if value is not None and not 1 <= value <= MAX_HITS:
-        raise FieldValueError(attribute.name, f"must be from 1 to {MAX_HITS}")
 
 
 @attrs.frozen
@@ -48,10 +38,10 @@ class Defaults:
 class Wanted:
     """One line of `warren memory search --batch`."""
 
-    query: str = attrs.field(validator=[storable, _filled])
-    limit: int | None = attrs.field(default=None, validator=_hits)
+    query: str = attrs.field(validator=[is_text, not_blank])
+    limit: int | None = attrs.field(default=None, validator=Between(1, MAX_HITS))
     scope: Literal["session", "project"] | None = None
-    session_id: str | None = attrs.field(default=None, validator=_filled)
+    session_id: str | None = attrs.field(default=None, validator=not_blank)
 
     def within(self, defaults: Defaults) -> str | None:
         """Return the session to search, None for all. Raises InvalidParamsError where there has to be one."""
@@ -67,8 +57,8 @@ class Wanted:
 class Told:
     """One line of `warren memory add`."""
 
-    content: str = attrs.field(validator=[storable, _filled])
-    session_id: str = attrs.field(default=ADDED, validator=[storable, _filled])
+    content: str = attrs.field(validator=[is_text, not_blank])
+    session_id: str = attrs.field(default=ADDED, validator=[is_text, not_blank])
     turn: int = attrs.field(default=0, validator=[not_negative, fits])
 
     def entry(self, now: datetime) -> MemoryEntry:

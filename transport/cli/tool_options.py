@@ -44,7 +44,7 @@ tool_options: Final = group(
 
 
 def tools_given(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
-    """Return what tools there are and which kinds are on, as `Options` has it; without these options there are none.
+    """Return the settings of tools and their switches, as `Options` has them; without these options there are no tools.
 
     Raises InvalidParamsError.
     """

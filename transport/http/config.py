@@ -6,18 +6,13 @@ import attrs
 
 from warren.config import Config
 from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError, not_negative, positive
+from warren.fields import Between, FieldValueError, not_negative, positive
 from warren.transport.http import auth
 from warren.transport.rpc.settings import Settings, public_settings
 
 MAX_PORT: Final = 65_535
 FAR: Final = 64
 """How many times the limit a message may have before it is not even read to its end."""
-
-
-def _port(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
-    if not 0 <= value <= MAX_PORT:
-        raise FieldValueError(attribute.name, f"must be from 0 to {MAX_PORT}")
 
 
 def _host(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
@@ -62,7 +57,7 @@ class GatewayConfig:
     """
 
     host: str = attrs.field(default="127.0.0.1", validator=_host)
-    port: int = attrs.field(default=8420, validator=_port)
+    port: int = attrs.field(default=8420, validator=Between(0, MAX_PORT))
     token: str | None = attrs.field(default=None, validator=_token, repr=False)
     origins: tuple[str, ...] = attrs.field(default=(), validator=_origins)
     max_message_bytes: int = attrs.field(default=1024 * 1024, validator=positive)
