@@ -168,7 +168,7 @@ class Service(Reads):
         if on_event is None:
             return await self._comms.say(session_id, said, tools=tools)
 
-        def begins(_event: Event) -> bool:
+        def begins(_event: Event) -> bool | None:
             actor = self._supervisor.registry.find(session_id)
             return actor is not None and actor.conversation.inbox.running(said)
 
@@ -230,15 +230,15 @@ class Service(Reads):
         if on_event is None:
             return await reply.wait()
 
-        def begins(event: Event) -> bool:
+        def begins(event: Event) -> bool | None:
             # From its admission to the reply the session runs no other turn, but it may end one that a crash left open.
-            return isinstance(event, RunStarted) and not reply.settled
+            return None if reply.settled else isinstance(event, RunStarted)
 
         with self._listening(actor.session_id, on_event, begins):
             return await reply.wait()
 
     @contextmanager
-    def _listening(self, session_id: str, on_event: OnEvent, begins: Callable[[Event], bool]) -> Iterator[None]:
+    def _listening(self, session_id: str, on_event: OnEvent, begins: Callable[[Event], bool | None]) -> Iterator[None]:
         """Call a host's function with the events of a turn of a session, which need not be live yet."""
         registry = self._supervisor.registry
         try:

@@ -92,12 +92,11 @@ class Inbox:
         else:
             _answer(mail, self._settled.get(number) or self._unknown())
 
-    def running(self, said: Input) -> bool:
-        """Return whether the running turn has taken an input, or an earlier one with the same key."""
-        return any(
-            each.input.input_id == said.input_id or (said.key is not None and each.input.key == said.key)
-            for each in self._taken.values()
-        )
+    def running(self, said: Input) -> bool | None:
+        """Return whether the running turn has taken an input, or one with the same key; None if it no longer waits."""
+        if any(_is_same(each.input, said) for each in self._taken.values()):
+            return True
+        return False if any(_is_same(each.input, said) for each in self._waiting.values()) else None
 
     def _find(self, number: int, message: Arrived) -> Waiting | None:
         """Return what has that number, with what its sender brings; it is new where nobody knows of it."""
@@ -245,6 +244,10 @@ def ending_of(kept: bytes, session_id: str) -> Ending:
         return AgentError(problem, session_id=session_id, cause="outcome_unknown")
     found: StoredEnding = codec.decode_stored(StoredEnding, kept)
     return found.result or of_body(found.error or {})
+
+
+def _is_same(one: Input, said: Input) -> bool:
+    return one.input_id == said.input_id or (said.key is not None and one.key == said.key)
 
 
 def _answer(mail: Mail[TurnResult | bool], ending: Ending) -> None:
