@@ -234,7 +234,7 @@ def _refuse_other(db: apsw.Connection, path: Path) -> None:
 def _refuse_damaged(db: apsw.Connection, path: Path) -> None:
     complaint = db.execute("PRAGMA quick_check(1)").get
     if complaint != "ok":
-        problem = f"the copy for {path} is damaged, and so is what it was made from: {complaint}"
+        problem = f"the copy for {path} is damaged, and so is its source: {complaint}"
         raise StoreError(problem, cause="corrupt", retryable=False)
 
 

@@ -76,7 +76,7 @@ CHECKS: Final = (
     ),
     Check(
         "head",
-        "what the model sees is not all there, or no summary stands for what it does not see",
+        "messages of the model's context are missing, or the summary of earlier messages is",
         f"""
         SELECT session_id FROM sessions WHERE state <> {DELETED} AND (
             head > message_count OR (state = {OPEN} AND messages_from > max(head, 1)) OR head <> coalesce((
@@ -200,7 +200,7 @@ def _beside_sessions(db: apsw.Connection) -> Iterator[Finding]:
 def _unreadable_inputs(db: apsw.Connection) -> Iterator[Finding]:
     ids = tuple(dict.fromkeys(each.session_id for each in damaged(db)))
     if ids:
-        problem = "something waits to be said to it that cannot be read; its next turn passes it over"
+        problem = "an input waits that cannot be read; the next turn skips it"
         yield Finding("inbox", f"{_many(len(ids))}: {problem}", fixable=True, sessions=ids)
 
 

@@ -85,7 +85,7 @@ def fix(config: StoreConfig, found: Report) -> tuple[str, ...]:
     """
     path = config.path / FILE_NAME
     if found.store.integrity == "failed":
-        problem = f"{path} is damaged: nothing in it is changed; restore a backup, or copy out what can be read"
+        problem = f"{path} is damaged: nothing in it is changed; restore a backup, or copy out the readable rows"
         raise StoreError(problem, cause="corrupt", retryable=False)
     with SESSION_STORE.faults(path):
         writer = Writer(db := open_writer(config), Holder.of(config))
@@ -143,16 +143,16 @@ def _counted(db: apsw.Connection, facts: StoreFacts) -> StoreFacts:
 
 def _about_file(facts: StoreFacts) -> Iterator[Finding]:
     if facts.version < VERSION:
-        text = f"the file has version {facts.version}; it is brought up to {VERSION} when it is used next"
-        yield Finding("version", f"{text}, and can be examined then", "notice", fixable=True)
+        text = f"the file has version {facts.version}; its next use migrates it to {VERSION}"
+        yield Finding("version", f"{text}, and then its rows can be examined", "notice", fixable=True)
     if facts.read_only:
         text = "the disk is mounted read-only: nothing can be stored until it can be written again"
-        unseen = "; what the log beside the file holds was not looked at" if facts.log_bytes else ""
+        unseen = "; rows in the log beside the file were not examined" if facts.log_bytes else ""
         yield Finding("disk", text + unseen)
     elif facts.disk_free < LITTLE_SPACE:
         yield Finding("disk", f"the disk has {facts.disk_free >> 20} MiB left")
     if facts.log_bytes > LARGE_LOG:
-        text = f"the log beside the file has grown to {facts.log_bytes >> 20} MiB: something has read for long"
+        text = f"the log beside the file has grown to {facts.log_bytes >> 20} MiB: a reader kept it from a reset"
         yield Finding("log", text, "notice", fixable=True)
     if not facts.can_shrink:
         text = "the file cannot shrink: once, while nothing uses it, run `warren doctor prune --rewrite`"
@@ -165,7 +165,7 @@ def _about_file(facts: StoreFacts) -> Iterator[Finding]:
 
 def _about_erasures(facts: StoreFacts) -> Iterator[Finding]:
     if facts.erasures_due:
-        text = f"{facts.erasures_due} deleted sessions may still be remembered or projected: the next start sees to it"
+        text = f"{facts.erasures_due} deleted sessions may still be remembered or projected until the next start"
         yield Finding("erasures", text, "notice")
 
 
@@ -179,9 +179,7 @@ def _holders(db: apsw.Connection, me: Holder) -> tuple[tuple[HolderFacts, ...], 
     facts = tuple(_holder(known.get(key), key in alive, len(held.get(key, ()))) for key in sorted({*known, *held}))
     left = tuple(session_id for key, ids in held.items() if key not in alive for session_id in ids)
     dead = [fact for fact in facts if not fact.alive]
-    text = (
-        f"{len(dead)} processes that ended without a word still hold {len(left)} sessions: who needs one takes it over"
-    )
+    text = f"{len(dead)} crashed processes still have {len(left)} sessions: a process that needs one takes it over"
     return facts, [Finding("leases", text, "notice", fixable=True, sessions=left)] if dead else []
 
 

@@ -222,7 +222,7 @@ def _counted(db: apsw.Connection) -> Any:
 def _about(db: apsw.Connection, facts: MemoryFacts) -> Iterator[Finding]:
     counted = _counted(db)
     if counted != facts.entries:
-        text = f"the memory counts {counted} texts and has {facts.entries}: its searches weigh words a little wrong"
+        text = f"the memory counts {counted} texts and has {facts.entries}: the weights of words are slightly wrong"
         yield Finding("memory", text, fixable=True)
     if facts.entries and facts.index in ("damaged", "stale"):
         text = f"the memory's saved index is {facts.index}: it is built anew when the memory is used next"

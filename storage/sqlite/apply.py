@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import apsw
 
@@ -55,6 +55,7 @@ class SqliteOperation(Operation[R_co]):
 
 def apply(operation: Operation[Any], db: apsw.Connection, holder: Holder) -> Any:
     """Apply an operation inside an open transaction and return its result. Raises its refusal, or apsw.Error."""
-    if isinstance(operation, SqliteOperation):
-        return operation.apply(db, holder)
-    return APPLIERS[type(operation)](operation, db, holder)
+    applier = APPLIERS.get(type(operation))
+    if applier is not None:
+        return applier(operation, db, holder)
+    return cast("SqliteOperation[Any]", operation).apply(db, holder)
