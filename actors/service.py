@@ -42,9 +42,9 @@ from warren.options import (
     ModelOptions,
     SessionOptions,
     SessionRequest,
-    TurnOptions,
     given,
     part,
+    turn_options,
 )
 from warren.peers import PeerMessage
 from warren.records import CompactionEntry, SessionRecord
@@ -153,9 +153,10 @@ class Service(Reads):
     @keywords_of(TurnCall)
     async def start_turn(self, call: TurnCall) -> TurnResult:
         """See SessionService."""
-        options, brought = part(TurnOptions, call), _by_name(call.extra_tools)
-        options = NO_OPTIONS if options == NO_OPTIONS else await check_options(options)
-        options.check_kinds(self._supervisor.shared.categories)
+        options, brought = turn_options(call), _by_name(call.extra_tools)
+        if options is not NO_OPTIONS:
+            options = await check_options(options)
+            options.check_kinds(self._supervisor.shared.categories)
         if call.mode != "busy":
             said = Input(new_session_id(), call.mode, call.prompt, utc_now(), call.idempotency_key, options=options)
             return await self._say(call.session_id, said, brought, call.on_event)

@@ -6,7 +6,8 @@ value checks itself. A new option is a field here and, if it changes a request t
 protocol.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 
 import attrs
@@ -80,10 +81,20 @@ class ModelOptions:
 
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""
-        return ModelOptions(**{name: _first(name, self, *above) for name in MODEL_OPTIONS})
+        levels = zip(*map(_model_options, (self, *above)), strict=True)
+        return ModelOptions(**dict(zip(MODEL_OPTIONS, map(_nearest, levels), strict=True)))
 
 
 MODEL_OPTIONS: Final = tuple(attrs.fields_dict(ModelOptions))
+_model_options: Final = attrgetter(*MODEL_OPTIONS)
+
+
+def _nearest(levels: Iterable[Any]) -> Any:
+    """Return the first value that is not None; None if there is none."""
+    for value in levels:
+        if value is not None:
+            return value
+    return None
 
 
 @attrs.frozen
@@ -126,8 +137,9 @@ class TurnOptions(ModelOptions):
 
     def output(self, session: "SessionOptions") -> OutputWish | None:
         """Return the data that a turn with these options is to answer with; None for none."""
-        schema = _first("output_schema", self, session)
-        return None if schema is None else OutputWish(schema, _first("structured_output_retries", self, session))
+        schema = _nearest((self.output_schema, session.output_schema))
+        retries = _nearest((self.structured_output_retries, session.structured_output_retries))
+        return None if schema is None else OutputWish(schema, retries)
 
     def switched(self, session: "SessionOptions", runtime: Switches) -> Switches:
         """Return which kinds of tools a turn with these options is offered."""
@@ -146,6 +158,13 @@ class TurnOptions(ModelOptions):
 
 
 NO_OPTIONS: Final = TurnOptions()
+_turn_options: Final = attrgetter(*attrs.fields_dict(TurnOptions))
+_NONE_GIVEN: Final = _turn_options(NO_OPTIONS)
+
+
+def turn_options(request: TurnOptions) -> TurnOptions:
+    """Return the options alone of a value that has more fields; `NO_OPTIONS` if it gives none of them."""
+    return NO_OPTIONS if _turn_options(request) == _NONE_GIVEN else part(TurnOptions, request)
 
 
 @attrs.frozen(kw_only=True)
@@ -237,7 +256,3 @@ def given(cls: type, options: object) -> dict[str, Any]:
     """Return the values of the fields of a class of options that are not at their defaults, by name."""
     values = ((field, getattr(options, field.name)) for field in attrs.fields(cls))
     return {field.name: value for field, value in values if value != field.default}
-
-
-def _first(name: str, *levels: object) -> Any:
-    return next((value for level in levels if (value := getattr(level, name)) is not None), None)
