@@ -1,13 +1,13 @@
 """The gateway: on one port, JSON-RPC over WebSocket at `/ws`, one message a frame, and REST everywhere else."""
 
 from functools import partial
-from importlib.util import find_spec
 from typing import Final
 
 import attrs
 import trio
 from starlette.types import ASGIApp
 
+from warren.extras import installed
 from warren.service import SessionService
 from warren.transport.gateway.connection import Connection
 from warren.transport.gateway.handshake import accept
@@ -58,7 +58,7 @@ async def _serve(
     host, ending = Host(service, config.public()), Ending()
     async with trio.open_nursery() as nursery:
         mounts: dict[str, ASGIApp] = {}
-        if find_spec("mcp") is not None:  # it has an extra of its own
+        if installed("mcp"):  # it has an extra of its own
             mounts[MCP_PATH] = mcp = LateMcp()
             bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight}
             nursery.start_soon(partial(mcp.hold, service, ending, **bounds))

@@ -12,6 +12,7 @@ import h11
 import trio
 from starlette.types import ASGIApp, Message, Scope
 
+from warren.actors.tools.lines import GONE
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.ending import Ending
 from warren.transport.http.head import MAX_HEAD, Head, head_of
@@ -29,7 +30,6 @@ MAX_AHEAD: Final = 64 * 1024
 """Bytes of later requests that are read while one is answered."""
 WITHOUT_BODY: Final = (204, 304)
 CLOSE: Final = (b"connection", b"close")
-GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 logger: Final = logging.getLogger(__name__)
 

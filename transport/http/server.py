@@ -8,6 +8,7 @@ from typing import Final
 import trio
 from starlette.types import ASGIApp
 
+from warren.actors.tools.lines import GONE
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import Address, HttpConnection
 from warren.transport.http.ending import Ending
@@ -158,4 +159,4 @@ def _is_clients(exc: Exception) -> bool:
     """Return whether an error says no more than that the client is gone."""
     if isinstance(exc, ExceptionGroup):
         return all(_is_clients(inner) for inner in exc.exceptions)
-    return isinstance(exc, trio.BrokenResourceError | trio.ClosedResourceError)
+    return isinstance(exc, GONE)

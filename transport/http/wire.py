@@ -8,6 +8,8 @@ from typing import Final
 
 import trio
 
+from warren.actors.tools.lines import GONE
+
 CHUNK: Final = 64 * 1024
 SEND_BUFFER: Final = 256 * 1024
 FAREWELL: Final = 1.0
@@ -76,8 +78,7 @@ class Wire(trio.abc.Stream):
 
     async def linger(self) -> None:
         """End our side and read on for a moment: closing on unread bytes would destroy what we said last."""
-        gone = (trio.BrokenResourceError, trio.ClosedResourceError)
-        with trio.move_on_after(FAREWELL), contextlib.suppress(*gone):
+        with trio.move_on_after(FAREWELL), contextlib.suppress(*GONE):
             await self._stream.send_eof()
             while await self._stream.receive_some(CHUNK):
                 pass
