@@ -87,13 +87,17 @@ def _kind(field: "attrs.Attribute[Any]") -> dict[str, Any]:
 
 def _number(field: "attrs.Attribute[Any]", kind: type) -> tuple[Any, str]:
     """Return click's type of numbers within a field's bounds; a number with a fraction and no range is a time."""
-    between = next((check for check in checks_of(field) if isinstance(check, Between)), None)
+    between = _range(field)
     least = 0 if may_be_zero(field) else 1
     if kind is int:
         return (click.IntRange(least) if between is None else click.IntRange(between.low, between.high)), "N"
     if between is not None:
         return click.FloatRange(between.low, between.high, min_open=between.without_low), "N"
     return (duration_of if least else delay_of), "TIME"
+
+
+def _range(field: "attrs.Attribute[Any]") -> Between | None:
+    return next((check for check in checks_of(field) if isinstance(check, Between)), None)
 
 
 def may_be_zero(field: "attrs.Attribute[Any]") -> bool:
@@ -112,7 +116,7 @@ def _default(field: "attrs.Attribute[Any]") -> str | None:
         case bool():
             return "on" if field.default else None
         case float():
-            return f"{field.default:g}s"
+            return f"{field.default:g}" + ("s" if _range(field) is None else "")
         case int() | str():
             return str(field.default)
         case _:

@@ -350,7 +350,7 @@ async def test_a_gateway_whose_embedder_is_away(cli: Cli) -> None:
     running.signal(signal.SIGTERM)
     ended = running.end()
     assert ended.code == 0
-    assert "until it answers nothing is remembered, and searches go by words" in ended.err
+    assert "new texts are not remembered and searches match words only" in ended.err
 
 
 async def test_a_gateway_searches(cli: Cli) -> None:
