@@ -15,7 +15,10 @@ PLAIN: Final = (
     "src/warren",
     "actors/tools",
     "actors/turn",
+    "transport/gateway",
+    "transport/http",
     "transport/providers",
+    "transport/rest",
     "transport/stdio",
     "storage",
 )

@@ -15,7 +15,13 @@ GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 def accept(head: Head, policy: AccessPolicy) -> bytes:
     """Return the answer that opens the WebSocket of an upgrade request.
 
-    Raises RefusedError if the request is no such upgrade (400, 426) or the policy refuses its client (401, 403).
+    Args:
+        head: the head of the request.
+        policy: the pages, names of the host and tokens that are let in.
+
+    Raises:
+        RefusedError: the request is no upgrade to this WebSocket (426) or has no key (400), or the policy refuses
+            its token (401), its page or its host (403).
     """
     _check_upgrade(head)
     key = _key(head)

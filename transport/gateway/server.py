@@ -32,13 +32,19 @@ async def serve_gateway(
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve sessions over WebSocket and HTTP until cancelled; `task_status` gets the port once clients can connect.
+    """Serve sessions over WebSocket and HTTP until cancelled.
 
     Cancelling it closes every WebSocket with code 1001, ends every stream of events and answers every request that
     waits, within twice `close_timeout` seconds. Turns that clients started go on: they are the service's.
 
-    Raises InvalidParamsError, before anything is bound, for an address that others reach without a token; OSError
-    where the address cannot be bound.
+    Args:
+        service: the sessions; the caller closes it after the gateway.
+        config: the address, the access rules and the bounds of one client.
+        task_status: gets the port once clients can connect.
+
+    Raises:
+        InvalidParamsError: others than this machine reach the address, and there is no token; nothing is bound then.
+        OSError: the address cannot be bound.
     """
     config.check_exposure()
     listeners = await _listen(config)
@@ -73,7 +79,7 @@ async def _serve(
 
 
 async def _listen(config: GatewayConfig) -> list[trio.SocketListener]:
-    """Bind. A name with several addresses gets one of them where the port is to be picked: each would get its own."""
+    """Bind. A name with several addresses gets one of them if the port is to be picked: each would get its own."""
     listeners = await trio.open_tcp_listeners(config.port, host=config.host)
     if config.port == 0:
         for listener in listeners[1:]:
@@ -84,7 +90,13 @@ async def _listen(config: GatewayConfig) -> list[trio.SocketListener]:
 
 @attrs.frozen
 class _WebSockets:
-    """Opens WebSockets on connections that ask for one."""
+    """Opens WebSockets on connections that ask for one.
+
+    Attributes:
+        host: runs the methods that clients call.
+        config: the access rules and the bounds of one client.
+        ending: closes all of them with code 1001.
+    """
 
     host: Host
     config: GatewayConfig

@@ -3,6 +3,7 @@
 import hmac
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -27,7 +28,7 @@ def read_token(path: str | Path) -> str:
     """Return the token that a file holds, without the white space around it.
 
     A browser can only send tokens made of letters, digits and `-._~+`, as it sends them in `Sec-WebSocket-Protocol`.
-    Raises InvalidParamsError (path `$.token_file`) where the file cannot be read, is empty, or holds several words.
+    Raises InvalidParamsError (path `$.token_file`) if the file cannot be read, is empty, or holds several words.
     """
     try:
         token = Path(path).read_text(encoding="ascii").strip()
@@ -81,6 +82,7 @@ def host_of(header: str) -> str:
     return "" if found is None else found[1] or found[2]
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches an address; of names, `localhost` alone is known to be one."""
     try:

@@ -33,19 +33,21 @@ def _origins(_instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", v
 
 @attrs.frozen
 class GatewayConfig:
-    """How the gateway listens and what one client may do; times in seconds. Raises FieldValueError for a bad value.
+    """The address of the gateway and the bounds of one client; times in seconds.
+
+    Raises FieldValueError for a bad value.
 
     Attributes:
         host: the address to bind; another than this machine's own needs a token.
         port: 0 picks one.
-        token: what clients have to know; None lets in everybody who can connect.
+        token: the secret that clients have to know; None lets in every client that can connect.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
         max_message_bytes: a longer message, or body of a request, is refused with an error; a message of more than 64
             times that closes its connection with code 1009.
         max_in_flight: requests of one connection that may be unanswered.
         max_subscriptions: sessions that one connection may follow.
-        max_connections: clients at once; for another one the one goes that has taken longest to send its first head,
-            and where all have sent theirs it gets 503.
+        max_connections: clients at once. One more takes the place of the client that has been longest without a
+            request, or is refused with 503 if all have sent one.
         max_http: those of them that speak HTTP.
         outbox_events: events that may wait for one client; the others stay in the log until it has read.
         stall_timeout: how long 64 KiB may take to leave before the client is dropped, and a request's body to come.
@@ -79,7 +81,7 @@ class GatewayConfig:
         return auth.AccessPolicy(self.token, self.origins, self.host)
 
     def check_exposure(self) -> None:
-        """Raise InvalidParamsError where others than this machine could connect without a token."""
+        """Raise InvalidParamsError if other machines could connect without a token."""
         if self.token is None and not auth.is_loopback(self.host):
             raise InvalidParamsError(
                 f"$.token: is required to bind {self.host}, which others can reach; without one, bind 127.0.0.1",
@@ -87,6 +89,6 @@ class GatewayConfig:
             )
 
     def public(self) -> Settings:
-        """Return what clients may know of the settings."""
+        """Return the settings that clients may see."""
         limits = attrs.asdict(self, filter=attrs.filters.exclude("host", "port", "token", "origins", "runtime"))
         return public_settings(self.runtime, gateway=limits)

@@ -206,7 +206,7 @@ class _Exchange:
         return {"type": "http.request", "body": body, "more_body": not self._whole}
 
     async def _part(self) -> bytes | None:
-        """Return what is there of the body, and wait for more if nothing is; None if the client sends no more."""
+        """Return the bytes of the body that are there, or the next ones; None if the client sends no more."""
         parts = list[bytes | bytearray]()
         while not self._whole and len(parts) < PARTS:
             event = self.connection.next_event()

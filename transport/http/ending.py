@@ -1,4 +1,4 @@
-"""The moment from which a gateway, or a load run, ends: it is waited for, and ends what cannot wait."""
+"""The moment from which a gateway, or a load run, ends: tasks wait for it, and it cancels scopes."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ class Ending:
     _scopes: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     def begin(self) -> None:
-        """Wake who waits and cancel every scope that is to be ended. Idempotent."""
+        """Wake the tasks that wait and cancel every scope that was given to `ends`. Idempotent."""
         self._event.set()
         for scope in self._scopes:
             scope.cancel()

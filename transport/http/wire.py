@@ -1,4 +1,4 @@
-"""A TCP stream with manners: a client that does not read is dropped, what the kernel takes at once waits for nobody."""
+"""A TCP stream that drops a client that does not read, and sends without a checkpoint if the kernel has room."""
 
 import contextlib
 import os
@@ -20,8 +20,8 @@ KEEPALIVE: Final = [(name, value) for name, value in _WANTED if hasattr(socket, 
 class Wire(trio.abc.Stream):
     """One client's bytes.
 
-    A send that makes no progress for `stall_timeout` seconds, or is cancelled halfway, aborts the connection: what is
-    on the wire then ends in the middle of a frame, and nothing may follow it.
+    A send that makes no progress for `stall_timeout` seconds, or is cancelled halfway, aborts the connection: the
+    client has then received half a frame, and nothing may follow it.
     """
 
     def __init__(self, stream: trio.SocketStream, stall_timeout: float) -> None:
@@ -48,8 +48,11 @@ class Wire(trio.abc.Stream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes.
 
-        Trap: where the kernel takes them at once this is no checkpoint; it costs a fraction of one.
-        Raises trio.BrokenResourceError or trio.ClosedResourceError where the client is gone or does not read.
+        Trap: if the kernel takes all of them at once this is no checkpoint; it costs a fraction of one.
+
+        Raises:
+            trio.BrokenResourceError: the client is gone, or has not read for `stall_timeout` seconds.
+            trio.ClosedResourceError: the connection was closed before.
         """
         self._out += data
         if not self._sending.locked():
@@ -58,9 +61,9 @@ class Wire(trio.abc.Stream):
             await self._send_out()
 
     def send_soon(self, data: bytes) -> None:
-        """Send what the kernel takes now; the rest leaves with the next send.
+        """Send as much as the kernel takes now; the rest leaves with the next send.
 
-        A client that reads nothing and asks for more and more of it gets nothing of it: what waits is bounded.
+        Bytes are dropped while 64 KiB wait: pings of a client that does not read must not fill the memory.
         """
         if len(self._out) < CHUNK:
             self._out += data
@@ -72,30 +75,30 @@ class Wire(trio.abc.Stream):
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """Close at once; the kernel goes on to send what it holds."""
+        """Close at once; the kernel goes on to send the bytes that it holds."""
         self.close()
         await trio.lowlevel.checkpoint()
 
     async def linger(self) -> None:
-        """End our side and read on for a moment: closing on unread bytes would destroy what we said last."""
+        """End our side and read on for a moment: closing on unread bytes would destroy the last answer."""
         with trio.move_on_after(FAREWELL), contextlib.suppress(*GONE):
             await self._stream.send_eof()
             while await self._stream.receive_some(CHUNK):
                 pass
 
     def close(self) -> None:
-        """Close at once; the kernel goes on to send what it holds."""
+        """Close at once; the kernel goes on to send the bytes that it holds."""
         self._out.clear()
         self._stream.socket.close()
 
     def abort(self) -> None:
-        """Close at once and throw away what the kernel holds: the client gets a reset."""
+        """Close at once and throw away the bytes that the kernel holds: the client gets a reset."""
         with contextlib.suppress(OSError):
             self._stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
     def _send_now(self) -> None:
-        """Send what the kernel takes without waiting; who waits learns of everything that is wrong."""
+        """Send as much as the kernel takes without waiting; errors are left to the next send that waits."""
         with contextlib.suppress(OSError):
             del self._out[: os.write(self._stream.socket.fileno(), self._out)]
 
@@ -120,7 +123,7 @@ class Wire(trio.abc.Stream):
 
 
 def _tune(sock: trio.socket.SocketType) -> None:
-    """Bound what the kernel keeps for a client that does not read, and notice one that vanished.
+    """Bound the bytes that the kernel keeps for a client, and probe whether a silent client is still there.
 
     Some systems refuse on a connection that is gone already; the first read says so then.
     """

@@ -50,22 +50,22 @@ async def open_mcp(
     async with trio.open_nursery() as following:
         server = server_of(tools, Resources(service, following))
         manager = StreamableHTTPSessionManager(server, security_settings=security, max_request_body_size=max_body)
-        door = _Door(StreamableHTTPASGIApp(manager))
+        closable = _ClosableApp(StreamableHTTPASGIApp(manager))
         async with manager.run():
             try:
-                yield door
+                yield closable
             finally:
                 tools.close()
-                await door.close()
+                await closable.close()
         following.cancel_scope.cancel()
 
 
 @attrs.define(eq=False)
-class _Door:
-    """The app until it is closed.
+class _ClosableApp:
+    """An app that can be closed: from then on it answers 503.
 
     Attributes:
-        app: what is behind.
+        app: the app behind.
     """
 
     app: ASGIApp
@@ -82,7 +82,7 @@ class _Door:
             await self.app(scope, receive, send)
 
     async def close(self) -> None:
-        """Let nobody in any more, and what was asked be answered within a moment."""
+        """Refuse new requests, and give those that run a moment to be answered."""
         self._closed = True
         with trio.move_on_after(GRACE, shield=True):
             while self._asked:

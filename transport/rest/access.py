@@ -1,4 +1,4 @@
-"""Who may ask over HTTP: the pages and the names that the gateway lets in."""
+"""Access over HTTP: the pages and the names of the host that the gateway lets in."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,4 +1,4 @@
-"""What is answered over HTTP: results and errors as JSON, in the one shape that every surface shows."""
+"""Answers over HTTP: results and errors as JSON, in the one shape that every surface shows."""
 
 import logging
 import math
@@ -62,14 +62,14 @@ def answer(data: object, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def refusal(exc: RefusedError) -> Response:
-    """Return what a request is refused with."""
+    """Return the response of a refusal."""
     return answer(exc.error.body(), exc.status, dict(exc.headers))
 
 
 def failure(exc: WarrenError, status: int | None = None) -> Response:
     """Return the response to a call that failed, with the error's own status unless another one is given.
 
-    `Retry-After` is in whole seconds, where there is something to say.
+    `Retry-After` is in whole seconds, if there is a time to wait for.
     """
     wait = _wait(exc)
     headers = None if wait is None else {"Retry-After": str(math.ceil(wait))}
@@ -99,7 +99,7 @@ async def _on_failure(_request: Request, exc: Any) -> Response:
 
 
 async def _on_starlettes(request: Request, exc: Any) -> Response:
-    """Answer what Starlette refuses itself: a path that nothing is at."""
+    """Answer a request that Starlette refuses itself: nothing is at its path."""
     error = InvalidParamsError(f"$.path: nothing is at {request.url.path[:200]}", path="$.path")
     return answer(error.body(), exc.status_code, exc.headers)
 
@@ -114,4 +114,4 @@ HANDLERS: Final[Mapping[Any, ExceptionHandler]] = {
     HTTPException: _on_starlettes,
     Exception: _on_bug,
 }
-"""How Starlette answers what a route raises."""
+"""The answers to exceptions of a route."""

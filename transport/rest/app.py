@@ -1,4 +1,4 @@
-"""The HTTP application: what happens between a request and its answer."""
+"""The HTTP application: from a request to its answer."""
 
 import logging
 import re
@@ -51,7 +51,7 @@ logger: Final = logging.getLogger(__name__)
 def rest_app(host: Host, config: GatewayConfig, ending: Ending, mounts: Mapping[str, ASGIApp]) -> ASGIApp:
     """Return the application that serves the table of routes, and other applications at paths of their own.
 
-    The token guards these too; what they do beyond is their own business.
+    The token guards these too; they do all other checks themselves.
     """
     rest = _Rest(host, config, ending)
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
@@ -86,9 +86,9 @@ def _pass_over(_envelope: Envelope) -> None:
 
 @attrs.frozen
 class _Guarded:
-    """An application for those who know the token.
+    """An application for clients that know the token.
 
-    It gets a body only where that is whole: what becomes of another one is not its business.
+    It is called once the body is there, whole: a body that breaks off is answered before.
     """
 
     policy: AccessPolicy
@@ -101,7 +101,7 @@ class _Guarded:
 
 
 def _begun_with(body: bytes, receive: Receive) -> Receive:
-    """Return what brings a body in one piece, and then what else comes."""
+    """Return a `receive` that brings a body in one piece, and later messages after it."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:
@@ -118,8 +118,8 @@ class _Resource:
     """Everything at one path, by HTTP method; HEAD is GET without its body.
 
     Attributes:
-        policy: the token that a client has to know.
-        endpoints: what answers each HTTP method.
+        policy: has the token.
+        endpoints: the endpoint of each HTTP method.
         allowed: the HTTP methods that `Allow` names.
     """
 
@@ -152,13 +152,13 @@ class _Rest:
         return answer(document(self.host.service.capabilities()))
 
     def resource(self, rows: Sequence[Row]) -> _Resource:
-        """Return what answers at a path; a method of a capability that is off is refused, and not in `Allow`."""
+        """Return the resource at a path; a method of a capability that is off is refused, and not in `Allow`."""
         off = missing(self.host.service.capabilities())
         there = [row for row in rows if row.method.capability not in off]
         return _Resource(self.config.access, self._endpoints(rows), tuple(self._endpoints(there or rows)))
 
     def _endpoints(self, rows: Iterable[Row]) -> Mapping[str, Endpoint]:
-        """Return what answers each HTTP method of a path."""
+        """Return the endpoint of each HTTP method of a path."""
         found: dict[str, Endpoint] = {}
         for row in rows:
             found[row.verb] = self._streaming(row) if row.streams else self._calling(row)
@@ -195,7 +195,7 @@ class _Rest:
         return LargeAnswer(self.unread, body, row.status, None, JSON)
 
     async def _call(self, method: Method[Any, Any], params: object) -> Any:
-        """Return a method's result. Raises AgentError where the gateway ends before it is there."""
+        """Return a method's result. Raises AgentError if the gateway ends before it is there."""
         scope = trio.CancelScope()
         with self.ending.ends(scope), scope:
             return await method.handler(self.host, Unheard(), params)
@@ -212,7 +212,7 @@ class _Rest:
 
 
 async def _parameters(row: Row, request: Request) -> dict[str, Any]:
-    """Return what a request says. Raises RefusedError and InvalidParamsError."""
+    """Return the parameters of a request. Raises RefusedError and InvalidParamsError."""
     if row.verb in WITH_BODY:
         if request.url.query:
             raise InvalidParamsError(f"$.query: the parameters of a {row.verb} are in its body", path="$.query")
@@ -224,7 +224,7 @@ async def _parameters(row: Row, request: Request) -> dict[str, Any]:
 
 
 def _refusal(row: Row, path: str) -> int:
-    """Return the status of a request whose parameters were good one by one, and do not fit what there is."""
+    """Return the status of a request whose parameters were good one by one, and do not fit this server."""
     name = re.split(r"[.\[]", path.removeprefix("$."))[0]
     if f"{{{name}}}" in row.path:
         return 409 if name == "session_id" else 404  # an unknown session has an error of its own
@@ -242,7 +242,7 @@ def _status(row: Row, result: Any) -> int:
 
 
 def _location(row: Row, result: Any) -> dict[str, str] | None:
-    """Return where the thing is that a request has made."""
+    """Return the location of the session that a request has made."""
     if row.status != 201:  # noqa: PLR2004 - Created
         return None
     made = result.get("state", result)  # a turn's result names the session, or a view does

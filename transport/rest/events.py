@@ -26,9 +26,9 @@ AFTER: Final = "$.after_seq"
 HEARTBEAT: Final = b":\n\n"
 KINDS: Final = {cls: name for name, cls in codec.EVENT_TYPES.items()}
 END: Final = "end"
-"""The kind of the message that is last where the session is over; it has no id, for it is no event of the log."""
+"""The kind of the last message once the session is over; it has no id, for it is no event of the log."""
 BATCH: Final = 32
-"""Events that leave in one piece, where so many wait."""
+"""Events that leave in one piece, if so many wait."""
 HEADERS: Final = (
     (b"content-type", MEDIA_TYPE.encode()),
     (b"cache-control", b"no-store"),
@@ -58,7 +58,7 @@ def frame(envelope: Envelope) -> bytes:
 
 
 def last_frame(session_id: str) -> bytes:
-    """Return what tells a client not to come back."""
+    """Return the message that tells a client not to come back."""
     return f"event: {END}\ndata: ".encode() + codec.encode(SessionRef(session_id)) + b"\n\n"
 
 
@@ -66,10 +66,10 @@ def last_frame(session_id: str) -> bytes:
 class EventStream:
     """The response that brings a session's events until the session, the client or the gateway ends.
 
-    Only where the session ends, archived or deleted, `end` is the last word: a stream that just breaks off is one to
-    come back to.
+    If the session ends, archived or deleted, `end` is the last message: a client comes back to a stream that ends
+    without it.
 
-    Entering the subscription raises what the service raises: nothing has been answered then. No more is read from the
+    Entering the subscription raises the errors of the service: nothing has been answered then. No more is read from the
     log than the client reads: a slow one misses nothing.
 
     Attributes:
@@ -115,7 +115,7 @@ class EventStream:
                 await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _collect(self, envelopes: AsyncIterator[Envelope], put: trio.MemorySendChannel[bytes]) -> None:
-        """Put events where they wait to be sent. Where that fails the stream ends: the client comes back for more."""
+        """Put events into the channel. If that fails the stream ends: the client comes back for more."""
         with put:
             try:
                 async for envelope in envelopes:
@@ -126,7 +126,7 @@ class EventStream:
                 logger.exception("session %s: a stream of its events failed", self.wanted.session_id)
 
     async def _next(self, frames: trio.MemoryReceiveChannel[bytes]) -> bytes:
-        """Return what waits, in one piece; a heartbeat where nothing came. Raises trio.EndOfChannel."""
+        """Return the frames that wait, in one piece, or a heartbeat if none came. Raises trio.EndOfChannel."""
         with trio.move_on_after(self.heartbeat):
             waiting = [await frames.receive()]
             with contextlib.suppress(trio.WouldBlock, trio.EndOfChannel):

@@ -46,11 +46,11 @@ STATUSES: Final[Mapping[int, str]] = {
     502: "The model provider failed; `Retry-After` has its wish, where it stated one.",
     503: "As many turns run, or connections are open, as may; `Retry-After` says when to ask again.",
 }
-"""What each status of an error means; its code is in the body."""
+"""The meaning of each status of an error; its code is in the body."""
 
 
 def document(capabilities: Capabilities) -> Mapping[str, Any]:
-    """Return the document; what needs a capability that is off is left out, and is answered with 501."""
+    """Return the document; routes of a capability that is off are left out, and answer 501."""
     return _document(missing(capabilities))
 
 
@@ -96,7 +96,7 @@ def _operation(row: Row, sent: Schemas, got: Schemas, off: frozenset[str]) -> di
 
 
 def _content(row: Row, got: Schemas) -> dict[str, Any]:
-    """Return what a good answer holds; the schema of an event is that of each `data:`."""
+    """Return the content of a good answer; the schema of an event is that of each `data:`."""
     if not row.streams:
         return {JSON: {"schema": got.of(row.method.result)}}
     got.of(Envelope)
@@ -107,7 +107,7 @@ def _content(row: Row, got: Schemas) -> dict[str, Any]:
 
 
 def _wanted(row: Row, sent: Schemas, off: frozenset[str]) -> dict[str, Any]:
-    """Return what a request has to say: its path, then its query or its body."""
+    """Return the parameters of a request: of its path, then of its query or its body."""
     schema = sent.of_class(row.method.params)
     fields, required = dict(schema["properties"]), set(schema.get("required", ()))
     for name in (name for name, capability in NEEDS.items() if capability in off):
@@ -127,7 +127,7 @@ def _wanted(row: Row, sent: Schemas, off: frozenset[str]) -> dict[str, Any]:
 
 
 def _parameter(place: str, name: str, schema: Mapping[str, Any], *, required: bool) -> dict[str, Any]:
-    """Return a parameter. A query has no null: what is not said is not there."""
+    """Return a parameter. A query has no null: the parameter is left out instead."""
     schema = dict(schema)
     description = schema.pop("description", None)
     kinds = [kind for kind in schema.pop("anyOf", ()) if kind != {"type": "null"}]
