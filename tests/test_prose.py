@@ -11,6 +11,7 @@ from tests.conftest import ROOT
 from tests.support.layers import FOLDERS
 
 PLAIN: Final = (
+    "actors/supervisor",
     "mailbox",
     "src/warren",
     "actors/tools",

@@ -9,8 +9,9 @@ import attrs
 from warren import codec
 from warren.actors.eventlog import utc_now
 from warren.actors.protocol import Arrived, Loaded, Withdraw
-from warren.actors.session.directory import Directory
 from warren.actors.session.inbox import ending_of
+from warren.actors.session.mailboxes import Mailboxes
+from warren.actors.storage import Storage
 from warren.errors import AgentError, InvalidParamsError, LeasedError, WarrenError
 from warren.ids import new_session_id
 from warren.inputs import Input, Numbered
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 class Comms:
     """Puts inputs into the inboxes of sessions. An input is stored before its sender hears that it was taken."""
 
-    _sessions: Directory
+    _mailboxes: Mailboxes
+    _storage: Storage
+    _limit: int  # of inputs that wait for one session
     _entering: set[str] = attrs.field(factory=set)
 
     async def put(self, session_id: str, said: Input, *, waits: bool, tools: Mapping[str, Tool]) -> TurnResult | bool:
@@ -52,7 +55,7 @@ class Comms:
             CapacityExceededError: if the inbox is full.
             WarrenError: the error that the turn ended with.
         """
-        self._sessions.check_open()
+        self._mailboxes.check_open()
         known = await self._enqueue(session_id, said, anywhere=not waits)
         if known.outcome is not None and not waits:
             return False
@@ -61,7 +64,7 @@ class Comms:
         if known.outcome:  # an empty outcome is of a turn that may still run: only its session can tell
             return ended(known.outcome, session_id)
         message = Arrived(known.numbered.input, waits, known.numbered.number, tools)
-        reply: Reply[TurnResult | bool] = self._sessions.revive(session_id).mailbox.post(message)
+        reply: Reply[TurnResult | bool] = self._mailboxes.mailbox(session_id).post(message)
         try:
             answer = await reply.wait()
         except LeasedError:
@@ -72,8 +75,8 @@ class Comms:
 
     async def _enqueue(self, session_id: str, said: Input, *, anywhere: bool) -> Enqueued:
         """Store an input. Ask another process for the session if it is there, unless the input may be `anywhere`."""
-        limit, find = self._sessions.shared.config.limits.inbox, partial(_enqueued, session_id, said.input_id)
-        operation, storage = Enqueue(session_id, said, limit, anywhere), self._sessions.shared.storage
+        limit, find = self._limit, partial(_enqueued, session_id, said.input_id)
+        operation, storage = Enqueue(session_id, said, limit, anywhere), self._storage
         self._entering.add(said.input_id)
         try:
             return await storage.write_or_find(operation, find)
@@ -92,7 +95,7 @@ class Comms:
         """
         if numbered.input.input_id not in self._entering:
             message = Arrived(numbered.input, waits=False, number=numbered.number)
-            self._sessions.revive(session_id).mailbox.tell(message)
+            self._mailboxes.mailbox(session_id).tell(message)
 
     async def say(self, session_id: str, said: Input, *, tools: Mapping[str, Tool]) -> TurnResult:
         """Put an input into a session's inbox, and return the result of its turn. Raises the errors of `put`."""
@@ -109,30 +112,30 @@ class Comms:
             StoreError: if the withdrawal could not be stored.
         """
         try:
-            await self._sessions.revive(session_id).mailbox.ask(Withdraw(input_id))
+            await self._mailboxes.mailbox(session_id).ask(Withdraw(input_id))
         except InvalidParamsError:
             found = await self._stored(session_id, input_id)
             if found is None:
                 raise
             # An input is stored, and listed, a moment before its session hears of it.
-            mailbox = self._sessions.revive(session_id).mailbox
+            mailbox = self._mailboxes.mailbox(session_id)
             mailbox.tell(Arrived(found.input, waits=False, number=found.number, tools={}))
             await mailbox.ask(Withdraw(input_id))
 
     async def _stored(self, session_id: str, input_id: str) -> Numbered | None:
         """Return an input that waits in the store; None if there is none of that id."""
-        found = await _enqueued(session_id, input_id, await self._sessions.shared.storage.reader())
+        found = await _enqueued(session_id, input_id, await self._storage.reader())
         return None if found is None else found.numbered
 
     async def record(self, session_id: str) -> SessionRecord:
         """Return a session's record, loaded if need be."""
-        return await self._sessions.revive(session_id).mailbox.ask(Loaded())
+        return await self._mailboxes.mailbox(session_id).ask(Loaded())
 
     # -- peers
 
     async def find(self, name: str) -> SessionRecord | None:
         """Return the session with a name among peers; None if there is none, or it is archived."""
-        store = await self._sessions.shared.storage.reader()
+        store = await self._storage.reader()
         session_id = await store.named(name)
         return None if session_id is None else await store.record(session_id)
 
@@ -174,7 +177,7 @@ class Comms:
 
     async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:
         """Tell whether a request of a peer waits in a session's inbox, or is in its conversation."""
-        store = await self._sessions.shared.storage.reader()
+        store = await self._storage.reader()
         return await store.was_told(session_id, request_id, sender, _request_heading(request_id, sender))
 
     def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:

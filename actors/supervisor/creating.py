@@ -10,7 +10,9 @@ from warren.errors import WarrenError
 async def create_once(storage: Storage, wanted: Creation, create: Callable[[], Awaitable[str]]) -> Created:
     """Return the session of a key, created now unless the key has created one before.
 
-    Raises InvalidParamsError if that was with other parameters, and what `create` raises.
+    Raises:
+        InvalidParamsError: if the key has created one with other parameters.
+        WarrenError: the error of `create`.
     """
     found = await _find(storage, wanted.key)
     if found is None:

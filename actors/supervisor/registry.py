@@ -48,7 +48,7 @@ class Registry:
     """The handles of the sessions that live in this process, are watched here, or have something that no store has.
 
     Attributes:
-        storage: where logs read events that are no longer in memory.
+        storage: has the events of logs that are no longer in memory.
         event_log: events that a log keeps while the store does not take them.
     """
 

@@ -71,7 +71,7 @@ class Backoff:
 class Scheduler:
     """Shares out the turns and the memory of one process among its sessions.
 
-    The methods below note one change each; call `assign` after them, and do what it says. Times are in seconds, on one
+    The methods below note one change each; call `assign` after them, and do its actions. Times are in seconds, on one
     clock that never goes back.
 
     A live session is in at most one of `running`, `waiting`, `idle` and `leaving`. The exception is a session that
@@ -111,7 +111,7 @@ class Scheduler:
     # -- decisions
 
     def assign(self, now: float) -> list[Action]:
-        """Decide what happens now, and return it; the state is as if all of it had been done already.
+        """Return the actions that are due now; the state is as if all of them had been done already.
 
         Note the start of a recovered session with `started`. If a session refuses an action, note that as the change
         that it is, `turn_ended` for a `Begin` and `stays` for an `Evict`, and run this again.

@@ -18,7 +18,7 @@ from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Re
 from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.fields import encodable
-from warren.mailbox import Message, Reply
+from warren.mailbox import Mailbox, Message, Reply
 from warren.records import SessionRecord
 from warren.statistics import RuntimeStatistics
 
@@ -31,9 +31,9 @@ BeginActor = Callable[[SessionActor], Awaitable[None]]
 
 @attrs.define(eq=False)
 class Supervisor:
-    """Runs the sessions' actors. The scheduler decides which of them work; this class does what it says.
+    """Runs the sessions' actors. The scheduler decides which of them work; this class acts on it.
 
-    It is the `SessionHost` of its sessions.
+    It is the `SessionHost` and the `Mailboxes` of its sessions.
 
     Attributes:
         shared: what the sessions share.
@@ -57,7 +57,7 @@ class Supervisor:
         limits, storage = self.shared.config.limits, self.shared.storage
         self.registry = Registry(storage, limits.event_log)
         self.scheduler = Scheduler(limits, evicts=storage.frees_memory)
-        self.comms = Comms(self)
+        self.comms = Comms(self, storage, limits.inbox)
 
     # -- for the service
 
@@ -115,6 +115,10 @@ class Supervisor:
             self.scheduler.needed(session_id, trio.current_time())
         self._reassign()
         return actor
+
+    def mailbox(self, session_id: str) -> Mailbox:
+        """See Mailboxes."""
+        return self.revive(session_id).mailbox
 
     def admit(self, actor: SessionActor, turn: Message[R]) -> Reply[R]:
         """Claim the session for a turn, or refuse at once.
@@ -227,7 +231,7 @@ class Supervisor:
     # -- decisions of the scheduler
 
     def _reassign(self, asking: str | None = None) -> list[Action]:
-        """Have the scheduler decide after a change, and do what it says, without waiting; return its decisions.
+        """Have the scheduler decide after a change, and act on it without waiting; return its decisions.
 
         The session that is `asking` gets its room as the answer, not as a message.
         """
