@@ -1,4 +1,4 @@
-"""What the actors are told. Each message names the type of its reply."""
+"""The messages between actors. Each names the type of its reply."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeVar
@@ -42,16 +42,18 @@ class Compact(Claim[CompactionEntry]):
 
 @attrs.frozen
 class Arrived(Message[TurnResult | bool]):
-    """Take an input in; answered at once with whether it is new, or if it `waits` with what its turn came to.
+    """Take an input of the store's inbox in.
+
+    If the sender `waits`, the reply is the result of the turn that takes the input, else whether the input is new.
 
     Attributes:
-        input: what is said.
-        waits: whether the answer is the turn's.
-        number: its place in the store's inbox.
-        tools: what its sender brings.
+        input: the input.
+        waits: whether the reply is the result of the turn.
+        number: the place of the input in the store's inbox.
+        tools: tools for the turn that begins with the input, by name.
     """
 
-    urgent: ClassVar[bool] = True  # the store has it, and nobody would tell the session again
+    urgent: ClassVar[bool] = True  # the store has the input, and no other message would tell the session
     input: Input
     waits: bool
     number: int
@@ -60,28 +62,28 @@ class Arrived(Message[TurnResult | bool]):
 
 @attrs.frozen
 class Withdraw(Message[int]):
-    """Take an input out that no turn has taken; answered with its number."""
+    """Take an input out of the inbox that no turn has taken. The reply is the number of the input."""
 
     input_id: str
 
 
 @attrs.frozen
 class Wake(Message[None]):
-    """Look whether something waits that may begin now."""
+    """Look for an input in the inbox whose turn may begin."""
 
     urgent: ClassVar[bool] = True
 
 
 @attrs.frozen
 class BeginNext(Claim[None]):
-    """Begin the turn of what waits longest: there is room, and it is claimed; where nothing waits the room is free."""
+    """Begin the turn of the first input in the inbox, which the scheduler has counted already."""
 
     urgent: ClassVar[bool] = True
 
 
 @attrs.frozen
 class Decide(Message[None]):
-    """Settle a tool call of the running turn that waits for somebody's word."""
+    """Allow or deny a tool call of the running turn that waits for a decision."""
 
     call_id: str
     decision: Decision
@@ -89,12 +91,17 @@ class Decide(Message[None]):
 
 @attrs.frozen
 class Interrupt(Message[None]):
-    """End the running turn; answered when it has ended."""
+    """End the running turn early. The reply comes when it has ended."""
 
 
 @attrs.frozen
 class Retire(Message[None]):
-    """End the session's actor after the running turn; `archive` and `delete` change the store first."""
+    """End the session's actor.
+
+    Attributes:
+        how: `archive` waits for the end of the running turn, `delete` and `stop` interrupt it. `archive` and `delete`
+            change the store first; if the store refuses, the session lives on.
+    """
 
     urgent: ClassVar[bool] = True
     how: Literal["stop", "archive", "delete"]
@@ -107,20 +114,20 @@ class LeaveMemory(Message[None]):
 
 @attrs.frozen
 class Loaded(Message[SessionRecord]):
-    """Answered with the session's record once it is in memory."""
+    """Load the session. The reply is its record."""
 
 
 @attrs.frozen
 class Relabel(Message[SessionRecord]):
-    """Show other labels or another title, also while a turn runs; answered with the session's record.
+    """Show other labels or another title, also while a turn runs. The reply is the session's record.
 
     Attributes:
-        changes: labels to change; None takes one away.
+        changes: the labels to change; None removes one.
         title: the new title; None leaves it as it is.
-        stored: what the store has made of that, where there is one; it may be known already.
+        stored: the change as the store has applied it; None if only the memory is to be changed.
     """
 
-    urgent: ClassVar[bool] = True  # what is stored has to be shown
+    urgent: ClassVar[bool] = True  # the store has the change, so the session has to show it
     changes: Mapping[str, str | None]
     title: str | None = None
     stored: Labelled | None = None
@@ -128,9 +135,9 @@ class Relabel(Message[SessionRecord]):
 
 @attrs.frozen
 class Remember(Message[int]):
-    """Take entries into the memory, all or none; answered with how many were new.
+    """Take entries into the memory, all or none. The reply is the number of new ones.
 
-    With a tail they are all there is of it: what else was remembered there goes.
+    With a tail, the entries replace all that is remembered of it.
     """
 
     entries: tuple[MemoryEntry, ...]
@@ -139,14 +146,14 @@ class Remember(Message[int]):
 
 @attrs.frozen
 class Forget(Message[None]):
-    """Drop what is remembered of a session."""
+    """Drop all that is remembered of a session."""
 
     session_id: str
 
 
 @attrs.frozen
 class Write(Message[Any]):
-    """Apply one operation to the store; answered after its commit with what the operation returns."""
+    """Apply one operation to the store. The reply is the result of the operation, and comes after its commit."""
 
-    urgent: ClassVar[bool] = True  # whoever writes waits for it: there are never more than there are sessions
+    urgent: ClassVar[bool] = True  # each writer waits for its reply, so there are never more than there are sessions
     operation: Operation[Any]

@@ -14,6 +14,7 @@ PLAIN: Final = (
     "actors/supervisor",
     "mailbox",
     "src/warren",
+    "actors/session",
     "actors/tools",
     "actors/turn",
     "transport/gateway",

@@ -52,7 +52,7 @@ from warren.views import SessionSummary, SessionView, summary_of, view_of
 
 
 class Need(IntEnum):
-    """How much a request needs of what the store has."""
+    """The share of the store's state that a request needs."""
 
     NOTHING = 0
     RECORD = 1
@@ -88,7 +88,7 @@ class Fetched:
 
 @value(eq=False)
 class TurnEnd:
-    """A turn that has ended, and what the store has made of it.
+    """A turn that has ended, with the answer of the store.
 
     Attributes:
         turn: the turn.
@@ -200,7 +200,7 @@ class SessionActor:
             self._work()
 
     def _work(self) -> None:
-        """Handle all mail and all results, and begin what an idle session begins by itself."""
+        """Handle all mail and all results, and let an idle session go on."""
         machine = self._machine
         while machine.state is not State.CLOSED:
             # The mail goes first: it was sent before its sender could know of the result, so an interrupt that is in
@@ -219,7 +219,7 @@ class SessionActor:
                 self._mail.extendleft(reversed(machine.take_postponed()))
 
     def _go_on(self) -> bool:
-        """Begin what an idle session begins by itself; return whether there is anything."""
+        """Begin the next turn of an idle session, or end a retired one; return whether there is anything to do."""
         conversation, machine = self.conversation, self._machine
         if machine.state is not State.IDLE or self._errands:
             return False
@@ -237,33 +237,30 @@ class SessionActor:
         return True
 
     def _handle(self, mail: Mail[Any]) -> None:
+        machine, message = self._machine, mail.message
         try:
-            self._request(mail)
+            match message:
+                case StartTurn() | Compact():
+                    self._perform(machine.step(Signal.START, mail))
+                case BeginNext():
+                    self._perform(machine.step(Signal.NEXT))
+                case Interrupt():
+                    self._perform(machine.step(Signal.INTERRUPT, mail), mail)
+                case Retire(how=how):
+                    self._perform(machine.step(Signal.RETIRE if how == "archive" else Signal.RETIRE_NOW, mail), mail)
+                case LeaveMemory():
+                    self._perform(machine.step(Signal.EVICT, mail))
+                case Decide(call_id=call_id, decision=decision):
+                    if self._turn is None:
+                        raise SessionNotRunningError("the session runs no turn", session_id=self.session_id)
+                    self._turn.decide(call_id, decision)
+                    mail.answer(None)
+                case _ if self._turn is not None or (machine.state is State.IDLE and self.conversation.current):
+                    self._serve(mail)
+                case _:
+                    self._perform(machine.step(Signal.NEED, mail))
         except WarrenError as exc:
             mail.refuse(exc)
-
-    def _request(self, mail: Mail[Any]) -> None:
-        machine, message = self._machine, mail.message
-        match message:
-            case StartTurn() | Compact():
-                self._perform(machine.step(Signal.START, mail))
-            case BeginNext():
-                self._perform(machine.step(Signal.NEXT))
-            case Interrupt():
-                self._perform(machine.step(Signal.INTERRUPT, mail), mail)
-            case Retire(how=how):
-                self._perform(machine.step(Signal.RETIRE if how == "archive" else Signal.RETIRE_NOW, mail), mail)
-            case LeaveMemory():
-                self._perform(machine.step(Signal.EVICT, mail))
-            case Decide(call_id=call_id, decision=decision):
-                if self._turn is None:
-                    raise SessionNotRunningError("the session runs no turn", session_id=self.session_id)
-                self._turn.decide(call_id, decision)
-                mail.answer(None)
-            case _ if self._turn is not None or (machine.state is State.IDLE and self.conversation.current):
-                self._serve(mail)
-            case _:
-                self._perform(machine.step(Signal.NEED, mail))
 
     def _perform(  # noqa: C901, PLR0912 - one branch for each effect
         self,
@@ -344,7 +341,7 @@ class SessionActor:
 
     async def _fetch(self) -> Result:
         """Load as much as the postponed requests need."""
-        # The task starts when the loop has handled its batch of mail: all of that is served by one errand.
+        # This runs when the loop has handled its batch of mail, so one errand serves all of the batch.
         needs = [NEEDS.get(type(mail.message), Need.NOTHING) for mail in self._machine.postponed]
         fetched = await self._load(max(needs, default=Need.NOTHING) or Need.LEASE)
         return partial(self._apply_fetched, Signal.FETCHED, fetched)
@@ -548,7 +545,7 @@ class SessionActor:
     # -- the end
 
     async def _retire(self) -> Result:
-        """Do in the store what the retirers ask for."""
+        """Archive or delete the session in the store, if the retirers ask for it."""
         asked = {mail.message.how for mail in self._machine.retirers if isinstance(mail.message, Retire)}
         storage, session_id = self.shared.storage, self.session_id
         if asked != {"stop"}:
@@ -592,10 +589,10 @@ class SessionActor:
         self._perform(machine.step(Signal.LEFT if leaves else Signal.STAYS))
 
     def terminate(self, error: Callable[[], WarrenError]) -> None:
-        """Answer everybody who still waits, and end an open turn for its subscribers. Call it when `run` has ended.
+        """Answer all requests that still wait, and end an open turn for its subscribers. Call it when `run` has ended.
 
         Args:
-            error: makes the error for each of those who wait.
+            error: makes the error for a request, a new one for each.
         """
         admitted, end = self._machine.admitted, self._ended
         if end is not None:

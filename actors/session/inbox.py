@@ -1,4 +1,4 @@
-"""What waits to be said to a live session, who waits to hear what came of it, and what came of it lately."""
+"""The inputs of a live session: those that wait, the callers that wait for their results, and the newest results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -15,18 +15,18 @@ from warren.tools import Tool
 from warren.views import TurnResult
 
 REMEMBERED: Final = 1_000
-"""Settled inputs of which a live session knows what came of them."""
+"""Results of inputs that a live session remembers."""
 Ending = TurnResult | WarrenError
 
 
 @attrs.define(eq=False)
 class Waiting:
-    """An input, and who waits for the end of the turn that takes it.
+    """An input, and the callers that wait for the end of the turn that takes it.
 
     Attributes:
-        numbered: the input and its place.
-        askers: who wants the turn's result.
-        tools: what its sender brings.
+        numbered: the input and its number in the store.
+        askers: requests for the result of the turn.
+        tools: tools that its sender brings, by name.
     """
 
     numbered: Numbered
@@ -41,24 +41,25 @@ class Waiting:
 
 @attrs.define(eq=False)
 class Inbox:
-    """The inputs of one session; only its actor changes it.
+    """The inputs of one session.
 
     Attributes:
-        session_id: whose they are.
-        paused: nothing is begun by itself, as the last turn could not be stored; the next that is said changes that.
+        session_id: the session.
+        paused: whether no input begins a turn, as the last turn could not be stored: each try would cost another call
+            of the model. The next input ends the pause.
     """
 
     session_id: str
     paused: bool = False
     _waiting: dict[int, Waiting] = attrs.field(factory=dict)
-    _withdrawn: dict[int, tuple[Waiting, Mail[int]]] = attrs.field(factory=dict)  # until the store knows it, too
+    _withdrawn: dict[int, tuple[Waiting, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
     _taken: dict[int, Waiting] = attrs.field(factory=dict)
-    _kept: set[int] = attrs.field(factory=set)  # of those: what is stored already, in the middle of the turn
+    _kept: set[int] = attrs.field(factory=set)  # those that a compaction has stored in the middle of the turn
     _settled: dict[int, Ending] = attrs.field(factory=dict)
     _loaded_to: int = 0
 
     def load(self, stored: Iterable[Numbered], loaded_to: int) -> None:
-        """Have what the store has; numbers up to `loaded_to` that it does not have are settled."""
+        """Take the inputs of the store. All other numbers up to `loaded_to` have had their turns."""
         known = self._waiting
         self._waiting = {each.number: known.pop(each.number, Waiting(each)) for each in stored}
         self._loaded_to = loaded_to
@@ -67,26 +68,26 @@ class Inbox:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no input waits."""
         return not self._waiting
 
     def shown(self) -> Sequence[Input]:
-        """Return what waits, in order."""
+        """Return the inputs that wait, in order."""
         return tuple(each.input for each in self._waiting.values())
 
     def may_take(self, number: int) -> bool:
-        """Tell whether an input, which may not have come here yet, can still be taken by a turn, or back."""
+        """Return whether a turn can still take an input, which may be on its way from the store."""
         return not any(number in gone for gone in (self._taken, self._settled, self._withdrawn))
 
     # -- coming in
 
     def arrive(self, mail: Mail[TurnResult | bool], message: Arrived) -> None:
-        """Take an input in, or find the one that it repeats; answer who sent it, now or when its turn has ended."""
+        """Take an input in, or find the one that it repeats, and answer its sender, now or when its turn has ended."""
         self.paused = False
         number = message.number
         there = self._find(number, message)
         if not message.waits:
-            mail.answer(value=True)  # the store has told already whether it is new
+            mail.answer(value=True)  # its sender knows from the store whether it is new
         elif there is not None:
             there.askers.append(mail)
         else:
@@ -99,18 +100,18 @@ class Inbox:
         return False if any(_is_same(each.input, said) for each in self._waiting.values()) else None
 
     def _find(self, number: int, message: Arrived) -> Waiting | None:
-        """Return what has that number, with what its sender brings; it is new where nobody knows of it."""
+        """Return the input with this number, or create it if it is new; None if its turn is over."""
         there = self._waiting.get(number) or self._taken.get(number)
         if number in self._withdrawn:
             there, _ = self._withdrawn[number]
         if there is None and number not in self._settled and number > self._loaded_to:
             there = self._waiting[number] = Waiting(Numbered(number, message.input))
-        if there is not None:  # it may have come from the store, which has no tools
+        if there is not None:  # if it came from the store, it has no tools
             there.tools = there.tools or message.tools
         return there
 
     def withdraw(self, mail: Mail[int], input_id: str) -> Settled:
-        """Keep an input from all turns, and return what the store is to be told; `withdrew` answers the request.
+        """Keep an input from all turns, and return the change for the store; `withdrew` answers the request.
 
         Raises InvalidParamsError if no such input waits.
         """
@@ -122,7 +123,7 @@ class Inbox:
         raise InvalidParamsError(problem, path="$.input_id", session_id=self.session_id)
 
     def withdrew(self, number: int, error: WarrenError | None) -> None:
-        """Tell everybody that an input is gone, or let it wait on where the store would not have it so."""
+        """Answer for an input that was withdrawn; if the store has refused that, let it wait on."""
         each, mail = self._withdrawn.pop(number)
         if error is None:
             mail.answer(number)
@@ -132,7 +133,7 @@ class Inbox:
             self._waiting = dict(sorted({**self._waiting, number: each}.items()))
 
     def leave_to(self, error: WarrenError) -> None:
-        """Drop what waits, as it is another process's to run; who waits for it is told the error."""
+        """Drop the inputs that wait, as another process has the session, and refuse their askers."""
         left, self._waiting = self._waiting, {}
         for each in left.values():
             _refuse(each, error)
@@ -140,20 +141,21 @@ class Inbox:
     # -- going into turns
 
     def first(self) -> Waiting | None:
-        """Return what begins the next turn, if something does."""
+        """Return the input that begins the next turn, if one does."""
         if self.paused or not self._waiting:
             return None
         return next((each for each in self._waiting.values() if each.input.starts), None)
 
     def take(self, waiting: Waiting) -> None:
-        """Count an input as the running turn's."""
+        """Count an input as taken by the running turn."""
         del self._waiting[waiting.numbered.number]
         self._taken[waiting.numbered.number] = waiting
 
     def take_for_step(self, *, last: bool) -> Sequence[Waiting]:
-        """Return what enters the running turn before its next step.
+        """Take the inputs that enter the running turn before its next step.
 
-        After its `last` one only what a model has to answer makes for another.
+        Args:
+            last: whether the turn would end now. Then context alone is left to the next turn, as it needs no answer.
         """
         entering = [each for each in self._waiting.values() if each.input.kind != "queue"]
         if last and all(each.input.kind == "context" for each in entering):
@@ -163,25 +165,25 @@ class Inbox:
         return entering
 
     def settled(self, ending: Ending | None) -> Settled:
-        """Return what the store is told of what the turn has taken; `ending` is None while it runs."""
+        """Return the inputs that the turn has taken, with its ending for the store; None while the turn runs."""
         if not self._taken:
             return NOTHING
         return Settled(tuple(self._taken), b"" if ending is None else stored(ending))
 
     def keep_taken(self) -> None:
-        """Note that what the turn has taken so far is stored, whatever becomes of the turn."""
+        """Note that the inputs that the turn has taken so far are stored, whatever becomes of the turn."""
         self._kept = set(self._taken)
 
     # -- ends
 
     def settle(self, ending: Ending) -> None:
-        """Tell who waits what came of the turn, which is stored."""
+        """Answer for the inputs of a turn that is stored."""
         taken, self._taken, self._kept = self._taken, {}, set()
         for number, each in taken.items():
             self._end(number, each, ending)
 
     def put_back(self, error: WarrenError) -> None:
-        """Let what the turn had taken wait again, as nothing of it is stored; who waits for it is told the error."""
+        """Let the inputs of a turn that is not stored wait again, and refuse their askers."""
         for number, each in self._taken.items():
             _refuse(each, error)
             each.askers = []
@@ -194,7 +196,7 @@ class Inbox:
         self._taken, self._kept = {}, set()
 
     def close(self, error: WarrenError, turn_error: WarrenError) -> None:
-        """Refuse everybody who waits: the session's actor has ended, and `turn_error` is how its turn has."""
+        """Refuse all askers: the session's actor has ended, and `turn_error` is how its turn has."""
         for each, mail in self._withdrawn.values():
             mail.refuse(error.again())
             _refuse(each, error)
@@ -220,25 +222,25 @@ class Inbox:
 
 @attrs.frozen
 class StoredEnding:
-    """What came of an input: a result, or the body of an error."""
+    """The ending of an input's turn: a result, or the body of an error."""
 
     result: TurnResult | None = None
     error: Mapping[str, Any] | None = None
 
 
 def withdrawal(session_id: str) -> WarrenError:
-    """Return what comes of an input that its sender took back."""
+    """Return the ending of an input that its sender has withdrawn."""
     return AgentError("the input was withdrawn", session_id=session_id, cause="cancelled")
 
 
 def stored(ending: Ending) -> bytes:
-    """Return what the store keeps of an ending."""
+    """Return an ending as the store keeps it."""
     kept = StoredEnding(ending) if isinstance(ending, TurnResult) else StoredEnding(error=ending.body())
     return codec.encode(kept)
 
 
 def ending_of(kept: bytes, session_id: str) -> Ending:
-    """Return the ending that the store has kept; an error where nobody knows it."""
+    """Return the ending that the store has kept; an error if it has none."""
     if not kept:
         problem = "the turn that took the input has not ended, or its process died: see the history"
         return AgentError(problem, session_id=session_id, cause="outcome_unknown")

@@ -1,4 +1,4 @@
-"""What a turn is started with: the runtime's settings, the session's, and what was asked for this one."""
+"""The plan of a turn, from the settings of the runtime, of the session, and of the request."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -25,7 +25,13 @@ logger: Final = logging.getLogger("warren.compaction")
 
 
 def plan_of(message: StartTurn | Compact, record: SessionRecord, shared: Shared, comms: Comms, own: Own) -> TurnPlan:
-    """Return the plan of a session's next turn. Raises SessionNotFoundError, InvalidParamsError."""
+    """Return the plan of a session's next turn.
+
+    Raises:
+        SessionNotFoundError: if the session is archived.
+        InvalidParamsError: if the model or the provider is unknown.
+        AgentError: if the compactor cannot be made; the cause is `compactor`.
+    """
     if record.archived:
         raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
     asked, brought = NO_OPTIONS, own.tools
@@ -73,7 +79,7 @@ def _compaction_of(
 def instructions_of(
     given: str | None, record: SessionRecord, shared: Shared, comms: Comms, own_tools: Mapping[str, Tool]
 ) -> str | None:
-    """Return the instructions of a new session: what was given, and what is to be known of tools that it is offered."""
+    """Return the instructions of a new session: the given ones, and the notes of the tools that it is offered."""
     if not shared.notes:
         return given
     offered = tools_of(record, NO_OPTIONS, shared, comms, own_tools)
@@ -84,7 +90,7 @@ def instructions_of(
 def tools_of(
     record: SessionRecord, asked: TurnOptions, shared: Shared, comms: Comms, brought: Mapping[str, Tool]
 ) -> Mapping[str, Tool]:
-    """Return what the model is offered: of the kinds that are on, what the session may use."""
+    """Return the tools that the model is offered: of the categories that are on, those that the session may use."""
     memory = shared.memory
     search = {} if memory is None else {SEARCH: memory.tool_of(record.session_id)}
     known = {**search, **comms.tools_of(record), **shared.tools, **brought}

@@ -32,10 +32,10 @@ async def test_a_slow_load_holds_nobody_up(tmp_path: Path) -> None:
         loaded = ask(nursery, service.resume, session_id)
         await trio.sleep(1)
         interrupt = ask(nursery, service.interrupt, session_id)
+        await interrupt.failure(SessionNotRunningError)
         turn = ask(nursery, service.start_turn, session_id, "a")
         other = ask(nursery, service.start_turn, session_id, "b")
         await trio.sleep(0.5)
-        await interrupt.failure(SessionNotRunningError)
         refused, admitted = (turn, other) if turn.ended.is_set() else (other, turn)
         await refused.failure(SessionBusyError)
         assert interrupt.took == refused.took == 0
