@@ -47,7 +47,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/openai.py",
     "transport/providers/settings.py",
     "transport/providers/wire.py",
-    "transport/remarks.py",
+    "transport/event_text.py",
     "transport/rpc/contracts/__init__.py",
     "transport/rpc/contracts/meerkat.py",
     "transport/rpc/contracts/meerkat_events.py",

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Hosted:
-    """A runtime, as who hosts it has it.
+    """A runtime for its host.
 
     Attributes:
         service: its sessions.
-        session_tools: gives single sessions MCP servers of their own; None where `Config.tools` is None.
+        session_tools: gives single sessions MCP servers of their own; None if `Config.tools` is None.
     """
 
     service: SessionService
@@ -45,17 +45,23 @@ async def open_supervisor(
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[SessionService]:
-    """Run Warren inside the calling trio program; the service works for as long as the body lasts.
+    """Run Warren inside the calling trio program for a body. On leaving, running turns are interrupted and stored.
 
-    `tools` can be offered to every session. `providers` adds ways to models of your own, by name. `embedder` is a model
-    of meaning for the memory, under the name in its config. `environ` is where API keys and base URLs come from, the
-    process's own by default.
+    An exception of the body is raised as it is, never in an exception group.
 
-    On leaving, running turns are interrupted and stored. Raises StoreError where the store cannot be opened,
-    PersistenceDisabledError or MemoryDisabledError where the config names a store or a memory whose extra is not
-    installed, InvalidParamsError for tools that cannot be had, and
-    `warren.actors.supervision.ActorFailedError` where an actor crashed too often. What the body raises leaves as it is,
-    never in an exception group.
+    Args:
+        config: the settings.
+        tools: tools that every session can be offered.
+        providers: model providers of your own, by name.
+        embedder: the embedder of the memory, under the name in its config.
+        environ: the variables with API keys and base URLs; None is the environment of the process.
+
+    Raises:
+        StoreError: if the store cannot be opened.
+        PersistenceDisabledError: if the config names a store and its extra is not installed.
+        MemoryDisabledError: if the config names a memory and its extra is not installed.
+        InvalidParamsError: if a tool cannot be made.
+        warren.actors.supervision.ActorFailedError: if an actor crashed too often.
     """
     opened = open_host(config, tools=tools, providers=providers, embedder=embedder, environ=environ)
     async with opened as hosted:
@@ -71,7 +77,7 @@ async def open_host(
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Hosted]:
-    """Run Warren as `open_supervisor` does, for hosts whose sessions bring MCP servers of their own.
+    """Run Warren as `open_supervisor` does, for hosts that give single sessions MCP servers of their own.
 
     The servers end after the sessions. Commands of the shell get their variables from `environ`.
     """
@@ -104,14 +110,14 @@ async def open_host(
 
 @attrs.frozen
 class _Tools:
-    """What a runtime has by its settings; without any nothing of it is imported."""
+    """The tools of a runtime by its settings; without settings no module of them is imported."""
 
     tools: tuple[Tool, ...] = ()
     notes: Mapping[str, str] = attrs.field(factory=dict)
     servers: "RuntimeServers | None" = None
 
     def notes_beside(self, given: Iterable[Tool]) -> Mapping[str, str]:
-        """Return what is said of these, without those in whose place a tool of the host is."""
+        """Return the notes on these tools, without the tools that one of the host replaces."""
         taken = {tool.spec.name for tool in given}
         return {name: note for name, note in self.notes.items() if name not in taken}
 
@@ -136,12 +142,12 @@ async def _hosted(service: SessionService, servers: "RuntimeServers | None", sta
 
 
 def _opener(config: StoreConfig) -> "Callable[[], Awaitable[SqliteStore]]":
-    """Return what opens the store; apsw is imported only here, so that sessions without a store need none."""
+    """Return the function that opens the store; apsw is imported only here, for runtimes without its extra."""
     try:
         from warren.storage.sqlite import Holder, SqliteStore  # noqa: PLC0415 - see above
     except ModuleNotFoundError as exc:
         raise PersistenceDisabledError("Session persistence is disabled (build without 'session-store').") from exc
-    holder = Holder.of(config)  # one for all openings: a storage actor that crashed goes on with what it had
+    holder = Holder.of(config)  # one for all openings: a storage actor that crashed keeps its leases
     return lambda: SqliteStore.open(config, holder=holder)
 
 

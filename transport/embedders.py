@@ -1,4 +1,4 @@
-"""Which embedder a name means; the remote ones are imported when they are needed first."""
+"""The embedder for a name; remote ones are imported on first use."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -26,14 +26,21 @@ async def open_embedder(
     memory: Path | None = None,
     client: "httpx.AsyncClient | None" = None,
 ) -> AsyncIterator[Embedder | None]:
-    """Open the embedder of a name, None for a built-in one; its connections are closed on leaving.
+    """Open the embedder of a name for a body, None for a built-in one.
 
-    `openai:MODEL` is a model of the server at OPENAI_BASE_URL, with the key in OPENAI_API_KEY. It is called once, to
-    learn how many numbers its vectors have. Where the server does not answer and the memory in the folder `memory` has
-    vectors of the model, they tell: then what is to be remembered is refused until the server is back, and searches go
-    by words. `client` replaces the HTTP client and stays the caller's to close.
+    `openai:MODEL` is a model of the server at OPENAI_BASE_URL, with the key in OPENAI_API_KEY. It is called once for
+    the length of its vectors. If the server does not answer and the memory in the folder `memory` has vectors of the
+    model, their length is used: until the server answers, new texts are refused and searches match words only.
 
-    Raises InvalidParamsError for an unknown name, ProviderError where the server does not answer and nothing tells.
+    Args:
+        name: the name; None is the default embedder.
+        environ: the variables with the key and the address.
+        memory: the folder of the memory.
+        client: replaces the HTTP client; the caller closes it.
+
+    Raises:
+        InvalidParamsError: if the name is unknown.
+        ProviderError: if the server does not answer and the length of the vectors is unknown.
     """
     if name is None or name in BUILT_IN:
         yield None
@@ -44,7 +51,7 @@ async def open_embedder(
         raise InvalidParamsError(
             f"$.embedder: {name!r} is unknown; there are {known} and {OPENAI_PREFIX}MODEL", path="$.embedder"
         )
-    from warren.transport.providers import embeddings  # noqa: PLC0415 - httpx is loaded when it is needed first
+    from warren.transport.providers import embeddings  # noqa: PLC0415 - httpx is imported on first use
 
     length = partial(_known_dimensions, name, memory)
     async with embeddings.open_remote(model, environ, client, known=length) as embedder:

@@ -141,8 +141,9 @@ async def test_a_second_turn_goes_on(subject: Subject) -> None:
     async with serving(subject) as service:
         session_id = (await service.create_session("one")).session_id
         before = (await replay(service, session_id))[-1].seq
-        assert (await service.start_turn(session_id, "two")).text == "two"
+        result = await service.start_turn(session_id, "two")
         after = await replay(service, session_id, before)
+        assert (result.text, result.first_seq, result.last_seq) == ("two", before + 1, after[-1].seq)
         assert numbers(after) == list(range(before + 1, after[-1].seq + 1))
         assert (await service.read(session_id)).state.message_count == 4
 

@@ -456,14 +456,14 @@ class FakeService(SessionService):
         if self.on_begin is not None:
             await self.on_begin()
         turn.begun = True
-        turn.publish(RunStarted(turn.session_id, turn.prompt))
-        turn.result = await self._result(turn)
+        first = turn.publish(RunStarted(turn.session_id, turn.prompt)).seq
+        turn.result = await self._result(turn, first)
         if self.on_end is not None:
             await self.on_end()
         turn.session.turn = None
         turn.ended.set()
 
-    async def _result(self, turn: FakeTurn) -> outcome.Outcome[TurnResult]:
+    async def _result(self, turn: FakeTurn, first: int) -> outcome.Outcome[TurnResult]:
         error: Exception | None = None
         cause: FailureCause = "crash"
         with turn.scope:
@@ -481,5 +481,7 @@ class FakeService(SessionService):
         if error is not None:
             turn.publish(RunFailed(turn.session_id, str(error), cause))
             return outcome.Error(error)
-        turn.publish(RunCompleted(turn.session_id, turn.text, Usage()))
-        return outcome.Value(TurnResult(turn.session_id, turn.text, turns=1, stop_reason="end_turn"))
+        last = turn.publish(RunCompleted(turn.session_id, turn.text, Usage())).seq
+        return outcome.Value(
+            TurnResult(turn.session_id, turn.text, turns=1, stop_reason="end_turn", first_seq=first, last_seq=last)
+        )

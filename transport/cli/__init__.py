@@ -1,6 +1,6 @@
 """The command line: `warren run`, `chat`, `resume`, `compact`, `sessions …`, `memory …`, `serve`, `rpc`, `models`.
 
-May import every package. Each command is a function in a module `…_app`, which is light, and the work in another.
+May import every package. A command is a function in a light module `…_app`; its work is in another module.
 """
 
 import sys
@@ -23,5 +23,5 @@ def main() -> int:
         from warren.transport.cli.app import run_app  # noqa: PLC0415
 
         return run_app(sys.argv[1:])
-    except KeyboardInterrupt:  # so early, or so late, that no command was there to take it
+    except KeyboardInterrupt:  # Ctrl-C before the command began, or after its end
         return INTERRUPTED

@@ -1,4 +1,4 @@
-"""The commands, their arguments and their help. What a command does is imported when it runs: help is quick."""
+"""The commands, their arguments and their help. A command's work is imported when it runs, so help is quick."""
 
 import os
 from typing import Any, Final
@@ -30,7 +30,7 @@ from warren.transport.cli.values import text_of
 
 
 def run_app(argv: list[str]) -> int:
-    """Run one command to its end and return the exit code; what went wrong is on stderr by then."""
+    """Run one command to its end, with errors on stderr, and return the exit code."""
     prepare_streams()
     mode = Mode.guess(argv, os.environ)
     try:
@@ -78,8 +78,8 @@ def cli() -> None:
 def run(prompt: str | None, **given: Any) -> int:
     """Run PROMPT in a new session and print the answer.
 
-    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, what a pipe brings follows it. Ctrl-C ends
-    the turn and keeps what came of it; a second one exits at once.
+    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it. Ctrl-C ends
+    the turn and keeps the answer so far; a second one exits at once.
     """
     from warren.transport.cli import turns  # noqa: PLC0415 - help does without it
 
@@ -100,7 +100,7 @@ def run(prompt: str | None, **given: Any) -> int:
 def resume(session: str, prompt: str | None, **given: Any) -> int:
     """Continue a stored session with PROMPT and print the answer.
 
-    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, what a pipe brings follows it.
+    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it.
     """
     from warren.transport.cli import turns  # noqa: PLC0415 - help does without it
 
@@ -118,7 +118,7 @@ def resume(session: str, prompt: str | None, **given: Any) -> int:
 @click.option("--resume", "session", type=text_of, metavar="ID", help="Continue this session.")
 @session_options
 def chat(session: str | None, **given: Any) -> int:
-    """Talk: each line is a turn of one session.
+    """Chat: each line is a turn of one session.
 
     /help lists the commands. Ctrl-C ends the turn; at the prompt it leaves, with exit code 130, Ctrl-D with 0.
 
@@ -135,15 +135,15 @@ def chat(session: str | None, **given: Any) -> int:
     )
 )
 @click.argument("session", metavar="ID", type=text_of)
-@click.option("--instructions", type=text_of, metavar="TEXT", help="What the summary has to mind.")
+@click.option("--instructions", type=text_of, metavar="TEXT", help="Instructions for the summary.")
 @compaction_options
 @memory_options
 @stored_options
 def compact(session: str, instructions: str | None, **given: Any) -> None:
-    """Summarise what the model sees of a session.
+    """Summarise the context of a session.
 
-    The next turns go on from the summary and the newest exchanges; the conversation stays readable as it was. This
-    happens by itself where a session gets long.
+    The next turns go on from the summary and the newest exchanges; the conversation stays readable as it was. Long
+    sessions are summarised by themselves.
     """
     from warren.transport.cli import turns  # noqa: PLC0415 - help does without it
 
@@ -155,7 +155,7 @@ def compact(session: str, instructions: str | None, **given: Any) -> None:
 def models(**given: Any) -> None:
     """List the models that can be named.
 
-    It says which of them can be called now, and what is missing for the others.
+    For each it says whether it can be called now, or the setting that is missing.
     """
     from warren.transport.cli import models as naming  # noqa: PLC0415 - help does without it
 

@@ -1,4 +1,4 @@
-"""Tool calls that wait for the user's word: asked about on a terminal, refused where nobody can be asked."""
+"""Approval of tool calls by the user: a question on a terminal, a refusal without one."""
 
 import contextlib
 import math
@@ -15,24 +15,24 @@ from warren.errors import WarrenError
 from warren.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
 from warren.service import SessionService
 from warren.transport.cli.streams import Streams, visible
-from warren.transport.remarks import shorten
+from warren.transport.event_text import shorten
 
 QUESTION: Final = "allow? [y]es/[n]o/[a]lways "
-NOBODY: Final = "nobody can be asked here"
+NOBODY: Final = "there is no terminal to ask on"
 WORDS: Final = {"y": "y", "yes": "y", "n": "n", "no": "n", "a": "a", "always": "a"}
 LINE: Final = 65536
 
 
 @attrs.define(eq=False)
 class Asker:
-    """Whoever decides on the calls of a command: its user, or an option.
+    """Decides on the tool calls of a command, by an option or by a question to the user.
 
     Attributes:
-        streams: where the question is put.
-        approve_all: whether nobody has to be asked.
-        terminal: whether somebody can be asked.
-        descriptor: where the answer is typed.
-        always: tools that the user does not want to be asked about again.
+        streams: the streams for the question.
+        approve_all: whether all calls are approved without a question.
+        terminal: whether there is a terminal for a question.
+        descriptor: the file descriptor of the answer.
+        always: tools that the user has approved for all further calls.
     """
 
     streams: Streams
@@ -43,11 +43,11 @@ class Asker:
 
     @classmethod
     def of(cls, streams: Streams, *, approve_all: bool) -> "Asker":
-        """Return one that asks where questions are seen and answers are typed on a terminal."""
+        """Return the asker of these streams; it asks if stdin and stderr are terminals."""
         return cls(streams, approve_all, terminal=sys.stdin.isatty() and streams.err.isatty())
 
     async def decide(self, event: ToolApprovalRequested) -> Decision:
-        """Return the user's word on a call; cancelling it leaves what is typed afterwards to others."""
+        """Return whether the user approves a call. After a cancellation, later input is left to other readers."""
         if self.approve_all or event.name in self.always:
             return Decision(allow=True)
         if not self.terminal:
@@ -67,7 +67,7 @@ class Asker:
         return Decision(allow=word in ("y", "a"))
 
     async def _word(self) -> str:
-        """Return the answer in one letter; the end of the input is a no."""
+        """Return the first letter of the answer; the end of the input is a no."""
         while True:
             await trio.lowlevel.wait_readable(self.descriptor)
             line = os.read(self.descriptor, LINE)
@@ -79,7 +79,7 @@ class Asker:
             self._write(QUESTION)
 
     def _forget_typed(self) -> None:
-        """Drop what was typed before the question was seen: it is no answer to it."""
+        """Drop input that was typed before the question was on the screen: it is no answer to it."""
         with contextlib.suppress(ImportError, OSError):
             import termios  # noqa: PLC0415 - not everywhere
 
@@ -94,13 +94,13 @@ class Asker:
 
 @attrs.define(eq=False)
 class Waiting:
-    """The calls of one turn that wait for somebody's word; they are asked about one after the other.
+    """The calls of one turn that wait for approval; the user is asked about one after the other.
 
     Attributes:
-        service: is told of each decision.
+        service: gets each decision.
         asker: decides.
         say: shows a remark.
-        asking: cancel it to ask no more; the calls wait on.
+        asking: cancelling it ends the questions; the calls wait on.
     """
 
     service: SessionService
@@ -115,7 +115,7 @@ class Waiting:
         self._send, self._receive = trio.open_memory_channel[Envelope](math.inf)
 
     def note(self, envelope: Envelope) -> None:
-        """Hear of an event as it happens: a call that waits no longer is not asked about."""
+        """Note an event as it happens, so that no question is put about a call that waits no longer."""
         match envelope.event:
             case ToolApprovalRequested(id=call):
                 self._scopes[call] = trio.CancelScope()
@@ -123,12 +123,12 @@ class Waiting:
                 self._scopes[call].cancel()
 
     def shown(self, envelope: Envelope) -> None:
-        """Hear of an event once what came before it is on the screen."""
+        """Note an event when all events before it are on the screen."""
         if isinstance(envelope.event, ToolApprovalRequested):
             self._send.send_nowait(envelope)
 
     async def run(self) -> None:
-        """See to one call after the other, until `asking` is cancelled."""
+        """Ask about one call after the other, until `asking` is cancelled."""
         with self.asking:
             async for envelope in self._receive:
                 await self._see_to(envelope.session_id, cast("ToolApprovalRequested", envelope.event))
@@ -141,5 +141,5 @@ class Waiting:
             decision = await self.asker.decide(event)
             if decision.reason == NOBODY:
                 self.say(f"{event.name} was not run: {NOBODY}; --approve-all allows it")
-            with contextlib.suppress(WarrenError):  # it has timed out, or its turn has ended
+            with contextlib.suppress(WarrenError):  # the call has timed out, or its turn has ended
                 await self.service.approve_tool(session_id, event.id, decision.answer, reason=decision.reason)

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 def back_up(options: Options, file: Path, *, force: bool) -> None:
     """Run `warren backup`.
 
-    Raises InvalidParamsError (path `file`) for a folder or a device, which `force` would replace too,
-    SessionNotFoundError without a store, StoreError as `storage.maintenance.backup`.
+    Raises:
+        InvalidParamsError: if the file is a folder or a device, which `force` would replace too; the path is `file`.
+        SessionNotFoundError: if there is no store.
+        StoreError: see `storage.maintenance.backup`.
     """
     if not file.name or (file.exists() and not file.is_file()):
         raise InvalidParamsError(f"$.file: {file} is not a plain file", path="$.file")
@@ -51,4 +53,4 @@ def _show(options: Options, copied: "Copied") -> None:
     else:
         streams.write(f"{copied.path}: {copied.sessions} sessions, {copied.bytes} bytes\n")
         if memory is not None:
-            streams.write(f"{memory}: what is remembered\n")
+            streams.write(f"{memory}: the memory\n")

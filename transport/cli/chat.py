@@ -30,18 +30,18 @@ from warren.transport.cli.turns import (
 COMPACT: Final = re.compile(r"/compact(?:\s+(.*))?", re.DOTALL)
 COMMAND: Final = re.compile(r"/[a-z]*")
 SIGNALLED: Final = 128
-"""What a shell adds to the number of the signal that ended a command."""
+"""A shell adds this to the number of the signal that ended a command."""
 NO_SESSION: Final = "no session yet: it begins with the first line"
 HELP: Final = """\
 /help     this list
 /session  the session's id
-/compact  summarise what the model sees; what follows it is what the summary has to mind
+/compact  summarise the context; the text after it is an instruction for the summary
 /quit     leave (also Ctrl-D, or Ctrl-C at the prompt)
-Ctrl-C during an answer interrupts it. Everything else is said to the model."""
+Ctrl-C during an answer interrupts it. All other lines are prompts."""
 
 
 def chat(options: Options, name: str | None) -> int:
-    """Talk until the lines end; return the exit code of the first turn or command that failed, or of a signal."""
+    """Chat until the lines end; return the exit code of the first turn or command that failed, or of a signal."""
     if name is not None:
         existing_store_of(options)
 
@@ -69,7 +69,7 @@ class Chat:
 
     Attributes:
         session_id: the session; None until the first turn.
-        asker: decides on calls that wait for the user's word; None refuses them.
+        asker: decides on calls that wait for approval; None refuses them.
         exit_code: that of the first turn or command that failed; of a signal at the prompt if none has.
     """
 
@@ -81,7 +81,7 @@ class Chat:
     exit_code: int = 0
 
     async def follow(self, lines: Lines) -> None:
-        """Take every line for a turn or a command, until they end, `/quit`, or a signal between two turns."""
+        """Run a turn or a command for each line, until the lines end, `/quit`, or a signal between two turns."""
         while (line := await self._next(lines)) is not None:
             if not line.strip():
                 continue
@@ -97,7 +97,7 @@ class Chat:
                 self._failed(exc)
 
     async def _next(self, lines: Lines) -> bytes | None:
-        """Return the next line; None when there are no more or a signal says to leave."""
+        """Return the next line; None at the end of the lines or after a signal."""
         line = None
         async with trio.open_nursery() as nursery:
             await nursery.start(self._leave_on_signal, nursery.cancel_scope)
@@ -127,7 +127,7 @@ class Chat:
         await take_compaction(self.service, self.session_id, instructions, self.screen, aside=True)
 
     def _obey(self, command: str) -> bool:
-        """Do a command; return False where it was to leave."""
+        """Run a command; return False if it was `/quit`."""
         commands: dict[str, Callable[[], str]] = {
             "/help": lambda: HELP,
             "/session": lambda: self.session_id or NO_SESSION,
@@ -140,7 +140,7 @@ class Chat:
         return True
 
     def _failed(self, error: WarrenError) -> None:
-        """Show the error; a session whose first turn failed goes on all the same."""
+        """Show the error. A session exists even if its first turn failed, and the chat goes on with it."""
         self.session_id = self.session_id or error.session_id
         self.exit_code = self.exit_code or error.numbers.exit
         self.screen.fail(error)

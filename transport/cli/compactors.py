@@ -1,4 +1,4 @@
-"""Which compactor a name in the settings means: `module:name`, from the modules of the process's Python."""
+"""The compactor for a name in the settings: `module:name`, from the modules of the process's Python."""
 
 import sys
 from importlib import import_module
@@ -13,9 +13,10 @@ PATH = "$.compactor"
 
 
 def load_compactor(name: str, config: CompactionConfig) -> Compactor | NewCompactor:
-    """Return the object that `module:name` means; modules of the working folder are found, too.
+    """Return the object named `module:name`; modules of the working folder are found, too.
 
-    Raises InvalidParamsError: there is no such module or name, importing it failed, or it is no compactor.
+    Raises:
+        InvalidParamsError: if there is no such module or name, its import fails, or the object is no compactor.
     """
     module, _, attribute = name.partition(":")
     if not module or not attribute:

@@ -1,4 +1,4 @@
-"""`warren completion`: what makes a shell complete the commands and their options."""
+"""`warren completion`: the script that makes a shell complete the commands and their options."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from warren.transport.cli.streams import Streams
 
 SHELLS: Final = ("bash", "zsh", "fish")
 VARIABLE: Final = "_WARREN_COMPLETE"
-"""What the script asks through; click derives the same name from `warren`."""
+"""The variable for the script's questions; click derives the same name from `warren`."""
 
 
 @click.command(
@@ -25,7 +25,7 @@ VARIABLE: Final = "_WARREN_COMPLETE"
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that makes SHELL complete this command.
 
-    SHELL is bash (4.4 or newer), zsh or fish. The script asks `warren` itself for what fits.
+    SHELL is bash (4.4 or newer), zsh or fish. The script asks `warren` itself for the completions.
     """
     root = context.find_root()
     kind = get_completion_class(shell)

@@ -1,4 +1,4 @@
-"""`warren config show`: the settings, and what set them."""
+"""`warren config show`: the settings and their origins."""
 
 import os
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -42,13 +42,13 @@ FILE_ORDER: Final = _in_tables([*FILE_NAMES.values(), *LEAVES])
 
 @attrs.frozen
 class Setting:
-    """One setting as it holds now.
+    """One setting with its value and its origin.
 
     Attributes:
-        name: its name in the configuration file, or that of its option where a file cannot have it.
+        name: its name in the configuration file, or that of its option if a file cannot have it.
         value: plain data; None is not set.
-        source: what set it.
-        where: the option, the variable or the file that did; None for a default.
+        source: the kind of its origin.
+        where: the option, the variable or the file that set it; None for a default.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def origin(self) -> str:
-        """Source and place, for a person."""
+        """The origin, for a person."""
         return self.source if self.where is None else f"{self.source} {self.where}"
 
 
@@ -74,7 +74,7 @@ def show(context: click.Context, mode: Mode) -> None:
 
 
 def settings(context: click.Context, environ: Mapping[str, str]) -> list[Setting]:
-    """Return the settings among a command's options, those that a file may have first, in the file's order."""
+    """Return the settings among a command's options, in the order of the file, and then those that no file can have."""
     options = [param for param in context.command.get_params(context) if param.name in context.params]
     defaults = default_values(environ)
     found = [_setting(context, option, defaults) for option in options if isinstance(option, click.Option)]
@@ -84,7 +84,7 @@ def settings(context: click.Context, environ: Mapping[str, str]) -> list[Setting
 
 
 def _of_the_runtime(context: click.Context, known: Container[str]) -> Iterator[Setting]:
-    """Yield the settings that are no options, but for those that are known from one."""
+    """Yield the settings that are no options, without those that an option has too."""
     file: ConfigFile | None = context.meta.get(CONFIG_FILE)
     values, variables, servers = ({}, {}, {}) if file is None else (file.values, file.variables, file.servers)
     where = os.fspath(context.params["config"] or "")
@@ -102,7 +102,7 @@ def _of_the_runtime(context: click.Context, known: Container[str]) -> Iterator[S
 
 
 def keys(environ: Mapping[str, str]) -> Iterator[Setting]:
-    """Yield what the environment says of the model providers; keys and passwords are masked."""
+    """Yield the settings of the model providers in the environment; keys and passwords are masked."""
     for vendor in (ANTHROPIC, OPENAI):
         found = endpoint(vendor, environ)
         yield _from_environment("api_key", vendor, vendor.key_variable, MASK if found.key else None, environ)
@@ -119,13 +119,13 @@ def _setting(context: click.Context, option: click.Option, defaults: Mapping[str
         "file": os.fspath(context.params.get("config") or ""),
         "default": None,
     }[source]
-    if key == "no_compaction":  # the file has it the other way round
+    if key == "no_compaction":  # the file has the opposite of this flag
         value = not value
     return Setting(name, defaults.get(key) if value is None else value, source, where)
 
 
 def default_values(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options' values that hold if nothing is given and click knows of no default, by names in the code."""
+    """Return the defaults of options that click has no default for, by their names in the code."""
     compaction = attrs.asdict(CompactionConfig(DEFAULT_THRESHOLD))
     shared = {option: default_of(name) for name, option in OPTIONS.items()}
     return compaction | shared | {"store": os.fspath(DEFAULT_STORE), "model": default_model(environ)}
@@ -138,7 +138,7 @@ def _plain(value: Any) -> Any:
 
 
 def _flag(option: click.Option, value: Any) -> str:
-    """Return the name under which an option was given, the long one."""
+    """Return the long name of the flag that was given."""
     names = option.secondary_opts if value is False and option.secondary_opts else option.opts
     return max(names, key=len)
 
@@ -158,7 +158,7 @@ def _without_password(url: str) -> str:
 
 
 def words(name: str, value: Any) -> str:
-    """Return a value as the file would have it, but text without its quotes."""
+    """Return a value in the spelling of the file, but a text without its quotes."""
     match value:
         case None:
             return UNSET

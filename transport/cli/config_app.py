@@ -10,10 +10,10 @@ from warren.transport.cli.options import Mode
 
 
 class _SettingsCommand(click.Command):
-    """A command that takes what any other command takes and that can be set outside the command line."""
+    """A command with the options of all other commands that a variable or a file can set, too."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the settings of all commands; it is asked late, when every command is there."""
+        """Return the options of all commands. It is called late, when every command is defined."""
         own = super().get_params(ctx)
         return [*settings_of_commands(ctx.find_root().command), *own]
 
@@ -34,10 +34,10 @@ def config() -> None:
 )
 @click.pass_context
 def config_show(context: click.Context, /, **_: Any) -> None:
-    """Show every setting, its value and where it came from.
+    """Show every setting, its value and its origin.
 
     The command line wins over the environment, the environment over the configuration file. Options that are given here
-    are shown as another command would take them. API keys are not shown, only whether there is one.
+    are shown as another command would read them. API keys are not shown, only whether there is one.
 
     Piped, each setting is a line of fields between tabs: name, value, origin.
     """
@@ -51,7 +51,9 @@ def settings_of_commands(root: click.Command) -> list[click.Parameter]:
     from warren.transport.cli.config_file import FILE_NAMES  # noqa: PLC0415 - the other commands do without it
 
     found = [param for param in _options(root) if param.envvar is not None or param.name in FILE_NAMES]
-    found.sort(key=lambda param: param.envvar is not None)  # of two with one name, the one that is a setting stays
+    found.sort(
+        key=lambda param: param.envvar is not None
+    )  # of two options of one name, the one that is a setting stays
     return list({param.name: param for param in found}.values())
 
 

@@ -187,7 +187,7 @@ def _chosen(leaf: tuple[type, str] | None, value: Any) -> Any:
 
 
 def _given(table: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield what a table and the tables in it set, by whole names; times in seconds."""
+    """Yield the settings of a table and of the tables in it, by whole names; times in seconds."""
     for field in attrs.fields(type(table)):
         value, whole = getattr(table, field.name), f"{name}.{field.name}"
         if attrs.has(type(value)):

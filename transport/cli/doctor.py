@@ -24,9 +24,9 @@ STYLES = {"problem": "red", "notice": "yellow"}
 
 
 def examine(options: Options, *, full: bool, fix: bool) -> int:
-    """Run `warren doctor`; return the exit code: 1 where a problem is left.
+    """Run `warren doctor`; return the exit code: 1 if a problem is left.
 
-    Raises SessionNotFoundError without a store, StoreError for one that cannot be looked at or is damaged.
+    Raises SessionNotFoundError without a store, and StoreError if the store cannot be read or is damaged.
     """
     config = existing_store_of(options)
     from warren.storage.maintenance import doctor  # noqa: PLC0415 - it has an extra of its own
@@ -59,7 +59,7 @@ def prune(options: Options, ages: Retention, *, dry_run: bool, rewrite: bool) ->
 
 
 def _with_memory(options: Options, config: "StoreConfig", report: "Report", *, full: bool) -> "Report":
-    """Return the report with what there is to say of the memory, as far as its extra is installed."""
+    """Return the report with the state of the memory, if its extra is installed."""
     if not holds_memory(config.path):
         return report
     from warren.storage.maintenance.report import Finding  # noqa: PLC0415 - as above
@@ -80,13 +80,13 @@ def _fix_memory(config: "StoreConfig") -> tuple[str, ...]:
         return ()
     try:
         from warren.storage.maintenance.memory import fix_memory  # noqa: PLC0415 - it has an extra of its own
-    except ImportError:  # the report says so
+    except ImportError:  # the report has the error
         return ()
     return fix_memory(config.path / MEMORY_FOLDER)
 
 
 def _forget(options: Options, sessions: tuple[str, ...]) -> None:
-    """Drop what is remembered of deleted sessions; what cannot be, the next start of a gateway does."""
+    """Drop the remembered texts of deleted sessions; if that fails, the next start of a gateway does it."""
 
     async def work() -> None:
         for session_id in sessions:
@@ -95,10 +95,10 @@ def _forget(options: Options, sessions: tuple[str, ...]) -> None:
     try:
         execute(work, options)
     except MemoryDisabledError as exc:
-        Streams().note(f"what is remembered of them stays: {exc.message}")
+        Streams().note(f"their remembered texts stay: {exc.message}")
 
 
-# -- what is shown
+# -- the output
 
 
 def _show(options: Options, report: "Report") -> None:
@@ -190,7 +190,7 @@ def _note_damaged(streams: Streams, sessions: Sequence[str]) -> None:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as people say it."""
+    """Return a number of bytes with a unit, for a person."""
     amount, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1024:  # noqa: PLR2004 - it is what the units are made of

@@ -20,18 +20,18 @@ FILE: Final = click.Path(path_type=Path)
     epilog=examples("warren doctor", "warren doctor --full --output json", "warren doctor --fix"),
 )
 @click.option("--full", is_flag=True, help="Look at every index and row too, which takes longer.")
-@click.option("--fix", is_flag=True, help="Put right what can be put right safely.")
+@click.option("--fix", is_flag=True, help="Repair problems that can be repaired safely.")
 @stored_options
 @click.pass_context
 def doctor(context: click.Context, /, *, full: bool, fix: bool, **given: Any) -> int:
-    """Look at a store, and say what is wrong with it.
+    """Check a store, and list its problems.
 
-    Whatever uses the store goes on meanwhile, and nothing is changed without --fix. The exit code is 0 for a store that
-    is well, 1 where there are problems.
+    Other processes may use the store meanwhile, and nothing is changed without --fix. The exit code is 0 if there are
+    no problems, else 1.
 
-    --fix removes rows that belong to no session, makes sessions findable by their labels again, frees what dead
-    processes held, and moves a log that has grown into the file. It leaves alone what another living process holds,
-    and changes nothing in a file that is damaged.
+    --fix removes rows that belong to no session, repairs the index of labels, releases leases of dead processes, and
+    moves a grown write-ahead log into the file. It leaves leases of living processes alone, and changes nothing in a
+    damaged file.
     """
     from warren.transport.cli import doctor as work  # noqa: PLC0415 - help does without it
 
@@ -53,10 +53,10 @@ def _age(name: str, about: str) -> Callable[[F], F]:
         "warren doctor prune --superseded 30d --events 90d --dry-run", "warren doctor prune --archived 365d --rewrite"
     ),
 )
-@_age("superseded", "Remove what a summary stands for: 30d, 12h.")
-@_age("events", "Remove what is in the event logs.")
+@_age("superseded", "Remove messages that a summary has replaced: 30d, 12h.")
+@_age("events", "Remove events from the event logs.")
 @_age("archived", "Delete archived sessions, by their last turn.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option(
     "--rewrite", is_flag=True, help="Write the file anew in the end; nothing else may use the store meanwhile."
 )
@@ -70,11 +70,11 @@ def prune(
     rewrite: bool,
     **given: Any,
 ) -> None:
-    """Remove what is older than it has to be kept, and give its room back to the disk.
+    """Remove data that is older than its retention, and give its room back to the disk.
 
-    It works beside a running gateway, a little at a time. Sessions go on as if nothing had gone: the model never sees
-    what is removed. What no age is set for is kept for ever; ages can be set in the configuration file, in the table
-    [retention] as superseded, events and archived. A deleted session is also forgotten by the memory.
+    It works in small steps beside a running gateway. Sessions go on as before, because the removed data is in no
+    model's context. Data without a retention is kept for ever; the configuration file sets it in the table [retention]
+    as superseded, events and archived. The remembered texts of a removed session are removed too.
     """
     from warren.retention import Retention  # noqa: PLC0415 - help does without it
     from warren.transport.cli import doctor as work  # noqa: PLC0415 - the same
@@ -98,8 +98,8 @@ def prune(
 def backup(file: Path, *, force: bool, **given: Any) -> None:
     """Copy the store to FILE, as it is at this moment.
 
-    Whatever uses the store goes on meanwhile. FILE holds all sessions; what is remembered goes beside it: beside
-    x.sqlite3 into x.memory.sqlite3. Both are checked before they appear, and nobody else can read them.
+    Other processes may use the store meanwhile. FILE holds all sessions; the memory goes into a file beside it:
+    x.memory.sqlite3 beside x.sqlite3. Both are checked before they appear, and only your user can read them.
     """
     from warren.transport.cli import backup as work  # noqa: PLC0415 - help does without it
 
@@ -113,8 +113,8 @@ def backup(file: Path, *, force: bool, **given: Any) -> None:
 def restore(file: Path, *, force: bool, **given: Any) -> None:
     """Make a store of a backup.
 
-    No process may use the store. What is remembered comes back with it, if it is beside FILE; the memory's index is
-    made anew when it is used first.
+    No process may use the store. The memory is restored too if its file is beside FILE; its index is made anew on first
+    use.
     """
     from warren.transport.cli import backup as work  # noqa: PLC0415 - help does without it
 

@@ -1,4 +1,4 @@
-"""How a command that serves until it is told to stop is told."""
+"""The orderly end of commands that serve until a signal stops them."""
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -41,7 +41,7 @@ class Stop:
     service: SessionService | None = None
 
     async def begin(self, drain: float) -> None:
-        """Let turns finish for some seconds, have the others interrupted and answered, then end the serving."""
+        """Let turns finish for some seconds, interrupt and answer the others, then end the serving."""
         if self.service is not None:
             with trio.move_on_after(drain):
                 await self.service.drain()
@@ -51,10 +51,10 @@ class Stop:
 
 @asynccontextmanager
 async def until_told(drain: float = 0) -> AsyncIterator[Stop]:
-    """Give what the first SIGTERM or Ctrl-C begins; the second ends the process.
+    """Yield the end that the first SIGTERM or Ctrl-C begins; the second signal ends the process.
 
     SIGTERM comes from a supervisor that waits for an orderly end: turns have `drain` seconds to finish. Ctrl-C comes
-    from a user who has seen enough: they have none.
+    from a user: turns are interrupted at once.
     """
     stop = Stop()
 

@@ -1,4 +1,4 @@
-"""How a command ends badly: one line or one JSON object on stderr, and an exit code of the error table."""
+"""Failed commands: one line or one JSON object on stderr, and an exit code of the error table."""
 
 import traceback
 from collections.abc import Mapping
@@ -25,21 +25,21 @@ MEMORY_DISABLED: Final = "Semantic memory is disabled (build without 'memory-sto
 
 
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "--tools": "name what the model may use: --root DIR, --builtins, --shell, --skills DIR, --mcp-config FILE",
+    "--tools": "name tools for the model: --root DIR, --builtins, --shell, --skills DIR, --mcp-config FILE",
     "--override-builtins": "use --enable builtins or --disable builtins",
     "--override-shell": "use --enable shell or --disable shell",
     "--override-memory": "use --enable memory or --disable memory",
     "--host-mode": "serve with `warren serve` or `warren rpc` and create the session with peer.keep_alive",
     "--keep-alive": "serve with `warren serve` or `warren rpc` and create the session with peer.keep_alive",
 }
-"""Options of Meerkat's command line, and how the same is said here."""
+"""Options of Meerkat's command line, and their counterparts here."""
 
 
 def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
-    """Tell the user what went wrong and return the exit code.
+    """Show an error to the user, and return the exit code.
 
-    A user's mistake and a refused operation are one line. What is a bug of ours is one line too; its traceback comes
-    with `mode.verbose` alone.
+    A mistake of the user, a refused operation and a bug are one line each; the traceback of a bug is shown only with
+    `mode.verbose`.
     """
     match innermost(failure):
         case WarrenError() as error:
@@ -56,7 +56,7 @@ def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
 
 
 def error_of(failure: BaseException) -> WarrenError:
-    """Return a failure as an error that a client can be told."""
+    """Return a failure as an error for a client."""
     match innermost(failure):
         case WarrenError() as error:
             return error
@@ -69,7 +69,7 @@ def error_of(failure: BaseException) -> WarrenError:
 
 
 def innermost(failure: BaseException) -> BaseException:
-    """Return what an exception group is about: our own error first, then Ctrl-C, then whatever came first."""
+    """Return one exception of a group: a WarrenError if there is one, else Ctrl-C, else the first."""
     leaves = list(_leaves(failure))
     for kind in (WarrenError, KeyboardInterrupt):
         for leaf in leaves:
@@ -79,25 +79,25 @@ def innermost(failure: BaseException) -> BaseException:
 
 
 def show_error(error: WarrenError, mode: Mode, streams: Streams) -> None:
-    """Write an error to stderr: its body as JSON, or a line with its code, and below it what may help."""
+    """Write an error to stderr: its body as JSON, or a line with its code, and advice below it."""
     if mode.json:
         _write_body(error.body() | {"message": _canonical(error) or error.message}, streams)
         return
     suffix = f" (session {error.session_id})" if error.session_id and error.session_id not in error.message else ""
-    message = error.message.removeprefix("$.")  # the path is there for programs
+    message = error.message.removeprefix("$.")  # the path is for programs
     streams.note(_canonical(error) or f"Error: {message}{suffix} [{error.code}]", "red")
     if "hint" in error.details:
         streams.note(error.details["hint"], "dim")
 
 
 def _canonical(error: WarrenError) -> str | None:
-    """Return the wording that is the same wherever a capability is missing."""
+    """Return the advice for a missing capability."""
     match error:
         case PersistenceDisabledError():
             return PERSISTENCE_DISABLED
         case CompactionDisabledError():
             return COMPACTION_DISABLED
-        case MemoryDisabledError() if "hint" not in error.details:  # with one it is there, and has nothing in it
+        case MemoryDisabledError() if "hint" not in error.details:  # with a session the store exists
             return MEMORY_DISABLED
     return None
 
@@ -115,7 +115,7 @@ def _show_usage(error: click.ClickException, mode: Mode, streams: Streams) -> in
 
 
 def _with_advice(error: click.ClickException) -> click.ClickException:
-    """Return an error about an option that has another name here with that name; any other as it is."""
+    """Return an error about an option of Meerkat with its name here; any other error unchanged."""
     if isinstance(error, click.NoSuchOption) and error.option_name in ELSEWHERE:
         problem = f"No such option '{error.option_name}': {ELSEWHERE[error.option_name]}."
         return click.NoSuchOption(error.option_name, problem, ctx=error.ctx)
@@ -138,7 +138,7 @@ def _show_other(message: str, failure: BaseException, mode: Mode, streams: Strea
 
 
 def _write_body(body: dict[str, Any], streams: Streams) -> None:
-    # Imported late: usage errors come before anything else was needed.
+    # Imported late: usage errors need no other module.
     from warren import codec  # noqa: PLC0415
 
     streams.note(codec.encode(_writable(body)).decode())

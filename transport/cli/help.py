@@ -1,9 +1,9 @@
-"""What help teaches besides the options: commands that can be pasted."""
+"""Examples in the help of commands."""
 
 from typing import Final
 
 UNWRAPPED: Final = "\b\n"
-"""What keeps click from filling the lines that follow, up to a blank one."""
+"""Click does not refill the lines after this character, up to a blank line."""
 
 
 ID_HELP: Final = "ID is a session's id, the end of it that no other session has, or `last`."

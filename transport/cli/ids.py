@@ -1,4 +1,4 @@
-"""Which session a user means: its id, the end of its id, or `last`."""
+"""The session that a user names: by its id, the end of its id, or `last`."""
 
 import re
 from collections.abc import AsyncIterator
@@ -14,11 +14,14 @@ WHOLE: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 async def resolve(service: SessionService, name: str) -> str:
-    """Return the id of the session that `name` means; archived ones count, but for `last`.
+    """Return the id of a named session; `last` does not look at archived ones.
 
-    An end of an id is compared with every stored one: linear in their number. A whole id is returned as it is, known
-    or not. Raises SessionNotFoundError, and InvalidParamsError (path `session_id`) that lists the candidates where
-    several sessions fit.
+    The end of an id is compared with every stored id, which takes time linear in their number. A whole id is returned
+    as it is, known or not.
+
+    Raises:
+        SessionNotFoundError: if no session fits.
+        InvalidParamsError: if several sessions fit; the message lists them, and the path is `session_id`.
     """
     wanted = name.strip().lower()
     if wanted == LAST:

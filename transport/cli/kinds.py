@@ -30,12 +30,16 @@ approve_option: Final = click.option(
 
 
 def kinds_given(given: Mapping[str, Any], nearer: Mapping[str, bool], switches: Switches | None) -> dict[str, Any]:
-    """Return what is said of kinds of tools, as `Options` has it.
+    """Return the fields of `Options` for kinds of tools.
 
-    `nearer` tells which of the options were not set by a file: a file's hold for the runtime, the others for the
-    session or the turn as well. `switches` are the runtime's by its other options.
+    Args:
+        given: the values of these options.
+        nearer: for each option whether it was set nearer than by a file. Values of a file hold for the runtime, the
+            others for the session or the turn as well.
+        switches: the runtime's switches by its other options.
 
-    Raises click.UsageError where a kind is to be on and off.
+    Raises:
+        click.UsageError: if a kind is switched both on and off.
     """
     if "ask" not in given:
         return {}

@@ -1,4 +1,4 @@
-"""Where a chat's lines come from: a line editor on a terminal, or a pipe."""
+"""The sources of a chat's lines: a line editor on a terminal, or a pipe."""
 
 import os
 import sys
@@ -17,9 +17,9 @@ class Lines(Protocol):
     """A source of lines."""
 
     async def next(self) -> bytes | None:
-        """Return the next line without its end, None when there are no more.
+        """Return the next line without its end; None at the end of the input.
 
-        Cancelling it gives up the source: the thread that reads stays behind, and takes what comes next.
+        Trap: a cancelled call makes the source unusable, because its thread stays and reads the next line.
         """
         ...
 
@@ -47,7 +47,7 @@ class PipedLines:
 
 @attrs.define
 class EditedLines:
-    """Lines typed at a terminal, with the editing and the history of readline where Python has it.
+    """Lines typed at a terminal, with the editing and the history of readline if Python has it.
 
     Attributes:
         open: whether a line is being typed.
@@ -75,7 +75,7 @@ def _edit_line() -> bytes | None:
 
 @contextmanager
 def open_lines() -> Iterator[Lines]:
-    """Give the lines of stdin; a terminal is left as it was found."""
+    """Yield the lines of stdin; a terminal gets its settings back afterwards."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield PipedLines()
         return
@@ -88,7 +88,7 @@ def open_lines() -> Iterator[Lines]:
 
 
 def _load_readline() -> None:
-    """Give `input` its editor: importing it is enough. Some builds of Python have none."""
+    """Load the editor of `input` by its import. Some builds of Python have none."""
     try:
         import readline  # noqa: PLC0415
     except ImportError:
@@ -98,7 +98,7 @@ def _load_readline() -> None:
 
 @contextmanager
 def _kept_terminal() -> Iterator[None]:
-    """Give the terminal its settings back: an editor that was left at Ctrl-C cannot do it."""
+    """Restore the settings of the terminal: an editor that Ctrl-C has ended cannot do it."""
     try:
         import termios  # noqa: PLC0415 - not everywhere
     except ImportError:

@@ -36,11 +36,11 @@ LISTED: Final = 20
 FAILED: Final = 1
 REGRESSED: Final = 1
 STOPPED: Final = 130
-"""Exit code of a run that was told to stop, and in which nothing was wrong until then."""
+"""Exit code of a run that was stopped, without a broken promise until then."""
 
 
 def run(url: str | None, given: Mapping[str, Any], *, json: bool) -> int:
-    """Run what the options ask for and return the exit code.
+    """Run the plan of the options, and return the exit code.
 
     Raises click.UsageError, click.ClickException and InvalidParamsError before anything has begun.
     """
@@ -63,7 +63,7 @@ def _check_extra() -> None:
 
 
 def plan_of(url: str | None, given: Mapping[str, Any]) -> LoadPlan:
-    """Return the plan of a scenario with what the options change. Raises InvalidParamsError, click.UsageError."""
+    """Return the plan of a scenario, changed by the options. Raises InvalidParamsError or click.UsageError."""
     named = [name for name in INSIDE if given[name] is not None]
     if url is not None and named:
         raise click.UsageError(f"--{named[0].replace('_', '-')} is for runs without URL: the gateway has its own.")
@@ -85,7 +85,7 @@ def plan_of(url: str | None, given: Mapping[str, Any]) -> LoadPlan:
 
 
 def _profile(base: Profile, mix: Mix, given: Mapping[str, Any]) -> Profile:
-    """Return how the scripted model answers: slowly enough for the mix, unless the options say how slowly."""
+    """Return the pace of the scripted model: that of the options, else one that is slow enough for the mix."""
     profile = attrs.evolve(base, **{name: given[name] for name in PROFILE if given[name] is not None})
     if mix.disturbs and given["chunk_delay"] is None and not base.chunk_delay:
         return attrs.evolve(profile, chunk_delay=UNHURRIED)
@@ -93,7 +93,7 @@ def _profile(base: Profile, mix: Mix, given: Mapping[str, Any]) -> Profile:
 
 
 def _arrival(base: LoadPlan, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arrival that a rate or a duration suggests, and drop what the arrival of a scenario had with it."""
+    """Return the arrival for a rate or a duration, without the settings of the scenario's arrival."""
     if "rate" in changes:
         return {} if "arrival" in changes else {"arrival": "open"}
     if "arrival" in changes:
@@ -103,7 +103,7 @@ def _arrival(base: LoadPlan, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written before the run, not after it; one that was not there is not left there."""
+    """Raise an error before the run if a file cannot be written after it. A new file is removed again."""
     there = os.path.lexists(path)
     try:
         with path.open("ab"):
@@ -130,7 +130,7 @@ async def _run(
     ending = Ending()
 
     async def stop(_: int) -> None:
-        streams.note("no more turns begin; what there was is checked and told. Once more to give it up.")
+        streams.note("no more turns begin; the finished ones are checked and reported. Ctrl-C again exits at once.")
         ending.begin()
         await trio.lowlevel.checkpoint()
 
@@ -177,7 +177,7 @@ def told(result: Any) -> str:
 
 
 def diff(before: Path, after: Path, fail_over: float | None, *, json: bool) -> int:
-    """Compare two results and return the exit code. Raises InvalidParamsError for a file that has none."""
+    """Compare two results and return the exit code. Raises InvalidParamsError for a file without a result."""
     _check_extra()
     from warren.transport.load import diff as differences  # noqa: PLC0415 - it needs the extra
     from warren.transport.load.result import read_result  # noqa: PLC0415 - the same

@@ -22,12 +22,12 @@ MIXED: Final = "Shares from 0 to 1, as interrupts=0.1,tools=0.3; of " + ", ".joi
 
 
 def mix_of(value: str) -> dict[str, float]:
-    """Return the shares of a mix. Raises click.BadParameter for what is none."""
+    """Return the shares of a mix. Raises click.BadParameter for a bad one."""
     return _numbers(value, PARTS, float, "a number from 0 to 1")
 
 
 def strangers_of(value: str) -> dict[str, int]:
-    """Return how many strangers there are of each kind. Raises click.BadParameter."""
+    """Return the number of bad clients of each kind. Raises click.BadParameter for a bad value."""
     return _numbers(value, STRANGERS, int, "a whole number")
 
 
@@ -45,7 +45,7 @@ def _numbers(value: str, names: tuple[str, ...], read: Callable[[str], N], wante
 
 
 def prompt_of(value: str) -> tuple[int, int]:
-    """Return the shortest and the longest prompt, from N or MIN-MAX. Raises click.BadParameter."""
+    """Return the shortest and the longest prompt, from N or MIN-MAX. Raises click.BadParameter for a bad value."""
     low, dash, high = value.partition("-")
     try:
         return int(low), int(high if dash else low)
@@ -64,7 +64,7 @@ load_options: Final = group(
     click.option(
         "--arrival",
         type=click.Choice(ARRIVALS),
-        help="When turns begin; closed, or what --rate and --duration suggest.",
+        help="The times at which turns begin; by default closed, or as --rate and --duration suggest.",
     ),
     click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="R", help="Turns a second; open."),
     click.option(
@@ -110,8 +110,8 @@ class _Group(click.Group):
 def load() -> None:
     """Run many sessions at once, measure them, and check every one of them to its last row.
 
-    The exit code is 0 where every promise was kept, and 1 where one was not: an event out of order, a turn without
-    exactly one end, an answer in the wrong session, a message that is lost. The session is named.
+    The exit code is 0 if every promise was kept, and 1 if one was broken: an event out of order, a turn without
+    exactly one end, an answer in the wrong session, a lost message. The session is named.
     """
 
 
@@ -169,12 +169,12 @@ def run(context: click.Context, /, url: str | None, **given: Any) -> int:
     "--fail-over",
     type=click.FloatRange(min=0),
     metavar="PERCENT",
-    help="Exit with 1 where latency grew, or turns and events a second fell, by more than that.",
+    help="Exit with 1 if latency grew, or turns and events a second fell, by more than this.",
 )
 @output_options
 @click.pass_context
 def diff(context: click.Context, /, before: Path, after: Path, fail_over: float | None, **_: Any) -> int:
-    """Compare two results that `--json` has written: each figure, and how it grew."""
+    """Compare two results that `--json` has written: each figure, and its growth."""
     from warren.transport.cli import load as command  # noqa: PLC0415 - help does without it
 
     return command.diff(before, after, fail_over, json=context.obj.json)

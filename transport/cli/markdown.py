@@ -1,4 +1,4 @@
-"""Markdown on a terminal, rendered while it comes."""
+"""Markdown on a terminal, rendered while it arrives."""
 
 import os
 from functools import cache
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 FENCES: Final = ("```", "~~~")
 LONG: Final = 8_000
-"""Characters of one block from which on its end alone is shown while it grows, as it was written: rendering all of it
-with each piece would take longer and longer."""
+"""Characters of a growing block from which on only its end is shown, unrendered: rendering the whole block with each
+piece would take longer and longer."""
 
 
 @attrs.define
 class MarkdownStream:
-    """A text of the model's on its way to a terminal.
+    """The model's text on its way to a terminal.
 
-    A block that is complete is rendered and stays. The one that still grows (a paragraph, a list, code) is drawn anew
-    with each piece, as far as there is room for it; a terminal that cannot move its cursor gets it when it is complete.
+    A complete block is rendered and stays. A growing block (a paragraph, a list, code) is drawn anew with each piece,
+    as far as there is room for it; a terminal that cannot move its cursor gets it when it is complete.
 
     Attributes:
-        streams: where the terminal is.
+        streams: the streams of the terminal.
     """
 
     streams: Streams
@@ -35,7 +35,7 @@ class MarkdownStream:
     _above: bool = False
 
     def write(self, text: str) -> None:
-        """Take a piece."""
+        """Add a piece."""
         self._text += visible(text)
         complete = self._complete(text)
         lines = self._block(self._text[:complete])
@@ -43,12 +43,12 @@ class MarkdownStream:
         self._draw(lines, self._preview())
 
     def end(self) -> None:
-        """Render what is left: the text is over, or something else is to be shown below it."""
+        """Render the rest, at the end of the text or before other output below it."""
         self._draw(self._block(self._text), [])
         self._text, self._above = "", False
 
     def _complete(self, piece: str) -> int:
-        """Return how much of the text are complete blocks, now that a piece of it has come."""
+        """Return the length of the complete blocks at the beginning of the text."""
         in_code = self._text.lstrip("\n").startswith(FENCES)
         if "\n" not in self._text or (in_code and not any(mark in self._text[-len(piece) - 2 :] for mark in FENCES)):
             return 0
@@ -75,10 +75,12 @@ class MarkdownStream:
         return [*([""] if self._above else []), *lines][-max(1, rows - 2) :]
 
     def _draw(self, complete: list[str], growing: list[str]) -> None:
-        """Put lines in the place of those that were drawn before and may change; the growing ones may change again."""
+        """Replace the lines that may change by new ones, of which the growing ones may change again."""
         before, lines = self._drawn, [*complete, *growing]
         same = next((at for at, (old, new) in enumerate(zip(before, lines, strict=False)) if old != new), None)
-        if same is None:  # of fewer lines than before the last one is written again: the cursor stays behind it
+        if (
+            same is None
+        ):  # if there are fewer lines than before, the last one is written again: the cursor has to end behind it
             same = len(before) if len(before) <= len(lines) else max(0, len(lines) - 1)
         text = _moved(before, lines, same) + "\n".join(_rest(before, lines, same))
         self.streams.draw(text if growing or not lines else f"{text}\n")
@@ -97,7 +99,7 @@ class MarkdownStream:
 
 
 def _moved(before: list[str], lines: list[str], same: int) -> str:
-    """Return what brings the cursor from the end of the old lines to where the first line that differs is written."""
+    """Return the escapes that move the cursor from the end of the old lines to the first line that differs."""
     if same == len(before):
         return "\n" if before and same < len(lines) else ""
     if _grows(before, lines, same):
@@ -107,20 +109,20 @@ def _moved(before: list[str], lines: list[str], same: int) -> str:
 
 
 def _rest(before: list[str], lines: list[str], same: int) -> list[str]:
-    """Return what is to be written of the new lines."""
+    """Return the part of the new lines that has to be written."""
     if _grows(before, lines, same):
         return [lines[same][len(before[same]) :], *lines[same + 1 :]]
     return lines[same:]
 
 
 def _grows(before: list[str], lines: list[str], same: int) -> bool:
-    """Tell whether the last of the old lines only goes on."""
+    """Return whether the last of the old lines only gets longer."""
     return same == len(before) - 1 and same < len(lines) and lines[same].startswith(before[same])
 
 
 @cache
 def _parser() -> "MarkdownIt":
-    """Return a parser like the one that renders."""
+    """Return a parser with the settings of rich's own."""
     from markdown_it import MarkdownIt  # noqa: PLC0415 - it comes with rich
 
     return MarkdownIt().enable("strikethrough").enable("table")

@@ -8,7 +8,7 @@ from warren.transport.cli.pipe import PipeClient, serve_pipe
 
 
 def mcp(options: Options) -> None:
-    """Run `warren mcp`. Ends and raises as `serve_pipe`, and ClickException where its extra is missing."""
+    """Run `warren mcp`. Ends and raises as `serve_pipe`, and raises ClickException if its extra is missing."""
     if problem := missing("mcp", "warren mcp needs"):
         raise click.ClickException(problem)
     serve_pipe(options, _serve)

@@ -1,4 +1,4 @@
-"""`warren memory …`: what is remembered, searched, counted, indexed anew and added to."""
+"""`warren memory …`: search, count, index anew and add remembered texts."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from warren.storage.memory import MemoryStore
 
 BEGIN: Final = """\
-`warren run --memory PROMPT` begins one, and so does memory = true in the configuration file: what compaction takes out
-of the model's sight goes there. `warren memory add` takes texts from stdin:
+`warren run --memory PROMPT` begins one, and so does memory = true in the configuration file: it gets the messages that
+compaction takes out of the context. `warren memory add` takes texts from stdin:
 echo '{"content": "the key hangs by the door"}' | warren memory add"""
 AT_ONCE: Final = 256
 """Texts that are stored in one transaction."""
@@ -35,8 +35,8 @@ AT_ONCE: Final = 256
 def search(options: Options, query: str, asked: Defaults) -> None:
     """Run `warren memory search QUERY`.
 
-    Raises InvalidParamsError for a query without words, SessionNotFoundError, and MemoryDisabledError
-    where there is no memory.
+    Raises InvalidParamsError for a query without words, SessionNotFoundError for an unknown session, and
+    MemoryDisabledError if there is no memory.
     """
     if not query.strip():
         raise InvalidParamsError("$.query: must not be empty", path="$.query")
@@ -53,7 +53,7 @@ def search(options: Options, query: str, asked: Defaults) -> None:
 
 
 def search_batch(options: Options, asked: Defaults) -> None:
-    """Run `warren memory search --batch`. Raises InvalidParamsError that names the line, after the hits before it."""
+    """Run `warren memory search --batch`. Raises InvalidParamsError for a bad line, after the hits of earlier ones."""
     config, streams = _config(options), Streams()
 
     async def work() -> None:
@@ -66,7 +66,7 @@ def search_batch(options: Options, asked: Defaults) -> None:
 
 
 def show_stats(options: Options) -> None:
-    """Run `warren memory stats`. Raises MemoryDisabledError where there is no memory."""
+    """Run `warren memory stats`. Raises MemoryDisabledError if there is no memory."""
     config = _config(options)
 
     async def work() -> MemoryStats:
@@ -79,7 +79,7 @@ def show_stats(options: Options) -> None:
 
 
 def rebuild(options: Options) -> None:
-    """Run `warren memory rebuild`, with a bar on a terminal. Raises MemoryDisabledError where there is no memory."""
+    """Run `warren memory rebuild`, with a bar on a terminal. Raises MemoryDisabledError if there is no memory."""
     config = _config(options)
 
     async def work() -> MemoryStats:
@@ -92,9 +92,9 @@ def rebuild(options: Options) -> None:
 
 
 def add(options: Options) -> None:
-    """Run `warren memory add`; what came before a bad line, or before a part that was refused, is remembered.
+    """Run `warren memory add`; lines before a bad line, or before a refused part, are remembered.
 
-    Raises InvalidParamsError that names the line and the field, and what refused a part, with the lines it had.
+    Raises InvalidParamsError with the line and the field, or the error of a refused part with its lines.
     """
     config = _config(options, needed=False)
 
@@ -112,13 +112,13 @@ def add(options: Options) -> None:
 
 
 async def forget(options: Options, session_id: str) -> None:
-    """Drop what is remembered of a session, for good; where nothing is remembered, nothing is made.
+    """Delete the remembered texts of a session. If there is no memory, none is made.
 
-    Raises MemoryDisabledError where something is, and the extra is missing.
+    Raises MemoryDisabledError if there is a memory and the extra is missing.
     """
     store = store_of(options)
     if store is not None and holds_memory(store.path):
-        # Whichever embedder it had: its index is not needed to forget, and leaves out what is gone.
+        # Any embedder will do: deleting needs no index, and the index skips deleted texts.
         async with _open(memory_of(attrs.evolve(options, embedder="bm25"), store)) as memory:
             await memory.forget(session_id)
 
@@ -128,8 +128,8 @@ class Adding:
     """Texts on their way from stdin into the memory, many in one transaction.
 
     Attributes:
-        taken: lines that are remembered.
-        added: those that were not before.
+        taken: number of lines that are remembered.
+        added: number of those that are new.
     """
 
     store: "MemoryStore"
@@ -138,7 +138,7 @@ class Adding:
     _waiting: list[Line[Told]] = attrs.field(factory=list)
 
     async def take_all(self) -> None:
-        """Take all lines of stdin. Raises as `add` does."""
+        """Remember all lines of stdin. Raises as `add` does."""
         try:
             async with aclosing(read_lines(PipedLines(), Told)) as lines:
                 async for line in lines:
@@ -169,10 +169,10 @@ class Adding:
 def _config(options: Options, *, needed: bool = True) -> MemoryConfig:
     """Return the settings of the store's memory.
 
-    Raises MemoryDisabledError as `memory_of`, and where a needed one was never begun: the sessions of this store run
-    without the capability. Raises PersistenceDisabledError where there is to be no store.
+    Raises MemoryDisabledError as `memory_of`, and if a needed memory does not exist: the sessions of this store run
+    without the capability. Raises PersistenceDisabledError if the options ask for no store.
     """
-    memory_of(options, None)  # without its extra nothing else matters
+    memory_of(options, None)  # a missing extra is the first error to report
     store = store_of(options, needed=True)
     config = memory_of(options, store)
     if needed and store is not None and not holds_memory(store.path):
@@ -193,7 +193,7 @@ async def _open(config: MemoryConfig) -> "AsyncIterator[MemoryStore]":
 
 
 async def _session(options: Options, name: str | None) -> str | None:
-    """Return the session that a name means. One that the store does not know may still have memories: as it is."""
+    """Return the id of a named session. A name that the store does not know is returned: it may still have memories."""
     if name is None:
         return None
     last = name.strip().lower() == LAST

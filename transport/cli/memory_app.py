@@ -12,9 +12,9 @@ from warren.transport.cli.values import text_of
 
 @click.group()
 def memory() -> None:
-    """Search what was remembered, and look after it.
+    """Search the memory, and look after it.
 
-    These commands open the memory of the store themselves, whether or not conversations go on in it.
+    These commands open the memory of the store themselves; a gateway may use it at the same time.
     """
 
 
@@ -39,13 +39,13 @@ def memory() -> None:
 def memory_search(
     query: str | None, session: str | None, scope: str | None, limit: int, *, batch: bool, **given: Any
 ) -> None:
-    """Find what was said before by what it is about, best first.
+    """Find remembered texts by their meaning, best first.
 
     Piped, each hit is a line of fields between tabs: score, session, turn, text.
 
     With --batch each line of stdin is {"query", "limit"?, "scope"?, "session_id"?}, and each line of stdout a JSON list
     of its hits {"content", "score", "session_id", "turn"}. A bad line ends it with exit code 2 and an error that names
-    the line and the field. Blank lines are passed over.
+    the line and the field. Blank lines are skipped.
     """
     from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
     from warren.transport.cli.memory_lines import Defaults  # noqa: PLC0415 - the same
@@ -64,7 +64,7 @@ def memory_search(
 @memory.command("stats", epilog=examples("warren memory stats", "warren memory stats --output json"))
 @remembered_options
 def memory_stats(**given: Any) -> None:
-    """Tell how much is remembered, and how far its index is."""
+    """Show the size of the memory and of its index."""
     from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
 
     work.show_stats(gather(given))
@@ -73,9 +73,9 @@ def memory_stats(**given: Any) -> None:
 @memory.command("rebuild", epilog=examples("warren memory rebuild", "warren memory rebuild --embedder bag-of-words"))
 @remembered_options
 def memory_rebuild(**given: Any) -> None:
-    """Make the index anew from the remembered texts, by the embedder that is named.
+    """Make the index anew from the remembered texts, by the named embedder.
 
-    Nothing remembered is changed. Interrupted, it goes on when the memory is used next.
+    The texts do not change. After an interrupt it goes on when the memory is used next.
     """
     from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
 
@@ -96,7 +96,7 @@ def memory_add(**given: Any) -> None:
     Each is {"content", "session_id"?, "turn"?}; without a session they belong to `added`, without a turn to turn 0. The
     same content for the same turn of a session is remembered once, so that the same input can be given again. A bad
     line ends it with exit code 2 and an error that names the line and the field: the lines before it are remembered,
-    it and those behind it are not. Blank lines are passed over.
+    it and those behind it are not. Blank lines are skipped.
     """
     from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
 

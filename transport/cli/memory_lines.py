@@ -1,4 +1,4 @@
-"""Lines of JSON for the memory: what a line may hold, and errors that name the line and the field."""
+"""Lines of JSON for the memory: their fields, and errors that name the line and the field."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Iterator
@@ -16,17 +16,17 @@ from warren.transport.cli.lines import Lines
 
 T = TypeVar("T")
 ADDED: Final = "added"
-"""The session of texts that name none."""
+"""The session of texts without one."""
 
 
 @attrs.frozen
 class Defaults:
-    """What a search does unless its line says otherwise.
+    """The defaults of a search.
 
     Attributes:
         session: the session to search.
-        scope: `session` or `project`; None is the session where one is named, else the project.
-        limit: hits at most.
+        scope: `session` or `project`; None is the session if one is named, else the project.
+        limit: the most hits.
     """
 
     session: str | None
@@ -44,7 +44,7 @@ class Wanted:
     session_id: str | None = attrs.field(default=None, validator=not_blank)
 
     def within(self, defaults: Defaults) -> str | None:
-        """Return the session to search, None for all. Raises InvalidParamsError where there has to be one."""
+        """Return the session to search, None for all. Raises InvalidParamsError if the scope needs one."""
         session = self.session_id or defaults.session
         # A session on the line is nearer than a scope on the command line.
         scope = self.scope or (defaults.scope if self.session_id is None else None)
@@ -62,9 +62,9 @@ class Told:
     turn: int = attrs.field(default=0, validator=[not_negative, fits])
 
     def entry(self, now: datetime) -> MemoryEntry:
-        """Return what is remembered.
+        """Return the entry for the memory.
 
-        Its position is a hash of turn and content, so that the same text comes to the same place again; it is far above
+        Its position is a hash of turn and content, so that the same text gets the same position again; it is far above
         the positions of a conversation's own messages.
         """
         digest = hashlib.sha256(f"{self.turn}\0{self.content}".encode()).digest()
@@ -74,14 +74,14 @@ class Told:
 
 @attrs.frozen
 class Line(Generic[T]):
-    """One line and what it says; `number` counts from 1."""
+    """One line with its data; `number` counts from 1."""
 
     number: int
     value: T
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Give a refusal of what the line says its number."""
+        """Add the number of the line to errors of the body."""
         try:
             yield
         except InvalidParamsError as exc:
@@ -89,7 +89,7 @@ class Line(Generic[T]):
 
 
 async def read_lines(source: Lines, kind: type[T]) -> AsyncGenerator[Line[T], None]:
-    """Yield what the lines say; blank ones are passed over. Raises InvalidParamsError that names line and field."""
+    """Yield the data of all lines but blank ones. Raises InvalidParamsError with the line and the field of bad data."""
     number = 0
     while (raw := await source.next()) is not None:
         number += 1

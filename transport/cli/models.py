@@ -1,4 +1,4 @@
-"""`warren models`: which models can be named."""
+"""`warren models`: the families of models, and whether they can be called."""
 
 import os
 

@@ -54,7 +54,7 @@ def of_field(
 
 
 def sentence(cls: type, name: str) -> str:
-    """Return what a class says of a field, for people who do not know the class; "" if it says nothing."""
+    """Return the sentence on a field in its class, without terms of the class; "" if there is none."""
     about = attributes_of(cls).get(name, "").removeprefix("whether to ")
     text = UNSET.sub(lambda found: f"{found[1]}Unset" if found[1] else "unset", about)
     return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Serving the program at the other end of stdin and stdout: what `warren rpc`, `mcp` and `acp` share."""
+"""Serves the program at the other end of stdin and stdout, for `warren rpc`, `mcp` and `acp`."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class PipeClient:
-    """The program that started this one, and what it is served with.
+    """The program that started this one, and the runtime for it.
 
     Attributes:
         config: the settings of the runtime.
         service: the runtime.
-        incoming: what the program says.
-        outgoing: what it is told; nothing else may be written there.
-        stop: is cancelled by the first signal, once the turns have ended.
-        session_tools: gives single sessions MCP servers of their own; None where the runtime has no tools.
+        incoming: the messages of the program.
+        outgoing: the messages to it; no other code may write there.
+        stop: the scope that the first signal cancels, when the turns have ended.
+        session_tools: gives single sessions MCP servers of their own; None if the runtime has no tools.
     """
 
     config: Config

@@ -1,4 +1,4 @@
-"""A bar for what takes long."""
+"""A progress bar for long work."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from warren.transport.cli.streams import Streams
 
 @contextmanager
 def bar(streams: Streams, what: str) -> Iterator[Progress | None]:
-    """Show how far something is, where stderr is a terminal; drawn by a thread of its own: nothing waits for it."""
+    """Show a progress bar if stderr is a terminal. A thread draws it, so that the work does not wait for it."""
     if not streams.err.isatty():
         yield None
         return

@@ -22,8 +22,10 @@ SLICE: Final = 0.2
 def rebuild(options: Options) -> None:
     """Run `warren project rebuild`, with a bar on a terminal.
 
-    Raises SessionNotFoundError without a store, StoreError(cause="locked") while another process keeps the files up to
-    date, StoreError where the store cannot be read or a file cannot be written.
+    Raises:
+        SessionNotFoundError: if there is no store.
+        StoreError: with the cause `locked`, while another process keeps the files up to date; also if the store cannot
+            be read or a file cannot be written.
     """
     config, streams = existing_store_of(options), Streams()
 
@@ -42,7 +44,7 @@ def rebuild(options: Options) -> None:
 
 
 async def _brought_up_to_date(config: "StoreConfig") -> None:
-    """Have a store of an older version, which cannot be followed, become one of this version."""
+    """Migrate a store of an older version, which cannot be followed."""
     from warren.storage.sqlite import SqliteStore  # noqa: PLC0415 - it has an extra of its own
 
     await (await SqliteStore.open(config)).aclose()

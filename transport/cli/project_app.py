@@ -10,10 +10,11 @@ from warren.transport.cli.options import gather, stored_options
 
 @click.group()
 def project() -> None:
-    """Look after the plain files that show what the store holds.
+    """Look after the plain files that mirror the store.
 
     They are in the store's folder: index.jsonl has a line for each session, sessions/ID its session.json, events.jsonl
-    and, once it was summarised, summary.txt. Whatever runs sessions keeps them up to date; nothing depends on them.
+    and, once it was summarised, summary.txt. The process that runs sessions keeps them up to date; nothing depends on
+    them.
     """
 
 
@@ -22,7 +23,7 @@ def project() -> None:
 def project_rebuild(**given: Any) -> None:
     """Make all of these files anew from the store.
 
-    It is refused while another process keeps them up to date. Interrupted, whatever uses the store next goes on.
+    It is refused while another process keeps them up to date. After an interrupt the next process on the store goes on.
     """
     from warren.transport.cli import project as work  # noqa: PLC0415 - help does without it
 

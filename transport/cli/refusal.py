@@ -1,4 +1,4 @@
-"""Telling a client on stdin and stdout why it is not served: many programs that start a server hide its stderr."""
+"""Answers a client on stdin and stdout if its server cannot start: many programs hide the stderr of their servers."""
 
 import os
 import select
@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 PATIENCE: Final = 1.0
-"""Seconds that the first request may take to come: clients send it at once."""
+"""Seconds to wait for the first request: clients send it at once."""
 LONGEST: Final = 64 * 1024
 STDIN: Final = 0
 STDOUT: Final = 1
@@ -20,21 +20,21 @@ class AnsweringCommand(click.Command):
     """A command that serves JSON-RPC on stdin and stdout: if it fails, the next request is answered with the reason."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """See click; bad arguments are told to the client too."""
+        """See click; the client gets errors of bad arguments too."""
         with _telling():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """See click; a server that cannot start says so to the client too."""
+        """See click; the client gets the error of a server that cannot start."""
         with _telling():
             return super().invoke(ctx)
 
 
 @contextmanager
 def _telling() -> Iterator[None]:
-    """Answer one request on stdin if the body fails, and let the failure go on to stderr and the exit code."""
+    """If the body fails, answer one request on stdin with its error, and raise the error on."""
     streams: list[int] = []
-    with suppress(OSError):  # if one of them was closed from the start there is nobody to tell
+    with suppress(OSError):  # if one of them was closed from the start there is no client
         # Serving takes both from the process, and leaves it empty ones.
         streams += [os.dup(STDIN), os.dup(STDOUT)]
     try:
@@ -64,7 +64,7 @@ def _tell(failure: BaseException, source: int, sink: int) -> None:
 
 
 def _first_line(source: int) -> bytes:
-    """Return what comes on a pipe up to the end of a line, of the pipe or of the patience."""
+    """Return the bytes from a pipe up to the end of a line, of the pipe or of the time."""
     deadline, line = time.monotonic() + PATIENCE, b""
     while b"\n" not in line and len(line) < LONGEST:
         if not select.select([source], [], [], max(0.0, deadline - time.monotonic()))[0]:

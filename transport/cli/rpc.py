@@ -20,11 +20,11 @@ REALMS: Final = "realms"
 
 @attrs.frozen
 class Realm:
-    """Which of the stores to use, in the words of rkat-rpc.
+    """The choice of a store, in the terms of rkat-rpc.
 
     Attributes:
         name: sessions of one name do not see those of another; None is the store itself.
-        isolated: use a store that nobody else has.
+        isolated: use a new store.
         root: the folder of all stores, instead of the usual one.
     """
 
@@ -34,7 +34,7 @@ class Realm:
 
     @contextmanager
     def opened(self, options: Options) -> Iterator[Options]:
-        """Yield the options with the store that is meant; an isolated one without a root is removed at the end."""
+        """Yield the options with the chosen store; an isolated one without a root is removed at the end."""
         named = options.store_named or self.root is not None
         if self.isolated and self.root is None and options.store is not None:
             with TemporaryDirectory(prefix="warren-", ignore_cleanup_errors=True) as own:

@@ -28,23 +28,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MEMORY_FOLDER: Final = "memory"
-"""Where a store has its memory."""
+"""The folder of the memory within that of the store."""
 MEMORY_FILE: Final = "memory.sqlite3"
 IN_MEMORY: Final = "sessions are kept in memory and end with this process: the extra `session-store` is not installed"
 
 
 def execute(work: Callable[[], Awaitable[T]], options: Options, *, log_level: int = logging.CRITICAL) -> T:
-    """Run a command's work on trio; warnings of the library go to stderr from `log_level` on."""
+    """Run the work of a command on trio; log records from `log_level` on go to stderr."""
     _start_log(options.mode, log_level)
     return trio.run(work)
 
 
 def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncContextManager[SessionService]:
-    """Open the runtime that the options ask for.
+    """Open the runtime of the options.
 
-    With `stored` it has to have a store, which has to exist. Raises PersistenceDisabledError and SessionNotFoundError
-    where not, StoreError for a store that cannot be used, MemoryDisabledError where there is to be a memory and its
-    extra is missing, ProviderError where the memory's embedder does not answer.
+    Args:
+        options: the options.
+        stored: whether it needs a store that exists already.
+
+    Raises:
+        PersistenceDisabledError: if a store is needed and the options have none.
+        SessionNotFoundError: if a store is needed and does not exist.
+        StoreError: if the store cannot be used.
+        MemoryDisabledError: if the options ask for a memory and its extra is missing.
+        ProviderError: if the memory's embedder does not answer.
     """
     return open_runtime(config_of(options, existing_store_of(options) if stored else store_of(options)))
 
@@ -58,7 +65,7 @@ async def open_runtime(config: Config) -> AsyncIterator[SessionService]:
 
 @asynccontextmanager
 async def open_hosted(config: Config) -> AsyncIterator[Hosted]:
-    """Open a runtime with the embedder that its memory names, for a host whose sessions bring MCP servers."""
+    """Open a runtime with the embedder of its memory, for hosts that give single sessions MCP servers."""
     name, folder = (None, None) if config.memory is None else (config.memory.embedder, config.memory.path)
     async with (
         open_embedder(name, os.environ, memory=folder) as embedder,
@@ -68,7 +75,7 @@ async def open_hosted(config: Config) -> AsyncIterator[Hosted]:
 
 
 def config_of(options: Options, store: StoreConfig | None) -> Config:
-    """Return the settings of the runtime that the options ask for."""
+    """Return the settings of the runtime by the options."""
     return Config(
         store=store,
         model=options.model or default_model(os.environ),
@@ -88,9 +95,9 @@ def config_of(options: Options, store: StoreConfig | None) -> Config:
 
 
 def compactor_of(options: Options) -> "Compactor | NewCompactor | None":
-    """Return the compactor that the options name; None for the default one, and if there is no compaction.
+    """Return the compactor of the options; None for the default one, and if compaction is off.
 
-    Raises InvalidParamsError for one that cannot be had.
+    Raises InvalidParamsError if it cannot be imported or is no compactor.
     """
     if options.compactor is None or options.compaction is None:
         return None
@@ -100,9 +107,9 @@ def compactor_of(options: Options) -> "Compactor | NewCompactor | None":
 
 
 def served_config_of(options: Options) -> Config:
-    """Return the settings of a runtime for other programs; if the default store cannot be had, stderr says so.
+    """Return the settings of a runtime for other programs; stderr says so if the extra of the default store is missing.
 
-    Raises PersistenceDisabledError for a store that was named and whose extra is missing. Raises as `config_of`.
+    Raises PersistenceDisabledError if the extra of a named store is missing, and raises as `config_of`.
     """
     store = store_of(options)
     if store is None and options.store is not None:
@@ -113,7 +120,7 @@ def served_config_of(options: Options) -> Config:
 def memory_of(options: Options, store: StoreConfig | None) -> MemoryConfig:
     """Return the settings of a store's memory; without a store it ends with the process.
 
-    Raises MemoryDisabledError where its extra is not installed.
+    Raises MemoryDisabledError if its extra is not installed.
     """
     if not installed("memory-store"):
         raise MemoryDisabledError(MEMORY_DISABLED)
@@ -123,8 +130,8 @@ def memory_of(options: Options, store: StoreConfig | None) -> MemoryConfig:
 def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
     """Return the store to use, None to keep nothing.
 
-    The default store is left out where its extra is not installed. Raises PersistenceDisabledError where a store is
-    needed, or was named, and cannot be had.
+    The default store is left out if its extra is not installed. Raises PersistenceDisabledError if a store is needed or
+    named, and the options or the missing extra rule it out.
     """
     if options.store is not None and installed("session-store"):
         return StoreConfig(options.store, holder=options.command, **options.storage)
@@ -134,7 +141,7 @@ def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
 
 
 def existing_store_of(options: Options) -> StoreConfig:
-    """Return the store to read from, which is not made for that. Raises as `open_service` does."""
+    """Return the store to read from; it has to exist. Raises as `open_service` does."""
     store = store_of(options, needed=True)
     if store is None or not holds_store(store.path):
         raise SessionNotFoundError(f"there is no store at {options.store}")
@@ -142,7 +149,7 @@ def existing_store_of(options: Options) -> StoreConfig:
 
 
 def holds_store(folder: Path) -> bool:
-    """Tell whether a store was made in a folder, which may hold a configuration file alone."""
+    """Return whether a folder has a store; it may have a configuration file alone."""
     from warren.storage.sqlite.file import FILE_NAME  # noqa: PLC0415 - it has an extra of its own
 
     try:
@@ -152,7 +159,7 @@ def holds_store(folder: Path) -> bool:
 
 
 def holds_memory(folder: Path) -> bool:
-    """Tell whether a store's folder has a memory."""
+    """Return whether the folder of a store has a memory."""
     try:
         return (folder / MEMORY_FOLDER / MEMORY_FILE).exists()
     except PermissionError:
@@ -160,7 +167,7 @@ def holds_memory(folder: Path) -> bool:
 
 
 def _start_log(mode: Mode, level: int) -> None:
-    """Send the log to stderr: all of it with tracebacks when asked to be verbose, else single lines from a level on."""
+    """Send the log to stderr: with `verbose` all of it with tracebacks, else single lines from a level on."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s") if mode.verbose else _OneLine())
     root = logging.getLogger()
@@ -169,7 +176,7 @@ def _start_log(mode: Mode, level: int) -> None:
 
 
 class _OneLine(logging.Formatter):
-    """Keeps tracebacks to itself."""
+    """Formats records without their tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         cause = record.exc_info[1] if record.exc_info else None

@@ -1,4 +1,4 @@
-"""What a turn looks like to the user: as it runs, when it has an answer, and when it failed."""
+"""Shows a turn to the user: as it runs, when it has an answer, and when it failed."""
 
 from collections.abc import Iterable
 
@@ -12,18 +12,18 @@ from warren.transport.cli.failures import show_error
 from warren.transport.cli.markdown import MarkdownStream
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
-from warren.transport.remarks import remark_of, shorten, shrinking
+from warren.transport.event_text import shorten, text_of_event, text_of_shrinking
 from warren.views import TurnResult
 
 
 @attrs.define
 class Answer:
-    """Turns a turn's events into the text to show: each character once, also where a retried call left gaps."""
+    """Makes the shown text of a turn's events: each character once, also if retried calls left gaps."""
 
     _shown: list[str] = attrs.field(factory=list)
 
     def text_of(self, event: Event) -> str:
-        """Return what the event adds to the screen."""
+        """Return the text that the event adds to the screen."""
         match event:
             case RunStarted() | TurnStarted():
                 between = "\n\n" if self._shown and isinstance(event, TurnStarted) else ""
@@ -37,7 +37,7 @@ class Answer:
         return ""
 
     def _rest(self, content: str) -> str:
-        """Return what is missing of a step's whole text; all of it where another text was shown before."""
+        """Return the missing end of a step's whole text, or all of it if another text was shown before."""
         shown = "".join(self._shown)
         self._shown = [content]
         return content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
@@ -68,14 +68,14 @@ class Screen:
 
     @classmethod
     def of(cls, options: Options, streams: Streams) -> "Screen":
-        """Return the screen that the options ask for; undecided, it streams on a terminal that has no events on it."""
+        """Return the screen of the options. If they do not decide, it streams on a terminal that shows no events."""
         by_default = streams.out_is_terminal and not options.mode.verbose
         streaming = by_default if options.stream is None else options.stream
         markdown = MarkdownStream(streams) if streams.out_is_terminal and not options.mode.json else None
         return cls(streams, options.mode, streaming and not options.mode.json, markdown=markdown)
 
     def show(self, items: Iterable[Envelope | str]) -> None:
-        """Show what happened: events of the running turn, and remarks of our own."""
+        """Show events of the running turn, and remarks of the command."""
         for item in items:
             if not isinstance(item, str):
                 self._show_event(item)
@@ -97,8 +97,8 @@ class Screen:
         self._wrote = False
 
     def compacted(self, session_id: str, entry: CompactionEntry, *, aside: bool = False) -> None:
-        """Show what a compaction that the user asked for has done; `aside` keeps off stdout, but for JSON."""
-        line = f"compacted {session_id}: {shrinking(entry)}"
+        """Show the result of a compaction that the user asked for; with `aside` on stderr, except for JSON."""
+        line = f"compacted {session_id}: {text_of_shrinking(entry)}"
         if self.mode.json:
             self.streams.write(codec.encode({"session_id": session_id, **codec.to_data(entry)}).decode() + "\n")
         elif aside:
@@ -107,7 +107,7 @@ class Screen:
             self.streams.write(line + "\n")
 
     def fail(self, error: WarrenError) -> None:
-        """Show why there is no answer; the text that came nevertheless goes to stdout."""
+        """Show the error of a turn without an answer; the text so far goes to stdout."""
         text = error.details.get("text")
         if isinstance(text, str) and not self._wrote and not self.mode.json:
             self._say(text)
@@ -132,7 +132,7 @@ class Screen:
         self.streams.note(text, "dim")
 
     def _say(self, text: str) -> None:
-        """Show a piece of the answer: rendered on a terminal, as it is in a pipe."""
+        """Show a piece of the answer: rendered on a terminal, unchanged in a pipe."""
         if self._markdown is None:
             self._write(text)
         elif text:
@@ -160,7 +160,7 @@ def _remark(event: Event) -> str | None:
     match event:
         case InputTaken(kind=kind, content=content, source=source):
             return f"{source or kind} says {shorten(content)}"
-    return remark_of(event)
+    return text_of_event(event)
 
 
 def footer(result: TurnResult) -> str:

@@ -28,14 +28,14 @@ ANSWERS: Final = "answers sessions that name no model; --model names another one
 
 @attrs.frozen
 class Address:
-    """Where to serve and whom.
+    """The address of the gateway, and the clients that it admits.
 
     Attributes:
         host: the address to bind.
-        port: its port; 0 picks one.
-        token_file: has the token that clients have to know.
+        port: its port; 0 picks a free one.
+        token_file: the file with the token of the clients.
         origins: web pages that may connect.
-        max_connections: clients at once.
+        max_connections: the most clients at once.
     """
 
     host: str
@@ -45,17 +45,18 @@ class Address:
     max_connections: int
 
     def url(self, port: int) -> str:
-        """Return where clients find the port that was bound."""
+        """Return the address of the gateway for clients."""
         return f"http://[{self.host}]:{port}" if ":" in self.host else f"http://{self.host}:{port}"
 
 
 def serve(options: Options, address: Address) -> None:
     """Serve until SIGTERM or SIGINT, then end in order; a second signal ends the process at once.
 
-    After SIGTERM running turns have the drain time to finish, and new ones are refused; what is left is interrupted.
+    After SIGTERM running turns have the drain time to finish, and new ones are refused; then the others are
+    interrupted.
 
     Raises as `served_config_of`, and InvalidParamsError for an address that may not be served, before anything is
-    made; OSError for one that cannot be had.
+    made; OSError if the address cannot be bound.
     """
     if problem := missing("gateway", "warren serve needs"):
         raise click.ClickException(problem)

@@ -23,7 +23,7 @@ IGNORED_VALUES: Final = (
 )
 IGNORED_FLAGS: Final = ("allow_remote", "live_webrtc")
 LISTENING: Final = ("tcp", "live_ws", "realtime_ws", "live_webrtc")
-"""Of those: the options that ask for another way in. They are taken, as the SDKs give them, and the user is told."""
+"""Those of them that ask for another transport. They are accepted, because the SDKs pass them, with a warning."""
 
 
 @click.command(
@@ -67,9 +67,9 @@ def serve(
     They speak JSON-RPC over a WebSocket at /ws, HTTP at /sessions and so on (see /openapi.json), or the Model Context
     Protocol at /mcp.
 
-    The first line on stdout is `listening on http://HOST:PORT`, once it accepts. SIGTERM and Ctrl-C end it in order:
-    after SIGTERM running turns may finish within --drain, what still runs is interrupted, all of it is stored. A second
-    signal exits at once.
+    The first line on stdout is `listening on http://HOST:PORT`, when it accepts connections. SIGTERM and Ctrl-C end it
+    in order: after SIGTERM running turns may finish within --drain, then the others are interrupted, and all are
+    stored. A second signal exits at once.
     """
     from warren.transport.cli import serve as serving  # noqa: PLC0415 - help does without it
 
@@ -79,7 +79,7 @@ def serve(
 @click.command(epilog=examples("warren acp --model claude-sonnet-5", "warren acp --store ~/conversations --memory"))
 @serving_options
 def acp(**given: Any) -> None:
-    """Be the agent of an editor or another client that speaks the Agent Client Protocol.
+    """Serve an editor or another client that speaks the Agent Client Protocol.
 
     It starts this command and talks to it over stdin and stdout. Sessions are stored: after a restart the client goes
     on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: prompts are cancelled and stored; a second
@@ -106,7 +106,7 @@ def mcp(**given: Any) -> None:
 
 
 def _ignored_options(function: F) -> F:
-    """Take the options of rkat-rpc that mean nothing here."""
+    """Accept the options of rkat-rpc that have no meaning here."""
     for name in IGNORED_VALUES:
         function = click.option(f"--{name.replace('_', '-')}", hidden=True, help=IGNORED)(function)
     for name in IGNORED_FLAGS:
@@ -149,10 +149,10 @@ def rpc(
     It speaks JSON-RPC over stdin and stdout, one message a line. The end of stdin, SIGTERM and Ctrl-C end it in order:
     running turns are interrupted and stored; a second signal exits at once.
 
-    With --contract it stands in for rkat-rpc, whose options it takes: a script with `exec warren rpc --contract 0.9
-    "$@"` in it is what Meerkat's clients can be pointed at.
+    With --contract it stands in for rkat-rpc, whose options it accepts: point Meerkat's clients at a script with `exec
+    warren rpc --contract 0.9 "$@"` in it.
 
-    A client whose server cannot start is told why: its first request is answered with the error.
+    If the server cannot start, the client's first request is answered with the error.
     """
     from warren.transport.cli import rpc as serving  # noqa: PLC0415 - help does without it
 

@@ -24,7 +24,7 @@ MAX_PAGE: Final = 1_000
 
 
 def list_sessions(options: Options, offset: int, limit: int, *, archived: bool) -> None:
-    """Run `warren sessions list`; a store that is not there yet has no sessions and is not made."""
+    """Run `warren sessions list`; a store that does not exist has no sessions, and is not made."""
     store = store_of(options, needed=True)
 
     async def work() -> SessionPage:
@@ -53,7 +53,7 @@ def show_session(options: Options, name: str, limit: int) -> None:
 
 
 async def _compactions(service: SessionService, view: SessionView) -> list[CompactionEntry]:
-    """Return all compactions of a session, oldest first; reads its whole history where there are any."""
+    """Return all compactions of a session, oldest first; it reads the whole history if there are any."""
     state, found = view.state, list[CompactionEntry]()
     for offset in range(0, state.message_count, MAX_PAGE) if state.compactions else ():
         found += (await service.history(state.session_id, offset=offset, limit=MAX_PAGE)).compactions
@@ -61,7 +61,7 @@ async def _compactions(service: SessionService, view: SessionView) -> list[Compa
 
 
 def delete_session(options: Options, name: str, *, ask: bool) -> None:
-    """Run `warren sessions delete`; with `ask` a user at a terminal has to confirm. Raises click.Abort where not."""
+    """Run `warren sessions delete`; with `ask` a user at a terminal has to confirm. Raises click.Abort if not."""
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
         name = _find(options, name)
         click.confirm(f"Delete session {name}?", abort=True, err=True)
@@ -69,12 +69,12 @@ def delete_session(options: Options, name: str, *, ask: bool) -> None:
 
 
 async def _delete(service: SessionService, options: Options, session_id: str) -> None:
-    """Delete a session and what is remembered of it."""
+    """Delete a session and its remembered texts."""
     await service.delete(session_id)
     try:
         await forget(options, session_id)
     except MemoryDisabledError as exc:
-        Streams().note(f"what is remembered of it stays: {exc.message}")
+        Streams().note(f"its remembered texts stay: {exc.message}")
 
 
 def archive_session(options: Options, name: str) -> None:
@@ -114,7 +114,7 @@ def label_session(options: Options, name: str, labels: Mapping[str, str | None])
 
 
 def list_inputs(options: Options, name: str, withdraw: str | None) -> None:
-    """Run `warren sessions inputs`; with `withdraw` one of them is taken back first."""
+    """Run `warren sessions inputs`; with `withdraw` one input is taken back first."""
 
     async def work() -> tuple[Input, ...]:
         async with open_service(options, stored=True) as service:
@@ -128,7 +128,7 @@ def list_inputs(options: Options, name: str, withdraw: str | None) -> None:
 
 
 def inject_text(options: Options, name: str, text: Callable[[], str], source: str | None, key: str | None) -> None:
-    """Run `warren sessions inject`; the text is read once a store is known to be there."""
+    """Run `warren sessions inject`; the text is read when the store is known to exist."""
     existing_store_of(options)
     words = text()
     _change(
@@ -153,7 +153,7 @@ def _change(
     done: str,
     operation: Callable[[SessionService], Callable[[str], Awaitable[object]]],
 ) -> None:
-    """Do something to one session, and say so."""
+    """Run an operation on one session, and confirm it."""
 
     async def work() -> str:
         async with open_service(options, stored=True) as service:

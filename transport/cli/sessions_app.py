@@ -63,7 +63,7 @@ def sessions_show(session: str, limit: int, **given: Any) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
 @stored_options
 def sessions_delete(session: str, *, yes: bool, **given: Any) -> None:
-    """Remove a session and all it stored."""
+    """Delete a session with all of its data."""
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
 
     work.delete_session(gather(given), session, ask=not yes)
@@ -105,7 +105,7 @@ def sessions_fork(session: str, at: int | None, **given: Any) -> None:
 @click.option("--withdraw", type=text_of, metavar="INPUT", help="Take this one back, by its id.")
 @stored_options
 def sessions_inputs(session: str, withdraw: str | None, **given: Any) -> None:
-    """List what waits to be said to a session.
+    """List the inputs that wait for a session's next turn.
 
     Piped, each is a line of fields between tabs: id, kind, when, source, text.
     """
@@ -128,7 +128,7 @@ def sessions_inputs(session: str, withdraw: str | None, **given: Any) -> None:
 @of_field(ContextRequest, "idempotency_key", "--key", "key", variable=False, metavar="KEY")
 @stored_options
 def sessions_inject(session: str, text: str | None, source: str | None, key: str | None, **given: Any) -> None:
-    """Put TEXT in front of the model of a session's next turn; nobody has said it.
+    """Show TEXT to the model in a session's next turn, as context and not as a prompt.
 
     Without TEXT, or with -, it is read from stdin.
     """

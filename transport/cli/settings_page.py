@@ -20,9 +20,9 @@ INTRODUCTION: Final = """\
 <!-- Made by `make docs` from the commands' options and the classes of settings; a test compares the two. -->
 
 Every setting can be set in a configuration file and by a variable; those that are changed for a single command have a
-flag, too. A flag wins over the variable, the variable over the file: `.rkat/config.toml`, or the one that `--config`
-names. `warren config show` shows each setting, its value and what set it; [the command line](cli.md#settings) has an
-example of a file.
+flag, too. A flag wins over the variable, the variable over the file: `.rkat/config.toml`, or the file of `--config`.
+`warren config show` shows each setting, its value and its origin; [the command line](cli.md#settings) has an example
+of a file.
 
 In the file a name with a dot is in a table: `limits.max_live` is `max_live` below `[limits]`. Durations are texts
 there, as `"90"` (seconds), `"1.5s"` or `"1h30m"`. In a variable blanks separate the entries of a list. A name that is
@@ -30,7 +30,7 @@ not known is refused, in the file and in variables that begin like those of the 
 
 In a program the same settings are the fields of `warren.Config` and of what is in it.
 """
-HEAD: Final = ("in the file", "variable", "flag", "default", "what it is")
+HEAD: Final = ("in the file", "variable", "flag", "default", "meaning")
 SERVERS: Final = """\
 The tables `[mcp_servers.NAME]` have no variables: `--mcp-config` names a file with servers in the form that other
 programs use. [MCP servers](mcp-client.md) explains both.
@@ -62,7 +62,7 @@ def settings_page() -> str:
 
 
 def rows() -> Iterator[Row]:
-    """Yield a row for each setting: in the order of the file, then what a file cannot have."""
+    """Yield a row for each setting: in the order of the file, then the settings that no file can have."""
     options = [param for param in settings_of_commands(cli) if isinstance(param, click.Option)]
     found = {
         FILE_NAMES.get(str(option.name), ""): _of_option(option) for option in options if option.name in FILE_NAMES
@@ -87,7 +87,7 @@ def _of_option(option: click.Option) -> Row:
 
 def _default(option: click.Option) -> Any:
     value = default_values({}).get(str(option.name), option.to_info_dict()["default"])
-    if option.name == "no_compaction":  # the file has it the other way round
+    if option.name == "no_compaction":  # the file has the opposite of this flag
         return True
     return None if value in ((), []) else value
 

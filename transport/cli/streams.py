@@ -1,4 +1,4 @@
-"""Standard input, output and error: what may be missing, broken, a terminal or a pipe."""
+"""Standard input, output and error, each of which may be missing, broken, a terminal or a pipe."""
 
 import contextlib
 import io
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 STANDARD: Final = 3
 PIPE_PATIENCE: Final = 2.0
-"""Seconds without anything from a pipe after which the user is told that the command waits for it."""
+"""Seconds without data from a pipe after which stderr says that the command waits for it."""
 CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def visible(text: str) -> str:
-    """Return text without what would steer a terminal: control characters but line feed and tab become U+FFFD."""
+    """Return text that cannot steer a terminal: control characters except line feed and tab become U+FFFD."""
     return CONTROLS.sub("\ufffd", text)
 
 
@@ -38,8 +38,8 @@ def wrapped(text: str, columns: int) -> str:
 class Streams:
     """The two ways out.
 
-    A reader that went away is no error: what is written from then on is dropped. Other errors of stdout (a full disk)
-    are raised as OSError, once; of errors of stderr nobody could be told.
+    A closed pipe is no error: later output is dropped. Other errors of stdout (a full disk) are raised as OSError,
+    once; errors of stderr are ignored.
 
     Attributes:
         out: for results.
@@ -70,7 +70,7 @@ class Streams:
         _write(self.out, visible(text) if self.out_is_terminal else text)
 
     def note(self, text: str, style: str = "") -> None:
-        """Write a line to stderr, in a style (rich's words) where it is a terminal."""
+        """Write a line to stderr, in one of rich's styles if it is a terminal."""
         with contextlib.suppress(OSError):
             if not self.err.isatty():
                 _write(self.err, f"{text}\n")
@@ -92,7 +92,7 @@ class Streams:
         return capture.get().split("\n")
 
     def draw(self, text: str) -> None:
-        """Write to the terminal on stdout what was rendered for it: its escapes steer the terminal."""
+        """Write rendered text with escapes to the terminal on stdout."""
         if text:
             _write(self.out, text)
 
@@ -134,16 +134,16 @@ def _write(file: TextIO, text: str) -> None:
 
 
 def _drop_the_rest(file: TextIO) -> None:
-    """Lead a file that cannot be written to nowhere, also for the flush at the interpreter's end."""
+    """Point a broken file at /dev/null, which also spares an error in the flush at the interpreter's end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)
 
 
 def prepare_streams() -> None:
-    """Make the standard streams usable whatever the process was started with.
+    """Make the standard streams usable, however the process was started.
 
-    Closed ones are opened to nowhere, so that no file of the store gets their number; characters that the locale
+    Closed ones are opened as /dev/null, so that no file of the store gets their number; characters that the locale
     cannot show are replaced instead of ending the command.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < STANDARD:
@@ -158,9 +158,9 @@ def prepare_streams() -> None:
 
 
 def decode_prompt(raw: bytes) -> str:
-    """Return what a pipe or a terminal brought, without the newline at its end.
+    """Return the text of a pipe or a terminal, without the newline at its end.
 
-    Raises InvalidParamsError (path `prompt`) for what is empty or not UTF-8.
+    Raises InvalidParamsError (path `prompt`) if it is empty or not UTF-8.
     """
     try:
         prompt = raw.decode().removesuffix("\n").removesuffix("\r")
@@ -172,7 +172,7 @@ def decode_prompt(raw: bytes) -> str:
 
 
 def _piped() -> bytes:
-    """Return what stdin brings, unless it is a terminal; if nothing comes for a while, stderr says what is awaited."""
+    """Return the data of stdin, unless it is a terminal. If no data comes for a while, stderr says so."""
     if sys.stdin.isatty():
         return b""
     if not select.select([sys.stdin], [], [], PIPE_PATIENCE)[0]:
@@ -183,9 +183,9 @@ def _piped() -> bytes:
 def read_prompt(argument: str | None, *, with_pipe: bool = False) -> str:
     """Return the prompt: the argument, or all of stdin if it is `-` or left out.
 
-    `with_pipe` adds what a pipe brings to an argument, below a blank line; it waits for the end of the pipe.
+    `with_pipe` adds the text of a pipe to an argument, below a blank line; it waits for the end of the pipe.
 
-    Raises InvalidParamsError (path `prompt`) for an empty one, and where stdin is a terminal that nobody asked to read.
+    Raises InvalidParamsError (path `prompt`) if it is empty, or left out while stdin is a terminal.
     """
     if argument is not None and argument != "-":
         prompt = decode_prompt(argument.encode())

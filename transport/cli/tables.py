@@ -19,7 +19,7 @@ from warren.messages import (
 )
 from warren.records import CompactionEntry
 from warren.transport.cli.streams import Streams, visible
-from warren.transport.remarks import shrinking
+from warren.transport.event_text import text_of_shrinking
 from warren.views import DamagedRow, HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
 
 GAPS: Final = re.compile(r"\s+")
@@ -28,7 +28,7 @@ FOLDED: Final = 2
 SHOWN: Final = 5
 """Damaged rows that are named."""
 END: Final = 12
-"""Characters at the end of an id that name a session where it has not."""
+"""Characters at the end of an id that name a session without a title."""
 MINUTE: Final = 16
 """Characters of a time without its seconds."""
 SHORT: Final = 14
@@ -51,7 +51,7 @@ def show_list(streams: Streams, page: SessionPage) -> None:
 
 
 def _note_damaged(streams: Streams, what: str, rows: Sequence[DamagedRow]) -> None:
-    """Say which rows were left out, and what to do."""
+    """Show the rows that were left out, and advice."""
     if rows:
         count = f"1 {what} is" if len(rows) == 1 else f"{len(rows)} {what}s are"
         listed = "; ".join(f"{row.row}: {row.problem}" for row in rows[:SHOWN])
@@ -60,7 +60,7 @@ def _note_damaged(streams: Streams, what: str, rows: Sequence[DamagedRow]) -> No
 
 
 def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
-    """Show what waits in a session's inbox."""
+    """Show the inputs in a session's inbox."""
     if not inputs:
         streams.note("nothing waits")
         return
@@ -88,7 +88,7 @@ def show_table(streams: Streams, titles: Sequence[str], rows: Sequence[Sequence[
 def show_session(
     streams: Streams, view: SessionView, page: HistoryPage, compactions: Iterable[CompactionEntry] = ()
 ) -> None:
-    """Show a session: what it is, the compactions that are given, then its messages."""
+    """Show a session: its heading, the given compactions, then its messages."""
     streams.write("".join(f"{name + ':':<13}{value}\n" for name, value in facts(view)))
     for compaction in compactions:
         _show_compaction(streams, compaction)
@@ -123,7 +123,7 @@ def facts(view: SessionView) -> list[tuple[str, str]]:
 
 
 def entry_text(message: Message) -> tuple[str, str]:
-    """Return who speaks in a message, and its text."""
+    """Return the speaker of a message, and its text."""
     match message:
         case SystemMessage(content=content):
             return "system", content
@@ -144,7 +144,7 @@ def moment(when: datetime) -> str:
 
 
 def labels(found: Mapping[str, str]) -> str:
-    """Return labels as they are given on the command line."""
+    """Return labels in the form of the command line."""
     return " ".join(f"{key}={value}" for key, value in sorted(found.items()))
 
 
@@ -171,13 +171,13 @@ def _fitted(rows: Sequence[tuple[str, ...]], width: int) -> Sequence[tuple[str, 
 
 
 def _used(rows: Sequence[tuple[str, ...]]) -> int:
-    """Return how many characters of a line all columns before the title take; an empty one is not shown."""
+    """Return the characters of a line that the columns before the title take; empty columns are not shown."""
     longest = [max(len(_field(cell)) for cell in cells) for cells in zip(*rows, strict=True)]
     return sum(max(most, len(name)) + GAP for most, name in zip(longest[:-1], COLUMNS[:-1], strict=True) if most)
 
 
 def _narrowed(session_id: str, updated: str, _messages: str, _tokens: str, state: str, *rest: str) -> tuple[str, ...]:
-    """Return a row without what is worth least; a session is stored unless its row says otherwise."""
+    """Return a row for a narrow terminal; a session is stored unless its row says otherwise."""
     model, marks, title = rest
     shown = "" if state == "stored" else state
     return session_id[-END:], updated[:MINUTE], "", "", shown, _cut(model, SHORT), _cut(marks, SHORT), title
@@ -193,7 +193,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _show_compaction(streams: Streams, entry: CompactionEntry) -> None:
-    heading = f"compacted · {moment(entry.created_at)} · {shrinking(entry)}"
+    heading = f"compacted · {moment(entry.created_at)} · {text_of_shrinking(entry)}"
     if not streams.out_is_terminal:
         streams.write(f"\n{heading}:\n{entry.summary}\n")
         return

@@ -1,4 +1,4 @@
-"""A turn in front of a user: shown as it runs, interrupted by Ctrl-C; and the commands that run one."""
+"""Turns for a user: shown as they run, interrupted by Ctrl-C; and the commands that run one."""
 
 import math
 import os
@@ -21,24 +21,24 @@ from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, existing_store_of, open_service
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import Streams
+from warren.transport.event_text import shorten
 from warren.transport.providers import default_model
 from warren.transport.providers.registry import ECHO
-from warren.transport.remarks import shorten
 from warren.views import TurnResult
 
 T = TypeVar("T")
 Begin = Callable[[OnEvent], Awaitable[TurnResult]]
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 NO_MODEL: Final = "no API key is set: the built-in echo model answers; `warren models` lists the others"
-COMPACTING: Final = "compacting what the model sees"
+COMPACTING: Final = "compacting the context"
 FIRST_WORDS: Final = "interrupting the turn; again exits at once"
 TOO_LATE: Final = "the interrupt came too late: the turn had completed, nothing of it was cut"
 LOOKED_AT: Final = 6
-"""Sessions among which one is looked for that can be offered in place of a failed one."""
+"""The newest sessions, among which one is looked for to offer in place of a failed one."""
 
 
 def run(options: Options, prompt: str) -> int:
-    """Run `warren run` and return the exit code; what ended the turn is shown."""
+    """Run `warren run` and return the exit code; an error of the turn is shown."""
 
     async def work() -> int:
         async with open_service(options) as service:
@@ -50,7 +50,7 @@ def run(options: Options, prompt: str) -> int:
 
 
 def resume(options: Options, name: str, prompt: Callable[[], str]) -> int:
-    """Run `warren resume` and return the exit code; the prompt is read once a store is known to be there."""
+    """Run `warren resume` and return the exit code; the prompt is read when the store is known to exist."""
     existing_store_of(options)
     text = prompt()
 
@@ -96,7 +96,7 @@ async def _only_turn(service: SessionService, begin: Begin, screen: Screen, opti
 
 
 def compact(options: Options, name: str, instructions: str | None) -> None:
-    """Run `warren compact`. Raises what ended it."""
+    """Run `warren compact`. Raises the error of the compaction."""
     if options.compaction is None:
         raise CompactionDisabledError("session compaction is disabled by --no-compaction")
 
@@ -109,14 +109,14 @@ def compact(options: Options, name: str, instructions: str | None) -> None:
 
 
 def screen_of(options: Options, service: SessionService) -> Screen:
-    """Return the screen of a command; it says so where nothing is kept."""
+    """Return the screen of a command; it says so if the session is not stored."""
     screen = Screen.of(options, Streams())
     screen.footnote = "" if service.capabilities().session_store else " · not stored"
     return screen
 
 
 def greet(options: Options, streams: Streams) -> None:
-    """Tell a user at a terminal, who named no model and has set up none, who is going to answer."""
+    """Say on a terminal that `echo` will answer, if the user has named no model and configured none."""
     named = options.model is not None or options.provider is not None
     if streams.err.isatty() and not named and not options.mode.json and default_model(os.environ) == ECHO:
         streams.note(NO_MODEL, "dim")
@@ -185,7 +185,7 @@ class _Running:
         return outcome
 
     async def _show(self) -> None:
-        """Show what comes, in a thread: a reader of stdout that stands still must not stop the turn or Ctrl-C."""
+        """Show events in a thread: a reader of stdout that stands still must not stop the turn or Ctrl-C."""
         async for item in self._receive:
             items = [item, *_waiting(self._receive)]
             await trio.to_thread.run_sync(self.screen.show, items)
@@ -205,11 +205,11 @@ class _Running:
 
 
 async def take_turn(service: SessionService, begin: Begin, screen: Screen, asker: Asker | None = None) -> TurnResult:
-    """Run one turn in front of the user and return its result, shown already. Raises what ended the turn.
+    """Run one turn, show it, and return its result. Raises the error of the turn.
 
-    Without an asker calls that wait for the user's word are refused.
+    Without an asker, calls that wait for approval are refused.
 
-    The first Ctrl-C (or SIGTERM) interrupts the turn through the service, so that what came of it is stored; another
+    The first Ctrl-C (or SIGTERM) interrupts the turn through the service, so that the answer so far is stored; another
     one, or one when the turn is over, ends the process at once, by that signal.
     """
     return await _take(_Running(service, screen, asker or Asker(screen.streams)), begin, screen.finish)
@@ -218,9 +218,9 @@ async def take_turn(service: SessionService, begin: Begin, screen: Screen, asker
 async def take_compaction(
     service: SessionService, session_id: str, instructions: str | None, screen: Screen, *, aside: bool = False
 ) -> CompactionEntry:
-    """Compact a session in front of the user, who can interrupt it as a turn; `aside` keeps off stdout.
+    """Compact a session; the user can interrupt it as a turn. With `aside` the result is on stderr.
 
-    Raises what ended it.
+    Raises the error of the compaction.
     """
     running = _Running(service, screen, Asker(screen.streams), session_id)
     running.begun.set()
@@ -259,7 +259,7 @@ def die_of(number: int) -> None:
 
 
 async def _outcome(call: Awaitable[T]) -> T | WarrenError:
-    """Return what a call returns or refuses with, so that no nursery wraps it."""
+    """Return the result or the error of a call, so that no nursery wraps the error in a group."""
     try:
         return await call
     except WarrenError as exc:

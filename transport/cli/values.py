@@ -16,7 +16,7 @@ PART: Final = re.compile(r"([0-9.]+)(ms|[smhd]|)", re.ASCII)
 
 
 def text_of(value: str) -> str:
-    """Return text that UTF-8 can hold: the shell may hand over any bytes. Raises click.BadParameter."""
+    """Return text that UTF-8 can hold: the shell may pass any bytes. Raises click.BadParameter for others."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -36,7 +36,7 @@ def folder_of(value: str) -> Path:
 
 
 def existing_folder_of(value: str) -> Path:
-    """Return a folder that is there. Raises click.BadParameter."""
+    """Return an existing folder. Raises click.BadParameter for another path."""
     folder = folder_of(value)
     try:
         there = folder.is_dir()
@@ -48,7 +48,7 @@ def existing_folder_of(value: str) -> Path:
 
 
 def realm_of(value: str) -> str:
-    """Return a name that can be that of a folder. Raises click.BadParameter."""
+    """Return a name that is valid for a folder. Raises click.BadParameter for another one."""
     if REALM.fullmatch(value) is None:
         raise click.BadParameter(
             f"{value!r} is not a name of letters, digits, `.`, `_`, `-` that begins with none of `.-`."
@@ -57,14 +57,14 @@ def realm_of(value: str) -> str:
 
 
 def embedder_of(value: str) -> str:
-    """Return the name of an embedder that there is. Raises click.BadParameter."""
+    """Return the name of a known embedder. Raises click.BadParameter for another one."""
     if value in BUILT_IN or text_of(value).removeprefix(OPENAI_PREFIX).strip() not in ("", value):
         return value
     raise click.BadParameter(f"{value!r} is unknown; there are {', '.join(BUILT_IN)} and {OPENAI_PREFIX}MODEL.")
 
 
 def duration_of(value: str) -> float:
-    """Return the seconds of a time span such as 30, 1.5s, 250ms or 1h30m. Raises click.BadParameter."""
+    """Return the seconds of a time span such as 30, 1.5s, 250ms or 1h30m. Raises click.BadParameter for other texts."""
     if seconds := delay_of(value):
         return seconds
     raise click.BadParameter(f"{value!r} is not a duration above 0, such as 30, 1.5s, 250ms or 1h30m.")
@@ -79,7 +79,7 @@ def delay_of(value: str) -> float:
 
 
 def schema_of(value: str) -> dict[str, Any]:
-    """Return the JSON object that is given, or that the named file holds. Raises click.BadParameter."""
+    """Return the given JSON object, or that of the named file. Raises click.BadParameter for other data."""
     from warren import codec  # noqa: PLC0415 - few turns have a schema
 
     given = text_of(value).lstrip().startswith("{")
@@ -103,7 +103,7 @@ def label_of(value: str) -> tuple[str, str]:
 
 
 def seconds_of(text: str) -> float | None:
-    """Return the seconds of a time span, None for what is none or is endless; a lone number is seconds."""
+    """Return the seconds of a time span; None if the text is none, or is endless. A lone number is seconds."""
     if DURATION.fullmatch(text) is None:
         return None
     seconds = sum(float(number) * UNITS[unit] for number, unit in PART.findall(text))

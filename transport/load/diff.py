@@ -1,4 +1,4 @@
-"""Two results side by side: each figure, its ratio, and whether it got worse by more than is allowed. No I/O."""
+"""The comparison of two results: each figure, its ratio, and by how much it got worse. No I/O."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ SLOWER_IS_WORSE: Final = tuple(name for name in MILLISECONDS if name != "tester'
 MORE_IS_BETTER: Final = frozenset({"turns/s", "events/s"})
 MORE_IS_WORSE: Final = frozenset({"errors", "violations"})
 NOT_JUDGED: Final = (" p100", " p99.9")
-"""Single moments of a run: shown, and too much chance to judge by."""
+"""Figures of single moments of a run: they are shown, but vary too much to be judged."""
 
 
 @attrs.frozen
@@ -21,10 +21,10 @@ class Change:
 
     Attributes:
         name: the figure.
-        before: in the first.
-        after: in the second.
-        ratio: after over before; None where there was nothing before.
-        worse: by how many percent it got worse; None where it got no worse, or is not judged.
+        before: its value in the first run.
+        after: its value in the second run.
+        ratio: after over before; None if it was 0 before.
+        worse: the percentage by which it got worse; None if it got no worse, or is not judged.
     """
 
     name: str
@@ -35,18 +35,18 @@ class Change:
 
 
 def compare(before: Result, after: Result) -> list[Change]:
-    """Return every figure that either of two results has, and how many promises were not kept."""
+    """Return every figure of two results, and the number of broken promises."""
     left, right = (dict(each.figures) | {"violations": float(each.violation_count)} for each in (before, after))
     return [_change(name, left.get(name, 0.0), right.get(name, 0.0)) for name in dict.fromkeys([*left, *right])]
 
 
 def regressions(changes: list[Change], percent: float) -> list[Change]:
-    """Return what got worse by more than so many percent."""
+    """Return the figures that got worse by more than so many percent."""
     return [change for change in changes if change.worse is not None and change.worse > percent]
 
 
 def unlike(before: Result, after: Result) -> list[str]:
-    """Return in what the plans and the machines of two results differ, chance aside."""
+    """Return the differences between the plans and the machines of two results, without their seeds."""
     return _unlike(before.plan, after.plan, {"seed"}) + _unlike(before.machine, after.machine, set())
 
 

@@ -1,4 +1,4 @@
-"""Somebody who follows a session, and can be waited for."""
+"""A second client that follows a session from its first event."""
 
 import math
 
@@ -11,21 +11,21 @@ from warren.transport.load.target import Seen
 
 @attrs.define
 class Follower:
-    """Checks a session's events as they come."""
+    """Checks a session's events as they arrive."""
 
     check: StreamCheck
     _wanted: int | None = None
     _reached: trio.Event = attrs.field(factory=trio.Event)
 
     def __call__(self, seen: Seen) -> None:
-        """Take an event."""
+        """Check an event."""
         self.check.take(seen)
         self._look()
 
     async def reach(self, seq: int, silence: float = math.inf) -> None:
-        """Wait until an event has come, and the end of its turn; or word that some of them never will.
+        """Wait for an event and the end of its turn, or for the marker that events are missing.
 
-        Returns all the same once nothing has come for so many seconds.
+        It also returns when no event has arrived for so many seconds.
         """
         self._wanted, self._reached = seq, trio.Event()
         self._look()

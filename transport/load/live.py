@@ -1,4 +1,4 @@
-"""What a person sees of a run while it goes on: a table on a terminal, a line now and then elsewhere."""
+"""The progress of a run for a person: a table on a terminal, a line now and then elsewhere."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ LINE_EVERY: Final = 5.0
 
 
 def table(progress: Progress) -> Table:
-    """Return the figures as they stand."""
+    """Return the present figures."""
     recorder = progress.recorder
     grid = Table(title=f"{progress.target}: {progress.stage}, {recorder.elapsed:.0f} s", title_justify="left")
     shown_now = numbers(progress)
@@ -28,7 +28,7 @@ def table(progress: Progress) -> Table:
 
 
 def numbers(progress: Progress) -> dict[str, str]:
-    """Return what is shown."""
+    """Return the table of the present figures."""
     recorder = progress.recorder
     last = recorder.series[-1] if recorder.series else None
     latency = recorder.latency.at(*PERCENTILES)
@@ -51,7 +51,7 @@ def numbers(progress: Progress) -> dict[str, str]:
 
 @asynccontextmanager
 async def shown(file: TextIO) -> AsyncIterator[Callable[[Progress], None]]:
-    """Show a run on a file while the body lasts; yields what takes its progress."""
+    """Show a run on a file for a body; yields the function that gets its progress."""
     async with trio.open_nursery() as tasks:
         show = _draw if file.isatty() else _tell
 

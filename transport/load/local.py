@@ -1,4 +1,4 @@
-"""A runtime inside the tester's process: no wire between, so that what is measured is the runtime alone."""
+"""A runtime in the tester's process, without a connection: the figures are those of the runtime alone."""
 
 import logging
 from collections import Counter
@@ -29,7 +29,7 @@ NAMES: Final = {cls: name for name, cls in codec.EVENT_TYPES.items()}
 
 
 def seen_of(envelope: Envelope) -> Seen:
-    """Return what the checks need of an event."""
+    """Return the parts of an event for the checks."""
     event = envelope.event
     kind = event.type if isinstance(event, events.UnknownEvent) else NAMES[type(event)]
     text, ref = FIELDS.get(kind, ("", ""))
@@ -71,7 +71,7 @@ class LocalLine:
         await _done(self.service.compact(session_id))
 
     async def follow(self, session_id: str, after_seq: int) -> None:
-        """Follow the session until the line is left."""
+        """Follow the session until the client is left."""
         await _done(self.tasks.start(self._pump, session_id, after_seq))
 
     async def history(self, session_id: str) -> Sequence[Said]:
@@ -85,7 +85,7 @@ class LocalLine:
         return found
 
     async def message_count(self, session_id: str) -> int:
-        """Return how many messages the session says it has."""
+        """Return the number of messages by the session's own view."""
         return (await _done(self.service.read(session_id))).state.message_count
 
     def _hear(self, envelope: Envelope) -> None:
@@ -115,8 +115,8 @@ class LocalTarget:
 
     Attributes:
         service: its sessions.
-        tasks: where subscriptions run.
-        store: its store's folder; None without one.
+        tasks: the nursery of subscriptions.
+        store: the folder of its store; None without one.
         tagged: whether it answers with the tester's own model.
     """
 
@@ -127,12 +127,12 @@ class LocalTarget:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name in reports."""
         return "in process, in memory" if self.store is None else "in process, with a store"
 
     @asynccontextmanager
     async def line(self, on_seen: OnSeen) -> AsyncIterator[Line]:
-        """Open a client; leaving it ends what it follows."""
+        """Open a client for a body; afterwards its subscriptions end."""
         line = LocalLine(self.service, on_seen, self.tasks)
         try:
             yield line
@@ -140,11 +140,11 @@ class LocalTarget:
             line.following.cancel()
 
     def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - nobody comes in
-        """There is no gate here."""
+        """Do nothing: a runtime in this process has no port."""
         return nullcontext()
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
-        """Count what is in the file, on a connection of its own."""
+        """Count the rows in the file, on a connection of its own."""
         if self.store is None:
             return None
         from warren.transport.load.rows import count_rows  # noqa: PLC0415 - a store is an extra
@@ -154,9 +154,9 @@ class LocalTarget:
 
 @asynccontextmanager
 async def local_target(plan: LoadPlan, store: Path | None = None) -> AsyncIterator[Target]:
-    """Run a runtime as a plan wants it; its sessions ask the scripted model, unless the plan names one.
+    """Open a runtime with the settings of a plan for a body; its model is scripted unless the plan names one.
 
-    Raises what `warren.transport.embed.open_supervisor` does.
+    Raises as `warren.transport.embed.open_supervisor` does.
     """
     limits = Limits(event_log=KEPT_EVENTS, max_sessions=plan.capacity or Limits().max_sessions)
     config = Config(

@@ -1,4 +1,4 @@
-"""The model of in-process runs: it answers each prompt with the prompt's own tag, in pieces, after a wait."""
+"""The model of runs in this process: it answers each prompt with the prompt's tag, in pieces, after a wait."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -18,7 +18,7 @@ TOOL: Final = "load_lookup"
 
 
 async def _look_up(key: str) -> str:
-    """Return what is known of a key."""
+    """Return the values for a key."""
     return f"all is well with {key}"
 
 
@@ -27,15 +27,15 @@ LOOKUP: Final[Tool] = tool(name=TOOL)(_look_up)
 
 @attrs.frozen
 class LoadModel:
-    """Answers as a profile says; where the prompt asks for the tool it calls it first.
+    """A provider with the pace of a profile. If the prompt asks for the tool, it calls the tool first.
 
-    What the answer says follows from the prompt alone, so an answer that went to the wrong session is found.
+    The answer depends on the prompt alone, so that an answer in the wrong session is detected.
     """
 
     profile: Profile
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
-        """Wait, and answer."""
+        """Wait, then answer."""
         await trio.sleep(self.profile.latency)
         prompt = _last_prompt(request.messages)
         tag, _, rest = prompt.partition(" ")

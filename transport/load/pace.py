@@ -1,4 +1,4 @@
-"""When turns begin: each pace gives idle users the moment at which their next turn was meant to start."""
+"""The times at which turns begin: a pace gives each idle user the time at which its next turn is meant to start."""
 
 import math
 import random
@@ -11,29 +11,29 @@ from warren.transport.load.plan import LoadPlan
 
 
 class Pace(Protocol):
-    """When one user's turns begin."""
+    """The times at which the turns of one user begin."""
 
     async def join(self) -> None:
-        """Wait until the user may appear."""
+        """Wait for the time at which the user connects."""
         ...
 
     async def next(self, think: float) -> float | None:
-        """Wait for the user's next turn; return the moment it was meant for, None when there are no more.
+        """Wait for the user's next turn; return the time for which it was meant, None when there are no more turns.
 
-        The moment is in the past where the user was not free in time: latency counts from it, so a target that is slow
-        cannot hide what it made others wait.
+        The time is in the past if the user was not free in time. Latency counts from it, so that a slow target cannot
+        hide the waits that it caused.
         """
         ...
 
 
 @attrs.define
 class ClosedPace:
-    """Goes on when the user has thought, for a number of turns, until a moment, or both.
+    """The next turn begins after a pause of the user, for a number of turns, until a time, or both.
 
     Attributes:
-        joins: when the user appears.
-        turns: how many there are; None for no limit.
-        until: no turn begins after it.
+        joins: the time at which the user connects.
+        turns: number of turns; None for no limit.
+        until: the time after which no turn begins.
     """
 
     joins: float
@@ -42,7 +42,7 @@ class ClosedPace:
     _begun: int = 0
 
     async def join(self) -> None:
-        """Wait for the moment."""
+        """Wait for the time at which the user connects."""
         await trio.sleep_until(self.joins)
 
     async def next(self, think: float) -> float | None:
@@ -57,13 +57,13 @@ class ClosedPace:
 
 @attrs.define
 class OpenPace:
-    """Turns at random moments, whoever is free takes the next: one pace for all users.
+    """Turns at random times; the next free user takes the next turn. All users share one such pace.
 
     Attributes:
         rate: turns a second, on average.
-        begins: when it begins.
-        turns: how many there are.
-        until: none is meant for after it.
+        begins: the time at which the run begins.
+        turns: number of turns.
+        until: the time after which no turn begins.
     """
 
     rate: float
@@ -75,11 +75,11 @@ class OpenPace:
     _last: float | None = None
 
     async def join(self) -> None:
-        """Go on: all users are there from the beginning."""
+        """Return at once: all users connect at the beginning."""
         await trio.lowlevel.checkpoint()
 
     async def next(self, think: float) -> float | None:  # noqa: ARG002 - nobody thinks here
-        """Take the next moment and wait for it."""
+        """Take the next time, and wait for it."""
         self._last = meant = (self.begins if self._last is None else self._last) + self.chance.expovariate(self.rate)
         if self._given == self.turns or meant > self.until:
             return None
@@ -89,7 +89,7 @@ class OpenPace:
 
 
 def paces(plan: LoadPlan, begins: float) -> list[Pace]:
-    """Return the pace of each session of a plan that begins at a moment."""
+    """Return the pace of each session of a plan that begins at a time."""
     until = math.inf if plan.duration is None else begins + plan.duration
     if plan.rate is not None:
         turns = plan.sessions * plan.turns if plan.duration is None else None

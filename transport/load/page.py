@@ -1,4 +1,4 @@
-"""A result as one HTML file: figures, charts, violations; nothing in it is fetched from anywhere. No I/O."""
+"""A result as one HTML file with figures, charts and violations; it loads nothing else. No I/O."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ def render(result: Result) -> str:
 
 
 def charts(result: Result) -> list[Chart]:
-    """Return what is drawn of a result."""
+    """Return the charts of a result."""
     latency = [(-math.log10(1 - percent / 100), value) for percent, value in result.latency if percent < 100]  # noqa: PLR2004
     return [
         Chart("Latency by percentile", "ms", {"latency": [(x, y) for x, y in latency if x <= MARKS[-1][0]]}, MARKS),
@@ -71,7 +71,7 @@ def _violations(result: Result) -> list[str]:
     if result.kept:
         return []
     rows = ((each.session_id, each.rule, each.detail) for each in result.violations)
-    return ["<h2>Violations</h2>", _table(("session", "rule", "what was seen"), rows)]
+    return ["<h2>Violations</h2>", _table(("session", "rule", "detail"), rows)]
 
 
 def _errors(errors: Mapping[str, int]) -> list[str]:

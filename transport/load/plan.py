@@ -1,4 +1,4 @@
-"""What a load run does: plain values, and the turns that follow from them; no I/O."""
+"""The plan of a load run: plain values, and the turns that follow from them; no I/O."""
 
 import random
 from collections.abc import Iterator
@@ -21,15 +21,15 @@ def _share(_instance: object, attribute: "attrs.Attribute[float]", value: float)
 
 @attrs.frozen(kw_only=True)
 class Mix:
-    """How many of the turns, each from 0 to 1, do something out of the ordinary; `subscribers` is of the sessions.
+    """The share of turns, from 0 to 1, with each kind of special event; `subscribers` is a share of the sessions.
 
     Attributes:
-        interrupts: turns that are interrupted once they have said something.
-        busy: turns into which a second one is started, which has to be refused.
-        disconnects: turns whose client goes away in the middle, comes back, and has to get the rest.
+        interrupts: turns that are interrupted after their first text.
+        busy: turns during which a second one is started, which has to be refused.
+        disconnects: turns whose client disconnects in the middle, reconnects, and has to get the rest.
         tools: turns in which the model calls a tool.
         compactions: turns after which the session is compacted.
-        subscribers: sessions that somebody else follows from the first event to the last.
+        subscribers: sessions that a second client follows from the first event to the last.
     """
 
     interrupts: float = attrs.field(default=0.0, validator=_share)
@@ -41,24 +41,24 @@ class Mix:
 
     @property
     def disturbs(self) -> bool:
-        """Whether something has to happen in the middle of turns, while they run."""
+        """Whether some events happen in the middle of running turns."""
         return bool(self.interrupts or self.busy or self.disconnects)
 
     def __attrs_post_init__(self) -> None:
-        """Refuse more turns that do not end where they began than there are."""
+        """Raise FieldValueError if the shares of turns that end early are more than 1 in all."""
         if self.interrupts + self.disconnects > 1:
             raise FieldValueError("interrupts", "and disconnects must not be more than 1 together")
 
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """How the scripted model answers; times in seconds.
+    """The pace of the scripted model.
 
     Attributes:
-        latency: until the first piece of the answer.
-        chunks: pieces of an answer.
+        latency: seconds until the first piece of the answer.
+        chunks: number of pieces of an answer.
         chunk_size: characters of a piece.
-        chunk_delay: between two pieces.
+        chunk_delay: seconds between two pieces.
     """
 
     latency: float = attrs.field(default=0.05, validator=not_negative)
@@ -69,13 +69,13 @@ class Profile:
 
 @attrs.frozen(kw_only=True)
 class Strangers:
-    """Clients of a gateway that are no users; how many of each kind there are at once.
+    """The number of bad clients of a gateway at once, by kind.
 
     Attributes:
-        idle: open a WebSocket and never use it.
-        slow: send a head byte by byte, and begin again when they are dropped.
-        flood: connect and leave, a hundred times a second.
-        huge: send a frame that is far too long, and begin again when they are dropped.
+        idle: clients that open a WebSocket and never use it.
+        slow: clients that send a request head byte by byte, and reconnect when they are dropped.
+        flood: clients that connect and disconnect, a hundred times a second.
+        huge: clients that send a frame above the bound, and reconnect when they are dropped.
     """
 
     idle: int = attrs.field(default=0, validator=not_negative)
@@ -86,11 +86,11 @@ class Strangers:
 
 @attrs.frozen(kw_only=True)
 class Conduct:
-    """One turn of one session, decided before it begins.
+    """One turn of one session, planned before it begins.
 
     Attributes:
-        prompt: what is said; no two turns of a run say the same.
-        tag: the word at its head, which the scripted model repeats.
+        prompt: the prompt; it is unique in a run.
+        tag: the first word of the prompt, which the scripted model repeats.
         think: seconds between the turn before it and this one.
     """
 
@@ -110,22 +110,22 @@ class LoadPlan:
     Attributes:
         sessions: sessions, each with a client of its own.
         turns: turns of each session; of an open run, on average.
-        arrival: `closed`: each session goes on when its turn has ended and its user has thought; `ramp`: the same, and
-            the sessions join one after the other over `duration`; `soak`: the same until `duration` is over; `open`:
-            turns begin at random moments, `rate` in a second, whether those before them have ended or not.
+        arrival: `closed`: the next turn of a session begins after the end of its last one and a pause of its user;
+            `ramp`: the same, and the sessions begin one after the other over `duration`; `soak`: the same until
+            `duration` is over; `open`: turns begin at random times, `rate` in a second, even if earlier ones still run.
         rate: turns a second of an open run.
-        duration: of a soak, or of the ramp; an open run ends then too.
-        think: the mean of a user's pause between two turns; the pauses vary.
-        turn_limit: after so long a turn counts as lost, which is a violation.
+        duration: seconds of a soak, of a ramp, or of an open run.
+        think: mean seconds of a user's pause between two turns; the pauses vary.
+        turn_limit: seconds after which a turn counts as lost, which is a violation.
         prompt_min: the shortest prompt, in characters.
         prompt_max: the longest one.
-        seed: all chance comes from it: two runs with the same plan say the same in the same sessions.
-        model: the model that the sessions ask for; None takes what the target gives.
-        capacity: turns that an in-process runtime admits at once; None takes its default.
-        recovery: whether the run ends with one calm turn of each session, which must be admitted.
+        seed: the seed of all random choices: two runs of one plan have the same prompts in the same sessions.
+        model: the model of the sessions; None is the target's default.
+        capacity: turns that an in-process runtime admits at once; None is its default.
+        recovery: whether the run ends with one more turn of each session, without other load, which must be admitted.
         profile: the scripted model of an in-process run.
-        mix: what else happens.
-        strangers: who else is at the gateway, while the sessions are; a run in process has none.
+        mix: the special events.
+        strangers: the bad clients of the gateway during the run; a run in process has none.
     """
 
     sessions: int = attrs.field(default=100, validator=positive)
@@ -146,7 +146,7 @@ class LoadPlan:
     strangers: Strangers = attrs.field(factory=Strangers)
 
     def __attrs_post_init__(self) -> None:
-        """Refuse an arrival without what it needs."""
+        """Raise FieldValueError if a setting that the arrival needs is missing."""
         if self.arrival not in ARRIVALS:
             raise FieldValueError("arrival", f"must be one of {', '.join(ARRIVALS)}")
         if (self.arrival == "open") != (self.rate is not None):
@@ -159,22 +159,22 @@ class LoadPlan:
             raise FieldValueError("prompt_min", "must not be above prompt_max")
 
     def chance(self, *names: object) -> random.Random:
-        """Return chance of a name: the same in every run, whatever else happens first."""
+        """Return a random generator for a name: it is the same in every run, independent of the order of calls."""
         return random.Random(":".join(map(str, (self.seed, *names))))  # noqa: S311 - it is no secret
 
     def conducts(self, session: int) -> Iterator[Conduct]:
-        """Yield what a session does, turn by turn, without end."""
+        """Yield the turns of a session, without end."""
         chance, number = self.chance("session", session), 0
         while True:
             yield self._conduct(f"s{session}-t{number}", chance, first=number == 0)
             number += 1
 
     def is_followed(self, session: int) -> bool:
-        """Return whether somebody else follows a session."""
+        """Return whether a second client follows a session."""
         return self.chance("follow", session).random() < self.mix.subscribers
 
     def calm(self, session: int) -> Conduct:
-        """Return the turn of a session with which a run that overloads its target ends."""
+        """Return the recovery turn of a session, at the end of a run that overloads its target."""
         tag = f"s{session}-calm"
         return Conduct(prompt=f"{tag} are you well again?", tag=tag)
 
@@ -193,7 +193,7 @@ class LoadPlan:
 
 
 def _prompt(tag: str, size: int, chance: random.Random, *, tool: bool) -> str:
-    """Return words of about a size, with the tag at their head."""
+    """Return words of about a size, beginning with the tag."""
     text = f"{tag} {TOOL_WORD}" if tool else tag
     while len(text) < size:
         text += f" {chance.choice(WORDS)}"
@@ -201,6 +201,6 @@ def _prompt(tag: str, size: int, chance: random.Random, *, tool: bool) -> str:
 
 
 def plan_of(data: dict[str, Any]) -> LoadPlan:
-    """Return a plan from what `attrs.asdict` made of it. Raises FieldValueError, TypeError."""
+    """Return a plan from its `attrs.asdict` form. Raises FieldValueError or TypeError for bad data."""
     parts = {"profile": Profile, "mix": Mix, "strangers": Strangers}
     return LoadPlan(**(data | {name: cls(**data.get(name, {})) for name, cls in parts.items()}))

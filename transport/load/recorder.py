@@ -1,4 +1,4 @@
-"""What a run is measured by: histograms, counts, and a line of figures for every second."""
+"""The measurements of a run: histograms, counts, and a line of figures for every second."""
 
 import math
 from collections import Counter
@@ -12,59 +12,59 @@ LARGEST: Final = 3_600_000_000
 DIGITS: Final = 3
 TICK: Final = 0.02
 LATE: Final = 0.05
-"""Seconds: a tester whose own loop is later than this, for one tick in a hundred, is part of what it measures."""
+"""Seconds of lag of the tester's own loop, in one tick of a hundred, above which its figures are in doubt."""
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9, 100.0)
 CURVE: Final = (*(100 - 100 / 2 ** (half / 2) for half in range(34)), 100.0)
 
 
 class Histogram:
-    """Durations to three digits, in microseconds inside, in milliseconds outside; seconds go in."""
+    """A histogram of durations to three digits: it takes seconds, and returns milliseconds."""
 
     def __init__(self) -> None:
         self._counts = HdrHistogram(1, LARGEST, DIGITS)
         self._sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """Take a duration; what is above an hour counts as an hour."""
+        """Add a duration in seconds; more than an hour counts as an hour."""
         self._sum += seconds
         self._counts.record_value(min(LARGEST, max(1, round(seconds * 1e6))))
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of durations."""
         return int(self._counts.get_total_count())
 
     def at(self, *percentiles: float) -> dict[float, float]:
-        """Return the milliseconds within which so many of a hundred lie; 0 without any durations.
+        """Return the milliseconds of percentiles; 0 without any durations.
 
-        All that is wanted should be asked for at once: each call looks through the whole histogram.
+        Ask for all percentiles in one call: each call reads the whole histogram.
         """
         found = self._counts.get_percentile_to_value_dict(list(percentiles)) if len(self) else {}
         return {percentile: found.get(percentile, 0) / 1e3 for percentile in percentiles}
 
     @property
     def mean(self) -> float:
-        """The mean in milliseconds; 0 without any."""
+        """The mean in milliseconds; 0 without any durations."""
         return 1e3 * self._sum / len(self) if len(self) else 0.0
 
     def curve(self) -> list[tuple[float, float]]:
-        """Return percentiles and their milliseconds, closer together towards the end."""
+        """Return percentiles with their milliseconds, closer together towards the end."""
         return [*self.at(*CURVE).items()] if len(self) else []
 
 
 @attrs.frozen
 class Second:
-    """What happened in one second of the run; times in milliseconds.
+    """One second of the run; times in milliseconds.
 
     Attributes:
-        second: which one.
+        second: its number from the beginning.
         turns: turns that were answered.
         events: events of the clients' own turns.
         busy: second turns that were refused.
         errors: errors.
         running: turns that ran at its end.
-        p50: the median of the latencies of its turns; 0 without any.
-        p99: within which 99 of a hundred of them lie.
-        lag: by how much the tester's own loop was late at most.
+        p50: the median latency of its turns; 0 without any.
+        p99: their 99th percentile.
+        lag: the longest lag of the tester's own loop.
     """
 
     second: int
@@ -80,21 +80,22 @@ class Second:
 
 @attrs.define
 class Recorder:
-    """Takes what happens.
+    """Records the measurements of a run.
 
     Attributes:
-        began: when the load began, in trio's time; sessions that are created before that are not in the rates.
-        setup: from a client's wish for a session to the session, connection included.
-        latency: from the moment a turn was meant to start to its answer.
-        service: from the moment it did start.
-        first: from there to its first event.
-        refusal: from there to a refusal.
-        lag: how late the tester's own loop is.
-        counts: what else there is to count, by name.
-        errors: errors by code; refusals that were asked for, and interrupts, are none.
+        began: the time at which the load began, by trio's clock; sessions that are created before it are not in the
+            rates.
+        setup: time from the connect of a client to its session.
+        latency: time from the planned start of a turn to its answer.
+        service: time from the actual start of a turn to its answer.
+        first: time from the actual start of a turn to its first event.
+        refusal: time from the actual start of a turn to its refusal.
+        lag: lag of the tester's own loop.
+        counts: other counts by name.
+        errors: errors by code, without expected refusals and interrupts.
         events: events of the clients' own turns.
         running: turns that run.
-        series: second by second.
+        series: the seconds of the run.
     """
 
     began: float = attrs.field(factory=trio.current_time)
@@ -116,16 +117,16 @@ class Recorder:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the beginning, up to the end where there was one."""
+        """Seconds since the beginning, up to the end if the run has ended."""
         return (trio.current_time() if self.ended is None else self.ended) - self.began
 
     @property
     def late(self) -> bool:
-        """Whether the tester's own loop was late so often that the figures are in doubt."""
+        """Whether the lag of the tester's own loop puts the figures in doubt."""
         return self.lag.at(99.0)[99.0] > LATE * 1e3
 
     def answered(self, meant: float, began: float) -> None:
-        """Take a turn that was answered just now."""
+        """Record a turn that was answered now."""
         now = trio.current_time()
         self.counts["turns"] += 1
         self.latency.add(now - meant)
@@ -133,12 +134,12 @@ class Recorder:
         self.service.add(now - began)
 
     def refused(self, code: str, began: float) -> None:
-        """Take an error that came just now."""
+        """Record an error that came now."""
         self.errors[code] += 1
         self.refusal.add(trio.current_time() - began)
 
     async def tick(self) -> None:
-        """Measure the loop and write the series, until cancelled."""
+        """Measure the lag and append to the series, until cancelled."""
         due = self.began + 1
         while True:
             meant = trio.current_time() + TICK
@@ -151,7 +152,7 @@ class Recorder:
                 due += 1
 
     def close_second(self) -> None:
-        """Write down what has happened since the last time."""
+        """Append the second since the last one to the series."""
         now = (self.counts["turns"], self.events, self.counts["busy"], self.errors.total())
         turns, events, busy, errors = (new - old for new, old in zip(now, self._before, strict=True))
         lag, self._before, self._longest = self._longest * 1e3, now, 0.0
@@ -161,5 +162,5 @@ class Recorder:
 
 
 def _within(share: float, values: list[float]) -> float:
-    """Return the smallest of some values that this share of them does not exceed; 0 without any."""
+    """Return the quantile of some values; 0 without any."""
     return sorted(values)[math.ceil(share * len(values)) - 1] if values else 0.0

@@ -1,4 +1,4 @@
-"""A gateway somewhere: one WebSocket for each client, as its users have."""
+"""A gateway as a target: each client has a WebSocket of its own."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -18,7 +18,7 @@ PAGE: Final = 500
 
 
 def seen_of(envelope: Mapping[str, Any]) -> Seen:
-    """Return what the checks need of an event's JSON."""
+    """Return the parts of an event for the checks, from its JSON."""
     event, seq = envelope["event"], envelope["seq"]
     kind = event["type"]
     text, ref = FIELDS.get(kind, ("", ""))
@@ -51,7 +51,7 @@ class RemoteLine:
         await self.connection.call("session/compact", session_id=session_id)
 
     async def follow(self, session_id: str, after_seq: int) -> None:
-        """Follow the session until the line is left."""
+        """Follow the session until the client is left."""
         await self.connection.call("session/subscribe", session_id=session_id, after_seq=after_seq)
 
     async def history(self, session_id: str) -> Sequence[Said]:
@@ -65,19 +65,19 @@ class RemoteLine:
         return found
 
     async def message_count(self, session_id: str) -> int:
-        """Return how many messages the session says it has."""
+        """Return the number of messages by the session's own view."""
         return int((await self.connection.call("session/read", session_id=session_id))["state"]["message_count"])
 
 
 @attrs.frozen
 class RemoteTarget:
-    """A gateway.
+    """A gateway as a target.
 
     Attributes:
-        address: where it is.
-        tasks: where connections are read and written.
-        store: its store's folder, where that can be seen from here.
-        tagged: whether its model repeats the prompt's first word.
+        address: its address.
+        tasks: the nursery of the connections.
+        store: the folder of its store, if this machine has it.
+        tagged: whether its model repeats the first word of the prompt.
     """
 
     address: Address
@@ -87,12 +87,12 @@ class RemoteTarget:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name in reports."""
         return self.address.url
 
     @asynccontextmanager
     async def line(self, on_seen: OnSeen) -> AsyncIterator[Line]:
-        """Open a connection; leaving it drops it."""
+        """Open a connection for a body, and drop it afterwards."""
         connection = await open_connection(self.address, lambda envelope: on_seen(seen_of(envelope)), self.tasks)
         try:
             yield RemoteLine(connection)
@@ -101,11 +101,11 @@ class RemoteTarget:
                 await connection.cut()
 
     def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
-        """Have strangers at the gateway."""
+        """Run bad clients against the gateway for a body."""
         return at_the_gate(strangers, self.address, counts)
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
-        """Count what is in the gateway's file, where that can be seen from here."""
+        """Count the rows in the gateway's file; None if this machine does not have it."""
         if self.store is None:
             return None
         from warren.transport.load.rows import count_rows  # noqa: PLC0415 - a store is an extra
@@ -115,7 +115,7 @@ class RemoteTarget:
 
 @asynccontextmanager
 async def remote_target(plan: LoadPlan, address: Address, store: Path | None = None) -> AsyncIterator[Target]:
-    """Point at a gateway."""
+    """Yield a gateway as a target for a body."""
     async with trio.open_nursery() as tasks:
         target = RemoteTarget(address, tasks, store, tagged=plan.model == "echo")
         yield target

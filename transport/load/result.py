@@ -1,4 +1,4 @@
-"""What came of a run: figures, series, violations; as JSON and back."""
+"""The result of a run: figures, series, violations; as JSON and back."""
 
 import os
 import platform
@@ -18,10 +18,10 @@ from warren.transport.load.stream import Violation
 
 FORMAT: Final = 1
 SHOWN: Final = 1_000
-"""Violations that a result keeps; `violation_count` has all of them."""
+"""The most violations in a result; `violation_count` counts all of them."""
 MILLISECONDS: Final = ("setup ", "latency ", "service time ", "first event ", "refusal ", "tester's lag ")
-"""Beginnings of the names of figures that are times."""
-CUT_SHORT: Final = "the run was stopped before its end: the figures are of what there was until then"
+"""Prefixes of the names of figures that are times."""
+CUT_SHORT: Final = "the run was stopped before its end: the figures cover the time until then"
 COUNTED: Final = {
     "interrupts": "interrupted",
     "busy": "busy",
@@ -30,7 +30,7 @@ COUNTED: Final = {
     "compactions": "compactions",
     "subscribers": "followed",
 }
-"""Under which name each part of a mix is counted."""
+"""The name of the count for each part of a mix."""
 SLOWER: Final = "the turns are over too soon (--chunk-delay; at a gateway a slower model), or too few (--turns)"
 ADVICE: Final = {
     "interrupts": SLOWER,
@@ -40,27 +40,27 @@ ADVICE: Final = {
     "compactions": "there was nothing to shorten, or the turns are too few (--turns)",
     "subscribers": "the sessions are too few (--sessions)",
 }
-"""How a part of a mix that has not happened can be made to happen."""
+"""Advice for parts of a mix that have not happened."""
 
 
 @attrs.frozen(kw_only=True)
 class Result:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         format: version of this form.
-        finished_at: when, UTC.
-        target: what it was pointed at.
-        plan: what it did.
-        machine: what it ran on.
-        figures: the numbers, by name; times in milliseconds.
+        finished_at: time of its end (UTC).
+        target: the name of the target.
+        plan: the plan.
+        machine: the machine of the tester.
+        figures: the numbers by name; times in milliseconds.
         errors: errors by code.
-        latency: percentiles and milliseconds, from the moment a turn was meant to start.
-        series: second by second.
-        violations: promises that were not kept.
-        violation_count: how many there were.
-        warnings: what makes the figures doubtful.
-        untried: parts of the mix that were asked for and never happened: what they test was not tested.
+        latency: percentiles with milliseconds, from the planned start of a turn to its answer.
+        series: the seconds of the run.
+        violations: the first broken promises.
+        violation_count: number of all broken promises.
+        warnings: reasons to doubt the figures.
+        untried: parts of the mix that were asked for and have not happened, so that they were not tested.
     """
 
     format: int
@@ -84,7 +84,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether everything that was asked for was tried, and every promise kept."""
+        """Whether every part of the mix was tried, and every promise kept."""
         return self.kept and not self.untried
 
 
@@ -97,7 +97,7 @@ def result_of(
     *,
     cut_short: bool = False,
 ) -> Result:
-    """Return the result of a run that has ended; `sessions` is how many there were."""
+    """Return the result of a run that has ended with so many sessions."""
     warnings = [*_warnings(recorder), *([CUT_SHORT] if cut_short else _lacking(plan, sessions))]
     return Result(
         format=FORMAT,
@@ -154,7 +154,7 @@ def _warnings(recorder: Recorder) -> list[str]:
             " times contain that. Give it fewer sessions, or a processor of its own."
         )
     if truncated := recorder.counts["truncated streams"]:
-        found.append(f"{truncated} streams said that they lack events: what they told was not checked to the end")
+        found.append(f"{truncated} streams said that they lack events: they were not checked to the end")
     return found
 
 
@@ -164,7 +164,7 @@ def _lacking(plan: LoadPlan, sessions: int) -> list[str]:
 
 
 def _untried(plan: LoadPlan, recorder: Recorder, sessions: int) -> Iterator[str]:
-    """Yield each part of the mix that was asked for and has not happened, and what may be done about it."""
+    """Yield each part of the mix that was asked for and has not happened, with advice."""
     for name, share in attrs.asdict(plan.mix).items():
         if share and not recorder.counts[COUNTED[name]]:
             of = f"{sessions} sessions" if name == "subscribers" else f"{recorder.counts['turns']} turns"
@@ -172,7 +172,7 @@ def _untried(plan: LoadPlan, recorder: Recorder, sessions: int) -> Iterator[str]
 
 
 def unit_of(figure: str) -> str:
-    """Return the unit of a figure; empty for counts, and for rates, whose names end with theirs."""
+    """Return the unit of a figure; empty for counts, and for rates, whose names end with their units."""
     if figure == "seconds":
         return "s"
     return "ms" if figure.startswith(MILLISECONDS) else ""
@@ -194,7 +194,7 @@ def to_json(result: Result) -> bytes:
 
 
 def read_result(path: Path) -> Result:
-    """Read a result from a file. Raises InvalidParamsError (path `$.file`) for what is none."""
+    """Read a result from a file. Raises InvalidParamsError, path `$.file`, for other files."""
     try:
         data = msgspec.json.decode(path.read_bytes())
         _check_format(data["format"])

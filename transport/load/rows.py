@@ -1,4 +1,4 @@
-"""What a store's file holds of sessions, counted on a connection that can only read."""
+"""The rows of sessions in a store's file, counted on a read-only connection."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -22,7 +22,7 @@ NOTHING: Final = Rows(0, 0, 0, 0, 0)
 
 
 def count_rows(store: Path, session_ids: Sequence[str]) -> Mapping[str, Rows]:
-    """Return the rows of each session; a session that is not there has none. Blocks."""
+    """Return the counts of rows of each session; an unknown session has none. Blocks."""
     asked = "[" + ",".join(f'"{each}"' for each in session_ids) + "]"
     with closing(apsw.Connection(str(store / "sessions.sqlite3"), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         connection.set_busy_timeout(5_000)

@@ -24,21 +24,21 @@ CHECKED_AT_ONCE: Final = 20
 CALM_AT_ONCE: Final = 5
 READ_LIMIT: Final = 30.0
 SILENCE: Final = 10.0
-"""Seconds without an event after which a log that is replayed has no more of them."""
+"""Seconds without an event after which the replay of a log is complete."""
 
 
 @attrs.define
 class Progress:
-    """How far a run is, for who watches it.
+    """The progress of a run, for its display.
 
     Attributes:
-        plan: what it does.
-        target: what it is pointed at.
-        recorder: its figures so far.
+        plan: the plan.
+        target: the name of the target.
+        recorder: the measurements so far.
         stage: `arrival`, `load`, `recovery`, `checks` or `done`.
-        sessions: sessions that there are.
-        checked: sessions that were checked.
-        violations: promises that were not kept, so far as is known.
+        sessions: number of created sessions.
+        checked: number of checked sessions.
+        violations: number of broken promises so far.
     """
 
     plan: LoadPlan
@@ -56,11 +56,16 @@ async def run_load(
     watch: Callable[[Progress], None] = lambda _: None,
     ending: Ending | None = None,
 ) -> Result:
-    """Run a plan against a target, check every session, and return what was measured and found.
+    """Run a plan against a target, check every session, and return the result.
 
-    `watch` is given the progress once, at the beginning; it changes as the run goes on. Once the `ending` has begun no
-    turn begins any more; those that run end, and are checked. Raises RefusedError where nothing can be measured: no
-    session could be created at all.
+    Args:
+        plan: the plan.
+        target: the target.
+        watch: gets the progress once, at the beginning; the object changes as the run goes on.
+        ending: after this event no turn begins any more; running turns end, and all sessions are checked.
+
+    Raises:
+        RefusedError: if no session could be created at all.
     """
     ending = ending or Ending()
     recorder = Recorder()
@@ -68,7 +73,7 @@ async def run_load(
     watch(progress)
     users = [User(target, plan, number, recorder, ending) for number in range(plan.sessions)]
     async with target.crowded(plan.strangers, recorder.counts):
-        if plan.arrival != "ramp":  # there, to arrive is part of the load
+        if plan.arrival != "ramp":  # in these plans the connects are a part of the load
             await _few(ARRIVING_AT_ONCE, [user.arrive for user in users])
         progress.stage = "load"
         await _load(plan, users, recorder)
@@ -99,7 +104,7 @@ async def _load(plan: LoadPlan, users: Sequence[User], recorder: Recorder) -> No
 
 
 async def _check(target: Target, ledgers: Sequence[Ledger], progress: Progress) -> list[Violation]:
-    """Check all sessions, some at once; return what is wrong, session by session."""
+    """Check all sessions, several at once; return the broken promises by session."""
     rows = await target.rows([ledger.session_id for ledger in ledgers]) or {}
     found: list[list[Violation]] = [[] for _ in ledgers]
 
@@ -115,7 +120,7 @@ async def _check(target: Target, ledgers: Sequence[Ledger], progress: Progress) 
 
 
 async def check_session(target: Target, ledger: Ledger, rows: Mapping[str, Rows]) -> list[Violation]:
-    """Read back what a target keeps of a session and compare it with the ledger."""
+    """Read a session back from the target, and compare it with the ledger."""
     for stream in ledger.streams:
         if not ledger.cut_short:
             stream.complete()
@@ -147,7 +152,7 @@ async def _kept(target: Target, ledger: Ledger, rows: Rows | None) -> Kept:
 
 
 async def _few(at_once: int, jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Run jobs, so many at once."""
+    """Run jobs, so many of them at once."""
     waiting = iter(jobs)
 
     async def work() -> None:

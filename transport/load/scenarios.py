@@ -1,4 +1,4 @@
-"""Plans under a name, for the questions that are asked most."""
+"""Named plans for the most frequent questions."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""Clients that are no users: they hold connections, never finish a head, come and go, or send far too much.
+"""Bad clients: they hold connections, never finish a request head, reconnect all the time, or send far too much.
 
-What they do to a gateway must not be felt by those who use it.
+The users of the gateway must not notice them.
 """
 
 import struct
@@ -26,7 +26,7 @@ LOST: Final = (OSError, *GONE)
 
 @asynccontextmanager
 async def strangers(plan: Strangers, address: Address, counts: Counter[str]) -> AsyncIterator[None]:
-    """Have strangers at a gateway for a body, the idle ones from its beginning; what becomes of them is counted."""
+    """Run bad clients against a gateway for a body, the idle ones from its beginning, and count their outcomes."""
     async with trio.open_nursery() as nursery:
         await _hold(plan.idle, nursery, address, counts)
         kinds = ((plan.slow, _slow), (plan.flood, _flood), (plan.huge, _huge))
@@ -38,7 +38,7 @@ async def strangers(plan: Strangers, address: Address, counts: Counter[str]) -> 
 
 
 async def _hold(number: int, nursery: trio.Nursery, address: Address, counts: Counter[str]) -> None:
-    """Open connections that stay, some at once."""
+    """Open connections that stay open, several at once."""
     waiting = iter(range(number))
 
     async def open_some() -> None:
@@ -67,7 +67,7 @@ async def _idle(address: Address, counts: Counter[str], task_status: trio.TaskSt
 
 
 async def _upgrade(stream: trio.abc.Stream, address: Address) -> None:
-    """Ask for a WebSocket. Raises trio.BrokenResourceError where there is none."""
+    """Ask for a WebSocket. Raises trio.BrokenResourceError if it is refused."""
     await stream.send_all(_head(address) + b"\r\n")
     answer = b""
     while b"\r\n\r\n" not in answer:
@@ -87,17 +87,17 @@ def _head(address: Address) -> bytes:
 
 
 async def _again(behave: Callable[[], Awaitable[None]]) -> None:
-    """Behave so again and again, whatever the gateway does about it."""
+    """Repeat a behaviour for ever, also after the gateway has dropped the client."""
     while True:
         try:
             await behave()
-        except* LOST:  # behind a group, where somebody read beside
+        except* LOST:  # in a group if a reader ran beside it
             pass
         await trio.sleep(BETWEEN_VISITS)
 
 
 async def _slow(address: Address, counts: Counter[str]) -> None:
-    """Send a head byte by byte, until that is no longer taken."""
+    """Send a request head byte by byte, until the gateway closes the connection."""
     async with await open_stream(address) as stream, trio.open_nursery() as reading:
         reading.start_soon(_until_end, stream, reading.cancel_scope)
         counts["slow heads"] += 1
@@ -115,14 +115,14 @@ async def _until_end(stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
 
 
 async def _flood(address: Address, counts: Counter[str]) -> None:
-    """Connect and leave."""
+    """Connect and disconnect."""
     stream = await open_stream(address)
     counts["visits"] += 1
     await trio.aclose_forcefully(stream)
 
 
 async def _huge(address: Address, counts: Counter[str]) -> None:
-    """Send a frame that is far too long, until the connection ends."""
+    """Send a frame above the bound, until the gateway closes the connection."""
     async with await open_stream(address) as stream, trio.open_nursery() as reading:
         await _upgrade(stream, address)
         counts["huge frames"] += 1

@@ -1,4 +1,4 @@
-"""Checks the events of one session as they come: their order, their numbers, one end for each turn. No I/O."""
+"""Checks the events of one session as they arrive: their order, their numbers, one end for each turn. No I/O."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -15,18 +15,18 @@ AFTER: Final[Mapping[str, tuple[str, ...]]] = {
     "tool_execution_timed_out": ("tool_execution_started",),
     "tool_result_received": ("tool_call_requested", "tool_execution_completed", "tool_execution_timed_out"),
 }
-"""What has to have happened to a tool call last."""
+"""For each event of a tool call, the event that has to come before it."""
 MANY: Final = 20
 
 
 @attrs.frozen
 class Violation:
-    """A promise that was not kept.
+    """A broken promise.
 
     Attributes:
         session_id: the session.
-        rule: which promise, in one word.
-        detail: what was seen.
+        rule: the promise, in one word.
+        detail: the observation.
     """
 
     session_id: str
@@ -36,7 +36,7 @@ class Violation:
 
 @attrs.frozen
 class Told:
-    """A turn as its events tell it: how it ended is `completed`, or the cause of its failure."""
+    """A turn by its events; its end is `completed`, or the cause of its failure."""
 
     prompt: str
     text: str
@@ -45,16 +45,16 @@ class Told:
 
 @attrs.define
 class StreamCheck:
-    """Takes a session's events, one by one; what is wrong with them is in `violations`.
+    """Checks a session's events one by one, and collects broken promises in `violations`.
 
     Attributes:
         session_id: the session.
-        violations: what is wrong, up to a number of them.
+        violations: the first broken promises.
         turns: the turns that have ended.
         last_seq: number of the newest event.
-        truncated: whether events are missing and the stream said so: then there is nothing more to check in it.
+        truncated: whether a marker said that events are missing: then no more is checked.
         running: whether a turn has begun and not ended.
-        speaking: whether that turn has said something.
+        speaking: whether this turn has text already.
     """
 
     session_id: str
@@ -73,7 +73,7 @@ class StreamCheck:
     _calls: dict[str | int, str] = attrs.field(factory=dict)
 
     def take(self, seen: Seen) -> None:
-        """Take the next event."""
+        """Check the next event."""
         if seen.session_id != self.session_id:
             self._wrong("session", f"event {seen.seq} ({seen.kind}) of session {seen.session_id} was told here")
             return
@@ -83,14 +83,14 @@ class StreamCheck:
         if seen.first_seq <= self.last_seq:
             self._wrong("seq", f"event {seen.first_seq} ({seen.kind}) came after event {self.last_seq}")
         self.last_seq = max(self.last_seq, seen.seq)
-        if seen.kind == "text_delta" and self._in_step:  # by far the most of them
+        if seen.kind == "text_delta" and self._in_step:  # by far the most frequent kind
             self.speaking = True
             self._deltas.append(seen.text)
         elif not self.truncated:
             self._check(seen)
 
     def complete(self) -> None:
-        """Say that no more events come."""
+        """Check the end of the stream."""
         if self.running and not self.truncated:
             self._wrong("terminal", f"the turn {_short(self._prompt)} has no terminal event")
 

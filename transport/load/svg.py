@@ -15,7 +15,7 @@ BOTTOM: Final = 42
 COLOURS: Final = ("#2f6db5", "#c8553d", "#4c956c", "#8d6a9f")
 STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 WANTED: Final = 5
-"""Lines of the grid, about."""
+"""The approximate number of lines of the grid."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -25,10 +25,10 @@ class Chart:
     """A chart.
 
     Attributes:
-        title: what it shows.
-        unit: of the vertical axis.
+        title: the title.
+        unit: the unit of the vertical axis.
         lines: the points of each line, by its name.
-        marks: positions on the horizontal axis and what stands there; none makes round numbers.
+        marks: positions on the horizontal axis with their labels; none makes round numbers.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""What a load run is pointed at, and the one form in which every target tells what happened."""
+"""The interface of a target, and the form of events and messages that all targets share."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +15,15 @@ LOST: Final = "CONNECTION_LOST"
 
 
 class Seen(NamedTuple):
-    """One event, with what the checks need of it.
+    """The parts of an event for the checks.
 
     Attributes:
         seq: its number.
-        first_seq: of the first event it stands for; `seq` where it stands for itself.
-        kind: what it is called on the wire.
+        first_seq: the number of the first event that it stands for; `seq` if it stands for itself.
+        kind: its name on the wire.
         text: the delta, the content, the prompt, the result, or the cause of a failure.
         ref: the id of a tool call, or the number of a step.
-        session_id: whose event it says it is.
+        session_id: the session in its envelope.
     """
 
     seq: int
@@ -48,7 +48,7 @@ FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     "run_completed": ("result", ""),
     "run_failed": ("cause", ""),
 }
-"""Which of an event's fields are its `text` and its `ref`."""
+"""For each kind of event the fields for `text` and `ref`."""
 
 
 @attrs.frozen
@@ -56,11 +56,11 @@ class Said:
     """One message of a transcript.
 
     Attributes:
-        role: who says it.
-        text: the words.
-        calls: ids of the tool calls that it makes.
-        results: ids of the calls whose results it brings.
-        stop_reason: why the model stopped; empty for other roles.
+        role: its role.
+        text: its text.
+        calls: ids of its tool calls.
+        results: ids of the calls of its results.
+        stop_reason: the model's stop reason; empty for other roles.
     """
 
     role: str
@@ -85,14 +85,14 @@ def said_of(message: Mapping[str, Any]) -> Said:
 
 @attrs.frozen
 class Rows:
-    """What the store's file holds of a session.
+    """The counts of a session's rows in the store's file.
 
     Attributes:
-        messages: rows of messages.
-        positions: the positions that they span; as many as there are rows where none is missing.
-        claimed: messages that the session's own row claims.
+        messages: number of rows of messages.
+        positions: number of positions that they span; it equals `messages` if none is missing.
+        claimed: number of messages by the session's own row.
         last_seq: number of the last event.
-        turns: terminal events.
+        turns: number of terminal events.
     """
 
     messages: int
@@ -103,7 +103,7 @@ class Rows:
 
 
 class RefusedError(Exception):
-    """A target said no, or went away: `code` is the stable one, or `LOST`."""
+    """A target refused a call, or the connection was lost: `code` is the error's, or `LOST`."""
 
     def __init__(self, code: str, message: str, cause: str = "") -> None:
         super().__init__(f"{code}: {message}")
@@ -112,7 +112,7 @@ class RefusedError(Exception):
 
     @property
     def cancelled(self) -> bool:
-        """Whether it tells that a turn was interrupted."""
+        """Whether it is the error of an interrupted turn."""
         return self.code == ErrorCode.AGENT_ERROR and self.cause == "cancelled"
 
 
@@ -124,7 +124,7 @@ class Line(Protocol):
         ...
 
     async def turn(self, session_id: str, prompt: str) -> str:
-        """Run a turn and return its answer; its events come before."""
+        """Run a turn and return its answer; its events come before it."""
         ...
 
     async def interrupt(self, session_id: str) -> None:
@@ -136,7 +136,7 @@ class Line(Protocol):
         ...
 
     async def follow(self, session_id: str, after_seq: int) -> None:
-        """Begin to be told of the session's events above a number; it lasts until the line is left."""
+        """Follow the session's events above a number, until the client is left."""
         ...
 
     async def history(self, session_id: str) -> Sequence[Said]:
@@ -144,15 +144,15 @@ class Line(Protocol):
         ...
 
     async def message_count(self, session_id: str) -> int:
-        """Return how many messages the session says it has."""
+        """Return the number of messages by the session's own view."""
         ...
 
 
 class Target(Protocol):
-    """A runtime, wherever it is.
+    """A runtime, in this process or behind a gateway.
 
     Attributes:
-        name: what it is called in reports.
+        name: its name in reports.
         tagged: whether answers begin with the tag of their prompt.
     """
 
@@ -163,13 +163,13 @@ class Target(Protocol):
     def tagged(self) -> bool: ...  # noqa: D102 - above
 
     def line(self, on_seen: OnSeen) -> AbstractAsyncContextManager[Line]:
-        """Open a connection; leaving it goes away without a word. Raises RefusedError."""
+        """Open a connection for a body, and drop it afterwards without a close. Raises RefusedError."""
         ...
 
     def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
-        """Have strangers at it for a body, and count what becomes of them."""
+        """Run bad clients against it for a body, and count their outcomes."""
         ...
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
-        """Return what the store's file holds of sessions; None where it cannot be seen from here."""
+        """Return the counts of rows in the store's file; None if this machine does not have the file."""
         ...

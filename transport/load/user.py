@@ -1,4 +1,4 @@
-"""One user of a run: a client with a session of its own, which does what the plan says and keeps a ledger of it."""
+"""One user of a run: a client with a session of its own, which follows the plan and keeps a ledger."""
 
 from contextlib import AsyncExitStack
 
@@ -18,7 +18,7 @@ from warren.transport.load.verify import Ledger, Sent
 
 @attrs.define(eq=False)
 class Ear:
-    """Takes the events that a client is sent, and wakes who waits for one."""
+    """Checks the events of a client, and wakes the tasks that wait for one."""
 
     check: StreamCheck
     recorder: Recorder
@@ -27,7 +27,7 @@ class Ear:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     def __call__(self, seen: Seen) -> None:
-        """Take an event."""
+        """Check an event."""
         self.recorder.events += 1
         self.check.take(seen)
         if seen.kind == "tool_result_received":
@@ -41,7 +41,7 @@ class Ear:
             self.ended.set()
 
     def listen(self) -> None:
-        """Make ready for the next turn."""
+        """Reset the state for the next turn."""
         self.began, self.spoken, self.ended = trio.current_time(), trio.Event(), trio.Event()
         self.check.speaking = False
 
@@ -51,13 +51,13 @@ class User:
     """A client and its session, from the first turn to the last.
 
     Attributes:
-        target: what it talks to.
-        plan: what it does.
-        number: which user it is.
-        recorder: takes the figures.
-        ending: once it has begun no turn begins any more.
-        ledger: what it knows of its session; None where it got none.
-        turned_away: why it got none.
+        target: the target.
+        plan: the plan.
+        number: the number of the user.
+        recorder: records the measurements.
+        ending: after this event no turn begins any more.
+        ledger: the ledger of the session; None without a session.
+        turned_away: the error if it got no session.
     """
 
     target: Target
@@ -74,7 +74,7 @@ class User:
     _watching: AsyncExitStack = attrs.field(factory=AsyncExitStack)
 
     async def arrive(self) -> None:
-        """Connect and create the session; why there is none is in `turned_away` and in the recorder."""
+        """Connect and create the session; an error is noted in `turned_away` and in the recorder."""
         if self.ending.begun:
             return
         self._ear = Ear(StreamCheck(""), self.recorder)
@@ -90,9 +90,9 @@ class User:
             self.recorder.setup.add(trio.current_time() - asked)
 
     async def run(self, pace: Pace) -> None:
-        """Run the session's turns, one after the other, and leave; arrive first where that is still to be done.
+        """Run the turns of the session, one after the other, and disconnect; connect first if there is no session yet.
 
-        What goes wrong is in the recorder and in the ledger.
+        Errors go into the recorder and the ledger.
         """
         async with self._watching, self._stack:
             with trio.CancelScope() as waiting, self.ending.ends(waiting):
@@ -114,10 +114,10 @@ class User:
                 return
 
     async def calm(self) -> None:
-        """Run one more turn, which has to be answered: the target has nothing else to do."""
+        """Run the recovery turn, which has to be answered: the target has no other load."""
         if self.ledger is None:
             return
-        self.recorder = self._ear.recorder = Recorder()  # it is no part of the load
+        self.recorder = self._ear.recorder = Recorder()  # a recovery turn is no part of the load
         async with AsyncExitStack() as self._watching, AsyncExitStack() as self._stack:
             try:
                 await self._connect()
@@ -146,13 +146,13 @@ class User:
         self.ledger = Ledger(session_id, self._ear.check, watched=watched)
 
     async def _watch(self) -> None:
-        """Let who follows the session, where somebody does, go on from the last event that was told."""
+        """Reconnect the follower of the session, if it has one, behind its last event."""
         if self._watcher is not None:
             line = await self._watching.enter_async_context(self.target.line(self._watcher))
             await line.follow(self._watcher.check.session_id, self._watcher.check.last_seq)
 
     async def _live(self, conduct: Conduct, meant: float) -> bool:
-        """Run a turn and what goes with it; return whether the session can go on."""
+        """Run a turn with its special event; return whether the session can go on."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
         self.recorder.running += 1
         try:
@@ -168,7 +168,7 @@ class User:
         return not limit.cancelled_caught and self.ledger.sent[-1].code != LOST
 
     async def _turn(self, conduct: Conduct, meant: float) -> None:
-        """Start a turn, disturb it as planned, and wait until it is over."""
+        """Start a turn, disturb it as planned, and wait for its end."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
         self._ear.listen()
         sent = Sent(conduct.prompt)
@@ -197,7 +197,7 @@ class User:
             self._check_reply(sent, conduct, told)
 
     def _check_reply(self, sent: Sent, conduct: Conduct, told: int) -> None:
-        """The answer comes after the turn's last event, and belongs to its prompt."""
+        """Check that the answer comes after the turn's last event, and belongs to its prompt."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
         check = self._ear.check
         if not check.truncated and all(turn.prompt != sent.prompt for turn in check.turns[told:]):
@@ -213,7 +213,7 @@ class User:
             self.recorder.refused(error.code, began)
 
     async def _disturb(self, conduct: Conduct, turn: trio.CancelScope) -> None:
-        """Do to a turn, once it has said something, what its conduct wants."""
+        """Disturb a turn after its first text, as planned."""
         await self._ear.spoken.wait()
         if conduct.busy:
             await self._collide(conduct)
@@ -223,7 +223,7 @@ class User:
             turn.cancel()
 
     async def _collide(self, conduct: Conduct) -> None:
-        """Start a second turn; where the first one is over by then it is a turn like any other."""
+        """Start a second turn. If the first one is over by then, it is a turn like any other."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
         prompt = f"{conduct.tag} and another thing"
         second = Sent(prompt)
@@ -250,7 +250,7 @@ class User:
                 self.recorder.errors[exc.code] += 1
 
     async def _come_back(self, sent: Sent) -> None:
-        """Lose the connection, open another, and get the rest of the turn."""
+        """Drop the connection, open another one, and get the rest of the turn."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
         await self._stack.aclose()
         self.recorder.counts["disconnects"] += 1
@@ -278,7 +278,7 @@ class User:
             self.recorder.counts["compactions"] += 1
 
     async def _rest(self) -> None:
-        """Give who follows the session time to hear the end of it."""
+        """Wait until the follower of the session has its last event."""
         if self._watcher is not None:
             with trio.move_on_after(self.plan.turn_limit):
                 await self._watcher.reach(self._ear.check.last_seq)

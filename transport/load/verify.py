@@ -1,4 +1,4 @@
-"""Checks a session at the end: what was sent, what its events told, what it holds and what is stored. No I/O."""
+"""Checks a session at the end: its prompts, its events, its messages and its rows must agree. No I/O."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
@@ -11,19 +11,19 @@ from warren.transport.load.target import LOST, RefusedError, Rows, Said
 
 Outcome = Literal["unknown", "answered", "failed", "refused"]
 NOT_BEGUN: Final = frozenset({ErrorCode.SESSION_BUSY, ErrorCode.CAPACITY_EXCEEDED, ErrorCode.INVALID_PARAMS})
-"""Errors that say that no turn has begun."""
+"""Codes of errors that mean that no turn has begun."""
 
 
 @attrs.define
 class Sent:
-    """One turn that was asked for, and what came of it.
+    """One requested turn with its outcome.
 
     Attributes:
-        prompt: what was said.
-        outcome: `unknown` while nobody has heard; `refused` where no turn was to begin.
+        prompt: the prompt.
+        outcome: `unknown` until there is an answer or an error; `refused` if no turn was to begin.
         text: the answer.
-        code: of the error.
-        cause: the finer reason.
+        code: the code of the error.
+        cause: the cause of the error.
     """
 
     prompt: str
@@ -33,7 +33,7 @@ class Sent:
     cause: str = ""
 
     def take(self, error: RefusedError) -> None:
-        """Take what came in place of an answer; where the connection ended nobody knows what came of the turn."""
+        """Note the error of the turn. If the connection was lost, the outcome of the turn is unknown."""
         self.code, self.cause = error.code, error.cause
         if error.code != LOST:
             self.outcome = "refused" if error.code in NOT_BEGUN else "failed"
@@ -41,15 +41,15 @@ class Sent:
 
 @attrs.define
 class Ledger:
-    """All that one client knows of its session.
+    """The observations of one client on its session.
 
     Attributes:
         session_id: the session.
-        sent: the turns, in the order in which they were asked for.
-        heard: the stream that the client was sent.
-        watched: the stream of somebody else who followed from the beginning, if there was one.
-        replayed: the whole log, as it was read in the end; None where that is not kept.
-        found: violations that were seen on the way.
+        sent: the requested turns, in order.
+        heard: the client's own stream.
+        watched: the stream of a second client that followed from the beginning, if there was one.
+        replayed: the whole log, read at the end; None if the target does not keep it.
+        found: violations that were seen during the run.
     """
 
     session_id: str
@@ -61,17 +61,17 @@ class Ledger:
 
     @property
     def streams(self) -> list[StreamCheck]:
-        """All that was told of it, live and from the log."""
+        """All streams of the session, live and replayed."""
         return [each for each in (self.heard, self.watched, self.replayed) if each is not None]
 
     @property
     def cut_short(self) -> bool:
-        """Whether nobody has heard how the last turn ended: what was told then ends early, and may."""
+        """Whether the outcome of the last turn is unknown: then streams may end within it."""
         return bool(self.sent) and self.sent[-1].outcome == "unknown"
 
     @property
     def noticed(self) -> list[Violation]:
-        """What was seen to be wrong, so far."""
+        """All violations so far."""
         return [*self.found, *(violation for each in self.streams for violation in each.violations)]
 
     def wrong(self, rule: str, detail: str) -> None:
@@ -81,12 +81,12 @@ class Ledger:
 
 @attrs.frozen
 class Kept:
-    """What a target says of a session when the run is over.
+    """The session as the target has it after the run.
 
     Attributes:
         history: its messages.
-        message_count: how many it says it has.
-        rows: what is in the store's file; None where that cannot be seen.
+        message_count: the number of messages by its own view.
+        rows: the counts of its rows in the store's file; None if the file cannot be read.
     """
 
     history: Sequence[Said]
@@ -95,7 +95,7 @@ class Kept:
 
 
 def verify(ledger: Ledger, kept: Kept) -> list[Violation]:
-    """Return every promise that was not kept to a session."""
+    """Return every broken promise of a session."""
     problems = [
         *_unlike("live", ledger.heard, ledger.replayed, cut_short=ledger.cut_short),
         *_unlike("watcher", ledger.watched, ledger.replayed, cut_short=ledger.cut_short),
@@ -110,7 +110,7 @@ def verify(ledger: Ledger, kept: Kept) -> list[Violation]:
 def _unlike(
     rule: str, stream: StreamCheck | None, log: StreamCheck | None, *, cut_short: bool
 ) -> Iterator[tuple[str, str]]:
-    """Compare what was told as it happened with the log."""
+    """Compare the live streams with the log."""
     if stream is None or log is None or stream.truncated or log.truncated:
         return
     logged = log.turns[: len(stream.turns)] if cut_short else log.turns
@@ -126,7 +126,7 @@ def _difference(left: Sequence[Told], right: Sequence[Told]) -> str:
 
 
 def _sent(ledger: Ledger, log: StreamCheck) -> Iterator[tuple[str, str]]:
-    """Compare what the client asked for, and was answered, with the log."""
+    """Compare the client's prompts and answers with the log."""
     told = {turn.prompt: turn for turn in log.turns}
     admitted = [sent for sent in ledger.sent if sent.outcome != "refused"]
     for sent in ledger.sent:
@@ -152,7 +152,7 @@ def _agrees(sent: Sent, turn: Told) -> bool:
 
 
 def _transcript(history: Sequence[Said]) -> Iterator[tuple[str, str]]:
-    """Check what a model provider would check."""
+    """Check the transcript by the rules of model providers."""
     pending: tuple[str, ...] = ()
     used: set[str] = set()
     for position, said in enumerate(history):
@@ -176,7 +176,7 @@ def _transcript(history: Sequence[Said]) -> Iterator[tuple[str, str]]:
 
 
 def _history(history: Sequence[Said], log: StreamCheck) -> Iterator[tuple[str, str]]:
-    """Compare the messages with what the events told of each turn."""
+    """Compare the messages with the events of each turn."""
     if log.truncated:
         return
     exchanges = _exchanges(history)

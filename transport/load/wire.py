@@ -29,14 +29,14 @@ PATIENCE: Final = 10.0
 
 @attrs.frozen
 class Address:
-    """Where a gateway is.
+    """The address of a gateway.
 
     Attributes:
-        secure: whether it speaks TLS.
-        host: the name.
+        secure: whether it uses TLS.
+        host: the host.
         port: the port.
-        path: of its WebSocket.
-        token: what clients have to know.
+        path: the path of its WebSocket.
+        token: the token of its clients.
     """
 
     secure: bool
@@ -87,7 +87,7 @@ class RpcConnection:
         return answer.result
 
     async def cut(self) -> None:
-        """Go away without a word, as a client does whose cable is pulled."""
+        """Drop the connection without a close, like a client with its cable pulled."""
         await trio.aclose_forcefully(self.stream)
 
 

@@ -17,7 +17,7 @@ from warren.events import (
     ToolCallRequested,
     ToolExecutionTimedOut,
 )
-from warren.transport.remarks import remark_of
+from warren.transport.event_text import text_of_event
 
 LEVELS: Final[tuple[types.LoggingLevel, ...]] = get_args(types.LoggingLevel)
 """From the least important on."""
@@ -35,14 +35,14 @@ def level_of(event: Event) -> types.LoggingLevel | None:
             return "warning"
         case RunStarted() | RunCompleted() | ToolCallRequested():
             return "info"
-    return "debug" if remark_of(event) else None
+    return "debug" if text_of_event(event) else None
 
 
 def message_of(envelope: Envelope, level: types.LoggingLevel) -> types.LoggingMessageNotification:
     """Return an event as a log message."""
     event = envelope.event
     kind = type(event).__name__
-    said = event.error if isinstance(event, RunFailed) else remark_of(event)
+    said = event.error if isinstance(event, RunFailed) else text_of_event(event)
     data = {"session_id": envelope.session_id, "seq": envelope.seq, "event": kind, "message": said or kind}
     return types.LoggingMessageNotification(
         params=types.LoggingMessageNotificationParams(level=level, logger=NAME, data=data)

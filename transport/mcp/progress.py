@@ -9,7 +9,7 @@ import trio
 from warren import codec
 from warren.events import Envelope, Event, ReasoningDelta, TextDelta
 from warren.service import OnEvent, SessionService
-from warren.transport.remarks import remark_of
+from warren.transport.event_text import text_of_event
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.outbox import Outbox
 from warren.views import TurnResult
@@ -73,4 +73,4 @@ def message_of(event: Event) -> str:
     match event:
         case TextDelta(delta=delta) | ReasoningDelta(delta=delta):
             return delta
-    return remark_of(event) or str(codec.to_data(event)["type"]).replace("_", " ")
+    return text_of_event(event) or str(codec.to_data(event)["type"]).replace("_", " ")

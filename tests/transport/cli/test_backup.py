@@ -42,7 +42,7 @@ async def test_there_and_back(cli: Cli) -> None:
     await filled(cli.folder)
     ended = cli.run("backup", "b.sqlite3", *HERE)
     assert (ended.code, ended.err) == (0, "")
-    expected = r"b\.sqlite3: 1 sessions, \d+ bytes\nb\.memory\.sqlite3: what is remembered\n"
+    expected = r"b\.sqlite3: 1 sessions, \d+ bytes\nb\.memory\.sqlite3: the memory\n"
     assert re.fullmatch(expected, ended.out)
     assert names(cli.folder) == ["b.memory.sqlite3", "b.sqlite3", "store"]
     assert stat.S_IMODE((cli.folder / "b.sqlite3").stat().st_mode) == 0o600
@@ -109,6 +109,6 @@ async def test_a_bar_on_a_terminal(cli: Cli, terminal: Terminal) -> None:
     """Whoever waits sees how far it is."""
     await filled(cli.folder)
     terminal.start("backup", "b", *HERE)
-    shown = terminal.read_until("what is remembered\r\n")
+    shown = terminal.read_until(": the memory\r\n")
     assert "copying" in shown
     assert "100%" in shown

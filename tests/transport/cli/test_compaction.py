@@ -29,7 +29,7 @@ def test_a_long_session_is_compacted_by_itself(cli: Cli) -> None:
     assert shown(cli, session)["state"]["compactions"] == 0
     ended = cli.run("resume", session, "go on", "-m", model, *OFTEN)
     assert ended.out == "short\n"
-    assert "compacting what the model sees, 7 messages\ncompacted: 7 messages became 4\n" in ended.err
+    assert "compacting the context, 7 messages\ncompacted: 7 messages became 4\n" in ended.err
     data = shown(cli, session)
     assert data["state"]["compactions"] == 1
     assert data["state"]["message_count"] == 8 == len(data["messages"])

@@ -27,7 +27,7 @@ from warren.events import (
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.screen import Answer, Screen, footer, trace
 from warren.transport.cli.streams import Streams
-from warren.transport.remarks import remark_of
+from warren.transport.event_text import text_of_event
 from warren.usage import Usage
 from warren.views import TurnResult
 
@@ -266,7 +266,7 @@ def test_a_screen_shows_one_turn_after_another() -> None:
         (ToolExecutionCompleted("c", "add", "no", is_error=True, duration_ms=3), 'tool add failed: "no"'),
         (ToolExecutionCompleted("c", "add", "3", is_error=False, duration_ms=3), None),
         (BudgetWarning("tool_calls", 8, 10, 80.0), "80 % of the tool calls budget is used"),
-        (CompactionStarted(1000, 900, 40), "compacting what the model sees, 40 messages"),
+        (CompactionStarted(1000, 900, 40), "compacting the context, 40 messages"),
         (CompactionCompleted(55, 40, 9), "compacted: 40 messages became 9"),
         (CompactionFailed("the model is down", "provider_error"), "not compacted: the model is down"),
         (TextDelta("x"), None),
@@ -274,7 +274,7 @@ def test_a_screen_shows_one_turn_after_another() -> None:
 )
 def test_remarks(event: Event, remark: str | None) -> None:
     """A user is told of tools, retries, budgets and compactions, and of nothing else."""
-    assert remark_of(event) == remark
+    assert text_of_event(event) == remark
 
 
 def test_an_estimate_is_marked_in_the_footer() -> None:

@@ -1,4 +1,4 @@
-"""Events in words: what a user wants to know of a turn besides its text."""
+"""Texts of events for users: tool calls, retries, budgets and compactions of a turn."""
 
 from typing import Final
 
@@ -18,13 +18,13 @@ from warren.records import CompactionEntry
 MAX_VALUE: Final = 200
 
 
-def shrinking(entry: CompactionEntry | CompactionCompleted) -> str:
-    """Return what a compaction has done to what the model sees."""
+def text_of_shrinking(entry: CompactionEntry | CompactionCompleted) -> str:
+    """Return the effect of a compaction on the context."""
     return f"{entry.messages_before} messages became {entry.messages_after}"
 
 
-def remark_of(event: Event) -> str | None:
-    """Return what a user wants to know of an event besides the text."""
+def text_of_event(event: Event) -> str | None:
+    """Return the text of an event for a user; None if it needs none beside the answer."""
     match event:
         case ToolCallRequested(name=name, args=args):
             return f"tool {name} {shorten(args)}"
@@ -35,21 +35,21 @@ def remark_of(event: Event) -> str | None:
         case BudgetWarning(budget_type=kind, percent=percent):
             return f"{percent:g} % of the {kind.replace('_', ' ')} budget is used"
         case CompactionStarted() | CompactionCompleted() | CompactionFailed():
-            return _remark_on_compaction(event)
+            return _text_of_compaction(event)
     return None
 
 
-def _remark_on_compaction(event: CompactionStarted | CompactionCompleted | CompactionFailed) -> str:
+def _text_of_compaction(event: CompactionStarted | CompactionCompleted | CompactionFailed) -> str:
     match event:
         case CompactionStarted(message_count=count):
-            return f"compacting what the model sees, {count} messages"
+            return f"compacting the context, {count} messages"
         case CompactionCompleted():
-            return f"compacted: {shrinking(event)}"
+            return f"compacted: {text_of_shrinking(event)}"
         case CompactionFailed(error=error):
             return f"not compacted: {error}"
 
 
 def shorten(value: object) -> str:
-    """Return a value as JSON, cut to a length that fits a line."""
+    """Return a value as JSON, cut to fit on a line."""
     text = codec.encode(value).decode()
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
