@@ -6,7 +6,7 @@ import attrs
 import trio
 import trio.testing
 
-from tests.mailbox.letters import OneAtATime, Start, gone
+from tests.mailbox.sample_messages import OneAtATime, Start, gone
 from tests.support.interrupting import Program, interrupt_everywhere
 from warren.mailbox import Mail, Mailbox, MailboxClosedError, Reply, mail, mailbox
 from warren.storage import runner

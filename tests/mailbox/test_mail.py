@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
-from tests.mailbox.letters import Question
+from tests.mailbox.sample_messages import Question
 from warren.errors import SessionBusyError
 from warren.mailbox import Mail, Reply
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from tests.mailbox.letters import Asker, OneAtATime, Question, Start, crashed, gone
+from tests.mailbox.sample_messages import Asker, OneAtATime, Question, Start, crashed, gone
 from warren.errors import AgentError
 from warren.mailbox import Mail, Mailbox, MailboxClosedError
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import trio
 
-from tests.overload.besieged import Besieged, besieged
+from tests.overload.gateway_process import Besieged, besieged
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, Client, connect, gateway, healthy, knock
 from warren.transport.load.plan import LoadPlan, Mix, Strangers

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 import trio
 
-from tests.overload.besieged import besieged
+from tests.overload.gateway_process import besieged
 from tests.surfaces.watched import SPARE
 from tests.transport.clients import HOST
 from warren.transport.load.plan import LoadPlan, Strangers

@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from tests.overload.besieged import Besieged, besieged
+from tests.overload.gateway_process import Besieged, besieged
 from tests.surfaces.watched import Gauge
 from tests.transport.cli.process import clean_environ
 from tests.transport.clients import HOST

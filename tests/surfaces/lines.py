@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from tests.surfaces.goods import ACP, HELLO, JSONRPC, MCP, MEERKAT, SESSION, request
+from tests.surfaces.good_requests import ACP, HELLO, JSONRPC, MCP, MEERKAT, SESSION, request
 from tests.surfaces.noise import Noise
 from tests.surfaces.watched import Watched
 from tests.transport.cli.process import LIMIT

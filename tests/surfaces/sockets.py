@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from tests.surfaces.goods import HELLO, JSONRPC, MCP, PARAMS, SESSION, request
+from tests.surfaces.good_requests import HELLO, JSONRPC, MCP, PARAMS, SESSION, request
 from tests.surfaces.lines import check
 from tests.surfaces.noise import Noise
 from tests.surfaces.watched import Watched
