@@ -1,6 +1,7 @@
 """HTTP/1.1 between a stream and an application: heads, bodies, answers; no gateway, no sessions."""
 
 import contextlib
+import itertools
 import logging
 import struct
 from collections.abc import AsyncIterator
@@ -10,6 +11,8 @@ from socket import SO_LINGER, SOL_SOCKET
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -80,11 +83,12 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await PlainTextResponse(text)(scope, receive, send)
 
 
-@pytest.mark.parametrize("size", [1, 7, 40, 1000])
-async def test_a_head_may_come_in_pieces(size: int) -> None:
+@given(st.lists(st.integers(1, 40)))
+async def test_a_head_may_come_in_pieces(sizes: list[int]) -> None:
     """However TCP cuts it, the head is the same, and the bytes after it are read next."""
     data = UPGRADE + TAIL
-    async with read(*(data[at : at + size] for at in range(0, len(data), size))) as (head, connection):
+    ends = [*itertools.takewhile(lambda end: end < len(data), itertools.accumulate(sizes)), len(data)]
+    async with read(*(data[start:end] for start, end in itertools.pairwise([0, *ends]))) as (head, connection):
         assert head is not None
         assert (head.method, head.path, head.values("connection")) == ("GET", "/ws", ["keep-alive", "Upgrade"])
         wire = connection.unread()
