@@ -117,6 +117,8 @@ class Service(Reads):
                 "tools": tools,
                 "labels": call.labels or None,
                 "idempotency_key": None,
+                # Also at its default, as under the keys that older stores have.
+                "structured_output_retries": call.structured_output_retries,
             }
             return await self._create_once(creation_of(call.idempotency_key, compared), create, turn, call.on_event)
         actor = await create()

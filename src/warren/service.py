@@ -84,7 +84,7 @@ class TurnCall(TurnRequest):
         extra_tools: offered besides the session's own, unless the session was created with a list of names and theirs
             are not in it; one of a known name takes its place.
         on_event: gets the events of the turn, or from the one on with which the running turn takes the prompt: all of
-            them before the call returns, and none after the call has returned or was cancelled.
+            them before the call returns. If the call is cancelled, the turn runs on, and so does its callback.
     """
 
     extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)

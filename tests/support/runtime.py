@@ -4,8 +4,7 @@ import functools
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Literal, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Literal, TypeVar
 
 import attrs
 import trio
@@ -28,7 +27,6 @@ from warren.tools import Tool
 from warren.transport.providers import open_providers
 
 E = TypeVar("E", bound=Event)
-_RUNTIMES: Final[WeakKeyDictionary[Service, runtime.Runtime]] = WeakKeyDictionary()
 
 
 @asynccontextmanager
@@ -60,14 +58,13 @@ async def open_runtime(
         open_providers({}, extra=extra) as providers,
         runtime.open_runtime(settings, providers, tools, open_store=opener, open_memory=memory) as opened,
     ):
-        _RUNTIMES[opened.service] = opened
         yield opened.service
 
 
 def supervisor_of(service: SessionService) -> Supervisor:
-    """Return the supervisor of a runtime that `open_runtime` opened."""
+    """Return the supervisor behind a service, however the runtime was opened: the one private field that tests use."""
     assert isinstance(service, Service)
-    return _RUNTIMES[service].supervisor
+    return service._supervisor  # noqa: SLF001 - hosts have no use for it, tests interfere with its sessions
 
 
 def storage_of(service: SessionService) -> StorageActor:

@@ -92,11 +92,8 @@ class Scene:
             if isinstance(envelope.event, ToolApprovalRequested) and actor is not None:
                 actor.mailbox.tell(Decide(envelope.event.id, Decision(allow=True)))
 
-        # A caller that left hears nothing more, so the answers come from elsewhere.
-        log = actor_of(service, session_id).log  # type: ignore[union-attr] # it has just been created
-        log.listeners.append(approve)
         for mode, prompt in (("busy", "work"), ("steer", "faster"), ("queue", "then")):
-            options: dict[str, Any] = {"mode": mode}
+            options: dict[str, Any] = {"mode": mode, "on_event": approve}
             options |= {"output_schema": SCHEMA} if mode != "steer" else {}
             self.asked[prompt] = ask(nursery, service.start_turn, session_id, prompt, **options)
         self.besides["it rains"] = ask(nursery, service.inject_context, session_id, "it rains")
