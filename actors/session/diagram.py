@@ -57,5 +57,5 @@ def _cell(state: State, rule: Move | Verdict | None) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE: Final = Path(sys.argv[1])
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

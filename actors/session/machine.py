@@ -19,8 +19,6 @@ M = TypeVar("M")
 class State(Enum):
     """The state of a session that has an actor."""
 
-    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is a call of a Python function
-
     IDLE = auto()
     """No turn was admitted, and the session does nothing. The store may have a newer record than the memory."""
     LOADING = auto()
@@ -47,8 +45,6 @@ class State(Enum):
 
 class Signal(Enum):
     """A reason to change the state: a request, or news of the session's own tasks."""
-
-    __hash__ = object.__hash__  # as for State
 
     CLAIM = auto()
     """A turn is to be admitted. The sender's task gives this signal, all others come from the session's loop."""
@@ -88,8 +84,6 @@ class Signal(Enum):
 
 class Effect(Enum):
     """An action that the session's loop carries out after a move, in the order of the table."""
-
-    __hash__ = object.__hash__  # as for State
 
     FETCH = auto()
     """Fetch the record or the lease for the postponed requests."""

@@ -168,10 +168,10 @@ class Endpoint:
         end_turns: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Prepare an endpoint; `end_turns` is awaited if requests still run `linger` seconds after the last message."""
-        self.serving = serving or trio.CancelScope()
-        self.moved = trio.lowlevel.ParkingLot()
+        self.serving: trio.CancelScope = serving or trio.CancelScope()
+        self.moved: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
         self._waiting = trio.lowlevel.ParkingLot()
-        self.outbox = Outbox(bounds.outbox_events, self._waiting.unpark_all, bounds.outbox_bytes)
+        self.outbox: Outbox = Outbox(bounds.outbox_events, self._waiting.unpark_all, bounds.outbox_bytes)
         self._channel = channel
         self._bounds = bounds
         self._end_turns = end_turns
