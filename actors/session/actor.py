@@ -409,8 +409,9 @@ class SessionActor:
     # -- a turn
 
     def _prepare(self) -> None:
-        # With an errand under way the conversation may be in the middle of a change.
-        if self.conversation.ready and not self._errands:
+        # With an errand under way the conversation may be in the middle of a change, and the news of one that has ended
+        # is for the state before the turn begins.
+        if self.conversation.ready and not self._errands and not self._results:
             self._begin()
         else:
             self._send(self._fetch_for_turn)

@@ -169,12 +169,18 @@ class Conversation:
 
     async def store_pending(self) -> None:
         """Store the events of a turn that the store refused before; if the store refuses again, they stay here."""
-        for _ in range(2):  # a storage actor that crashed at the first try has restarted by the second
+        for _ in range(2):
             if self.log.pending:
-                with contextlib.suppress(WarrenError):
+                try:
                     await self.acquire()
                     record = self.known.changed(last_seq=self.log.last_seq)
                     await self.storage.write(Commit(record, (), self.log.unstored(None), lease=self._lease()))
+                except WarrenError as exc:
+                    # A storage actor that crashed has restarted by the second try. A full or locked store would only
+                    # hold up the end of the session.
+                    if exc.cause != "crash":
+                        return
+                else:
                     self.keep(record)
                     self.log.stored()
 

@@ -287,7 +287,7 @@ class Life(RuleBasedStateMachine):
             match effect:
                 case Effect.FETCH | Effect.RETIRE:
                     self.errands.append(effect)
-                case Effect.PREPARE if self.errands or not self.current:
+                case Effect.PREPARE if self.errands or self.results or not self.current:
                     self.errands.append(effect)
                 case Effect.PREPARE | Effect.BEGIN:
                     self._begin()
