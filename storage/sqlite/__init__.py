@@ -1,4 +1,7 @@
-"""Sessions in one SQLite file, shared by processes of one machine. Needs apsw: the extra `session-store`."""
+"""Sessions in one SQLite file, shared by processes of one machine. Needs apsw: the extra `session-store`.
+
+May import the modules at the top of storage, and the domain.
+"""
 
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.store import SqliteStore

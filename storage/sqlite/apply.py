@@ -10,16 +10,16 @@ from warren.storage.operations import (
     Archive,
     Claim,
     Commit,
-    Decline,
+    DeclineHandover,
     Delete,
+    EndInputs,
     Enqueue,
     Erased,
     Fork,
     Label,
     Operation,
     Release,
-    Request,
-    Settle,
+    RequestHandover,
 )
 from warren.storage.sqlite import enqueue, forking, handover, operations
 from warren.storage.sqlite.lease import Holder
@@ -35,10 +35,10 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Delete: operations.delete,
     Erased: operations.erased,
     Enqueue: enqueue.enqueue,
-    Settle: enqueue.settle_inputs,
+    EndInputs: enqueue.end_inputs,
     Fork: forking.fork,
-    Request: handover.request,
-    Decline: handover.decline,
+    RequestHandover: handover.request,
+    DeclineHandover: handover.decline,
 }
 
 

@@ -19,9 +19,10 @@ import attrs
 
 from warren.errors import StoreError, WarrenError
 from warren.storage.sqlite.faults import precise, translate
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Kind:
     """A kind of file.
 
@@ -96,6 +97,8 @@ def check_regular(path: Path) -> None:
         raise StoreError(problem, cause="cannot_open", retryable=False)
 
 
+MOMENT: Final = 500
+"""Milliseconds for which an `impatient` block waits for the lock of another process."""
 _FILE_TYPES: Final = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
@@ -216,6 +219,17 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
     except BaseException:
         _roll_back(db)
         raise
+
+
+@contextlib.contextmanager
+def impatient(db: apsw.Connection) -> Iterator[None]:
+    """Wait for the lock of another process for `MOMENT` at most within the block."""
+    usual = db.pragma("busy_timeout")
+    db.set_busy_timeout(min(usual, MOMENT))
+    try:
+        yield
+    finally:
+        db.set_busy_timeout(usual)
 
 
 @contextlib.contextmanager

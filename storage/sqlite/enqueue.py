@@ -1,18 +1,19 @@
 """The operations on inboxes with SQL."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from typing import Any, Final
+from typing import Final
 
 import apsw
 
 from warren import codec
 from warren.inputs import Numbered
-from warren.storage.operations import Enqueue, Enqueued, Settle
+from warren.storage.operations import EndInputs, Enqueue, Enqueued
 from warren.storage.refusals import inbox_full, leased, not_found, retired
-from warren.storage.sqlite.inbox import decoded, settle
+from warren.storage.rows import DELETED, OPEN, decoded, outcome_of
+from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.inbox import store_outcome
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import holding, writable
-from warren.storage.sqlite.rows import DELETED, OPEN, bytes_in, corrupt, raw
 
 _KNOWN: Final = f"SELECT number, {raw('body, outcome')} FROM inbox WHERE session = ? AND key = ?"
 _COUNT: Final = "SELECT count(*) FROM inbox WHERE session = ? AND outcome IS NULL"
@@ -32,7 +33,7 @@ def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued
     if known is not None:
         number, body, outcome = known
         earlier = Numbered(number, decoded(body, session_id))
-        ended = None if outcome is None else _outcome_of(outcome, session_id)
+        ended = None if outcome is None else outcome_of(outcome, session_id)
         return Enqueued(earlier, False, ended, elsewhere)
     if db.execute(_COUNT, (key,)).get >= operation.limit:
         raise inbox_full(session_id, operation.limit)
@@ -41,18 +42,8 @@ def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued
     return Enqueued(Numbered(number, said), elsewhere=elsewhere)
 
 
-def _outcome_of(outcome: Any, session_id: str) -> bytes:
-    """Return the outcome of an earlier input. Raises StoreError(cause="corrupt")."""
-    try:
-        found = bytes_in(outcome, "outcome")
-        codec.decode_stored(dict[str, Any], found or b"{}")
-    except ValueError as exc:
-        raise corrupt(f"an outcome of session {session_id}", exc, session_id) from exc
-    return found
-
-
-def settle_inputs(operation: Settle, db: apsw.Connection, holder: Holder) -> None:
+def end_inputs(operation: EndInputs, db: apsw.Connection, holder: Holder) -> None:
     """Change the rows of inputs."""
     key, state = writable(db, holder, operation.session_id)
     if state != DELETED:
-        settle(db, key, operation.settled)
+        store_outcome(db, key, operation.inputs)

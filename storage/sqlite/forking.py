@@ -4,7 +4,6 @@
 from typing import Any, Final
 
 import apsw
-import attrs
 
 from warren import codec
 from warren.forking import forked
@@ -12,9 +11,7 @@ from warren.messages import AssistantMessage, Message
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Fork
 from warren.storage.refusals import not_found
-from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.operations import NEXT_CHANGE
-from warren.storage.sqlite.rows import (
+from warren.storage.rows import (
     COLUMNS,
     COMPACTION,
     DELETED,
@@ -22,10 +19,13 @@ from warren.storage.sqlite.rows import (
     compaction,
     corrupt,
     number_in,
-    raw,
     record_to_row,
     row_to_record,
 )
+from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.operations import NEXT_CHANGE
+from warren.values import frozen
 
 _SOURCE: Final = (
     f"SELECT {raw(COLUMNS)}, key, {raw('messages_from')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
@@ -77,7 +77,7 @@ def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord
     return record
 
 
-@attrs.frozen
+@frozen
 class _Stored:
     """The session that is forked; see `warren.forking.Original`."""
 

@@ -7,15 +7,14 @@ from typing import Any, Final
 
 import apsw
 
-from warren.errors import StoreError
-from warren.inputs import Numbered
-from warren.storage.operations import Decline, Request
+from warren.storage.operations import DeclineHandover, RequestHandover
 from warren.storage.refusals import not_found
 from warren.storage.results import News
-from warren.storage.sqlite.inbox import decoded, last_number
+from warren.storage.rows import DELETED, live_seq, readable_inputs, shown
+from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.inbox import last_number
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import ANSWERED
-from warren.storage.sqlite.rows import DELETED, OPEN, raw, shown
 
 _HOLDING: Final = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _REQUEST: Final = "INSERT OR REPLACE INTO requests (session, holder) VALUES (?, ?)"
@@ -36,7 +35,7 @@ _WATCHED: Final = f"""
 """
 
 
-def request(operation: Request, db: apsw.Connection, holder: Holder) -> bool:
+def request(operation: RequestHandover, db: apsw.Connection, holder: Holder) -> bool:
     """Add the row of a request."""
     found = db.execute(_HOLDING, (operation.session_id,)).get
     if found is None:
@@ -48,7 +47,7 @@ def request(operation: Request, db: apsw.Connection, holder: Holder) -> bool:
     return True
 
 
-def decline(operation: Decline, db: apsw.Connection, _holder: Holder) -> None:
+def decline(operation: DeclineHandover, db: apsw.Connection, _holder: Holder) -> None:
     """Remove the row of a request."""
     db.execute(ANSWERED, (operation.session_id,))
 
@@ -67,23 +66,7 @@ def news(db: apsw.Connection, me: int | None, watched: Sequence[str], inbox_afte
     rows: list[Any] = db.execute(_WATCHED, (json.dumps(list(watched)),)).fetchall() if watched else []
     return News(
         [shown(row[0]) for row in db.execute(_WANTED, (me,))],
-        _readable(db.execute(_ARRIVED, (inbox_after, me)).fetchall()),
+        readable_inputs(db.execute(_ARRIVED, (inbox_after, me)).fetchall()),
         inbox_to,
-        {session_id: _last_seq(last_seq, state) for session_id, last_seq, state in rows if state != DELETED},
+        {session_id: live_seq(last_seq, state) for session_id, last_seq, state in rows if state != DELETED},
     )
-
-
-def _last_seq(stored: Any, state: Any) -> int | None:
-    """Return the number of a session's last event; None if it is archived, or damaged: then a load says so."""
-    return stored if state == OPEN and type(stored) is int else None
-
-
-def _readable(rows: list[Any]) -> list[tuple[str, Numbered]]:
-    """Return the inputs that are not damaged; the next claim of their session reports and passes over the others."""
-    found = []
-    for number, body, session_id in rows:
-        try:
-            found.append((shown(session_id), Numbered(number, decoded(body, shown(session_id)))))
-        except StoreError:
-            continue
-    return found

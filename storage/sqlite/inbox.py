@@ -4,16 +4,16 @@
 from typing import Any, Final
 
 import apsw
-import attrs
 
-from warren import codec
 from warren.creation import FIRST_PROMPT
 from warren.errors import StoreError
-from warren.inputs import Input, Numbered
-from warren.storage.operations import MAX_SETTLED, Settled
+from warren.inputs import Numbered
+from warren.storage.operations import MAX_OUTCOMES, InputOutcome
 from warren.storage.results import Rows
+from warren.storage.rows import MAX_NUMBER, OPEN, decoded, shown, text_in
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.rows import MAX_NUMBER, OPEN, bytes_in, corrupt, raw, shown, text_in
+from warren.values import frozen
 
 _DROP: Final = "DELETE FROM inbox WHERE session = ? AND number = ? AND key IS NULL"
 _END: Final = "UPDATE inbox SET outcome = ? WHERE session = ? AND number = ?"
@@ -48,13 +48,13 @@ _TOLD: Final = """
 _NAMED: Final = f"SELECT {raw('session_id')} FROM sessions WHERE peer = ? AND state = {OPEN}"
 
 
-def settle(db: apsw.Connection, session: int, settled: Settled) -> None:
-    """Note the outcome of inputs. An input with a key stays for a while; the others are removed."""
-    for number in settled.numbers:
+def store_outcome(db: apsw.Connection, session: int, inputs: InputOutcome) -> None:
+    """Store the outcome of inputs. An input with a key is remembered for a while; the others are removed."""
+    for number in inputs.numbers:
         db.execute(_DROP, (session, number))
-        db.execute(_END, (settled.outcome.decode(), session, number))
-    if settled.numbers:
-        db.execute(_FORGET, (session, MAX_SETTLED, FIRST_PROMPT))
+        db.execute(_END, (inputs.outcome.decode(), session, number))
+    if inputs.numbers:
+        db.execute(_FORGET, (session, MAX_OUTCOMES, FIRST_PROMPT))
 
 
 def waiting(db: apsw.Connection, session_id: str) -> Rows[Numbered]:
@@ -63,7 +63,7 @@ def waiting(db: apsw.Connection, session_id: str) -> Rows[Numbered]:
     return Rows(rows, lambda row: Numbered(row[0], decoded(row[1], session_id)), lambda row: str(row[0]))
 
 
-@attrs.frozen
+@frozen
 class Damaged:
     """An input that waits and cannot be read.
 
@@ -129,12 +129,3 @@ def named(db: apsw.Connection, peer: str) -> str | None:
     """Return the session that has a name among its peers."""
     row: Any = db.execute(_NAMED, (peer,)).fetchone()
     return None if row is None else text_in(row[0], "session_id")
-
-
-def decoded(body: Any, session_id: str) -> Input:
-    """Return an input as it was stored. Raises StoreError(cause="corrupt")."""
-    try:
-        said: Input = codec.decode_stored(Input, bytes_in(body, "body"))
-    except ValueError as exc:
-        raise corrupt(f"an input of session {session_id}", exc, session_id) from exc
-    return said

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
 from warren.config import StoreConfig
-from warren.storage.sqlite.rows import MAX_NUMBER, raw, shown
+from warren.storage.rows import MAX_NUMBER, shown
+from warren.storage.sqlite.columns import raw
+from warren.values import define
 
 if TYPE_CHECKING:
     import apsw
@@ -50,7 +50,7 @@ _NUMBER_ANEW: Final = (
 )
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Holder:
     """A runtime as a holder of leases. It outlives the connections through which it writes.
 

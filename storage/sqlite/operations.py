@@ -22,16 +22,14 @@ from warren.storage.operations import (
     Commit,
     Delete,
     Erased,
-    Held,
     Label,
     Labelled,
     Lease,
+    LeaseHeld,
     Release,
 )
 from warren.storage.refusals import key_used, leased, name_taken, not_found, retired, taken_over
-from warren.storage.sqlite.inbox import damaged, last_number, set_aside, settle, waiting
-from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.rows import (
+from warren.storage.rows import (
     ARCHIVED,
     COLUMNS,
     DELETED,
@@ -41,10 +39,12 @@ from warren.storage.sqlite.rows import (
     corrupt,
     microseconds,
     number_in,
-    raw,
     record_to_row,
     row_to_record,
 )
+from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
+from warren.storage.sqlite.lease import Holder
 
 # A damaged number at the end of the range is left out: nothing could be numbered above it.
 NEXT_CHANGE: Final = f"(SELECT coalesce(max(change), 0) + 1 FROM sessions WHERE change < {MAX_NUMBER})"
@@ -118,7 +118,7 @@ def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
         db.execute(_NAME, (peer.name, key))
     if creation is not None:
         db.execute(_ADD_CREATION, (creation.key, key, codec.encode(creation.params).decode()))
-    settle(db, key, operation.settled)
+    store_outcome(db, key, operation.inputs)
 
 
 def _refused(session_id: str, db: apsw.Connection, holder: Holder) -> WarrenError:
@@ -128,7 +128,7 @@ def _refused(session_id: str, db: apsw.Connection, holder: Holder) -> WarrenErro
     return taken_over(session_id, holder.rival(db, row[2]) if row[2] is not None else None)
 
 
-def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | Held | None:
+def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | LeaseHeld | None:
     """Change the holder of a session's row."""
     session_id = operation.session_id
     found = db.execute(_CLAIMED, (session_id,)).get
@@ -139,7 +139,7 @@ def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | He
         return None
     rival = holder.rival(db, owner) if owner not in (None, holder.key) else None
     if rival is not None:
-        return Held(rival)
+        return LeaseHeld(rival)
     record = row_to_record(tuple(columns))
     try:
         number_in(epoch, "epoch")

@@ -10,11 +10,9 @@ import apsw
 
 from warren import codec
 from warren.creation import FIRST_PROMPT, Created
-from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
+from warren.records import EventRow, MessageRow, SessionRecord, Span
 from warren.storage.results import Context, Replay, Rows, StoredPage, StoredSession
-from warren.storage.sqlite.database import snapshot
-from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.rows import (
+from warren.storage.rows import (
     ARCHIVED,
     COLUMNS,
     COMPACTION,
@@ -25,15 +23,18 @@ from warren.storage.sqlite.rows import (
     bytes_in,
     compaction,
     corrupt,
-    moment,
+    event_or_empty,
+    message,
     number_in,
-    raw,
+    readable_compaction,
     row_to_record,
     shown,
     text_in,
-    time_in,
 )
-from warren.storage.sqlite.standins import NO_SUMMARY, complete
+from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.database import snapshot
+from warren.storage.sqlite.lease import Holder
+from warren.storage.standins import complete
 
 REPLAY_BYTES: Final = 256 * 1024
 """Bytes of events after which a part of a log is long enough: its reader holds all of it."""
@@ -117,7 +118,7 @@ def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Cont
         newest: Any = db.execute(_NEWEST_COMPACTION, (session_id,)).fetchone() if head else None
     return Context(
         first=None if first is None else complete(first, 0, 1)[0],
-        compaction=None if newest is None else _readable_compaction(newest, head),
+        compaction=None if newest is None else readable_compaction(newest, head),
         rows=complete(rows, head, count),
     )
 
@@ -156,26 +157,6 @@ def _rows(db: apsw.Connection, session_id: str, offset: int, limit: int) -> Rows
     return Rows(rows, message, lambda row: str(row[0]))
 
 
-def message(row: tuple[Any, ...]) -> MessageRow:
-    """Return a message of `position, raw("created_at, body")`. Raises ValueError."""
-    position, added, body = row
-    codec.decode_message(bytes_in(body, "body"))
-    return MessageRow(position, time_in(added, "created_at"), body)
-
-
-def _readable_compaction(row: tuple[Any, ...], head: int) -> CompactionEntry:
-    """Return the newest compaction, with a summary in place of one that cannot be read."""
-    try:
-        return compaction(row)
-    except ValueError as exc:
-        logger.error("a compaction to position %d cannot be read: %s", head, exc)  # noqa: TRY400 - no bug of ours
-        try:
-            summary = text_in(row[5], "summary")
-        except ValueError:
-            summary = NO_SUMMARY
-        return CompactionEntry(0, moment(0), head, 0, 0, summary, 0)
-
-
 def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> Replay:
     """Return rows of the event log that end above `after_seq`, and the number up to which retention removed events.
 
@@ -185,7 +166,7 @@ def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> 
         rows, size = list[EventRow](), 0
         with contextlib.closing(db.execute(_EVENTS, (session_id, after_seq, limit))) as found:
             for each in found:
-                rows.append(_event_or_none(each))
+                rows.append(event_or_empty(each))
                 size += len(rows[-1].body)
                 if size >= REPLAY_BYTES:
                     break
@@ -228,25 +209,7 @@ def events(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> 
     Bodies are returned as they are stored. A row with a damaged column has an empty body, which is no event.
     """
     rows: list[Any] = db.execute(_EVENTS, (session_id, after_seq, limit)).fetchall()
-    return [_event_or_none(row) for row in rows]
-
-
-def _event_or_none(row: tuple[Any, ...]) -> EventRow:
-    try:
-        return event(row)
-    except ValueError:
-        seq, first_seq, *_ = row
-        first = first_seq if type(first_seq) is int and 0 <= first_seq <= seq else seq
-        return EventRow(first, seq, moment(0), b"")
-
-
-def event(row: tuple[Any, ...]) -> EventRow:
-    """Return an event of `seq, raw("first_seq, timestamp, body, cuts")`. Raises ValueError."""
-    seq, first_seq, timestamp, body, cuts = row
-    if number_in(first_seq, "first_seq") > seq:
-        raise ValueError(f"first_seq is {first_seq}, after seq")
-    lengths = None if cuts is None else bytes_in(cuts, "cuts")
-    return EventRow(first_seq, seq, time_in(timestamp, "timestamp"), bytes_in(body, "body"), lengths)
+    return [event_or_empty(row) for row in rows]
 
 
 def erasures(db: apsw.Connection) -> Rows[str]:

@@ -15,6 +15,7 @@ from warren.inputs import Numbered
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage.operations import Operation
 from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite import queries
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
@@ -22,7 +23,6 @@ from warren.storage.sqlite.handover import handed_over, news
 from warren.storage.sqlite.inbox import named, sessions_that_wait, waiting, was_told
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.pool import Pool
-from warren.storage.sqlite.rows import corrupt
 from warren.storage.sqlite.writer import Writer
 
 R = TypeVar("R")

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import apsw
-import attrs
 
 from warren.errors import StoreError, WarrenError
-from warren.storage.operations import Operation
+from warren.storage.operations import Commit, Operation
 from warren.storage.sqlite.apply import apply
-from warren.storage.sqlite.database import close_writer, transaction
+from warren.storage.sqlite.database import close_writer, impatient, transaction
 from warren.storage.sqlite.faults import precise
 from warren.storage.sqlite.file import SESSION_STORE
 from warren.storage.sqlite.lease import Holder
+from warren.values import define
 
 
-@attrs.define
+@define
 class Writer:
     """Applies operations, synchronously; one caller at a time.
 
@@ -30,17 +30,23 @@ class Writer:
     def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         """Apply all in one transaction; if one fails, each in its own. Return the results and errors in order."""
         try:
-            return self._together(operations)
+            hurried = all(isinstance(each, Commit) and each.hurried for each in operations)
+            with impatient(self._db) if hurried else contextlib.nullcontext():
+                return self._together(operations)
         except Exception as exc:  # noqa: BLE001 - any error belongs to one operation, and must not fail the others
             if len(operations) == 1 or isinstance(exc, apsw.BusyError):
                 return [self._failure(exc, operation) for operation in operations]
             return self._one_by_one(operations)
 
     def renew(self) -> None:
-        """Keep the holder alive for others. Raises StoreError."""
+        """Keep the holder alive for others. Raises StoreError.
+
+        It waits a moment for the lock of another process, as writes of turns wait behind it. A holder that is late is
+        not lost by that: nobody can take its sessions over under the lock of a third.
+        """
         try:
             if self.holder.key is not None:
-                with transaction(self._db):
+                with impatient(self._db), transaction(self._db):
                     self.holder.renew(self._db)
         except apsw.Error as exc:
             raise self._translated(exc) from exc

@@ -24,9 +24,9 @@ from warren.storage.maintenance.backup import Copied, back_up, memory_beside, re
 from warren.storage.maintenance.doctor import examine
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.projection import Follower
+from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, open_writer
-from warren.storage.sqlite.rows import SEQ_STRIDE
 
 VERSIONS: Final = Path(__file__).parent / "versions"
 

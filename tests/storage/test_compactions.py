@@ -11,9 +11,9 @@ from warren.compaction import CompactionConfig
 from warren.options import SessionOptions
 from warren.records import SessionRecord
 from warren.storage import Delete
+from warren.storage.rows import record_to_row, row_to_record
 from warren.storage.sqlite import SqliteStore, queries
 from warren.storage.sqlite.file import FILE_NAME
-from warren.storage.sqlite.rows import record_to_row, row_to_record
 
 SID = "0190-a"
 

@@ -3,6 +3,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from warren.errors import StoreError, WarrenError
 from warren.events import StreamTruncated
 from warren.inputs import Input
 from warren.peers import Peer
-from warren.storage import Delete, Enqueue, Lease, Release, Request
+from warren.storage import Delete, Enqueue, Lease, Release, RequestHandover
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.maintenance.damage import FILE
 from warren.storage.maintenance.doctor import examine, fix
@@ -108,16 +109,38 @@ async def goes_on(folder: Path) -> set[str]:
         return named
 
 
+COLUMNS: Final = columns(SCHEMA)
+
+
+def few_kinds(column: int) -> list[str]:
+    """Return three of the kinds of values for a column; the next column gets the next three."""
+    kinds = list(KINDS)
+    return [kinds[(column * 3 + step) % len(kinds)] for step in range(3)]
+
+
 @pytest.mark.virtual_time
-@pytest.mark.parametrize(("table", "column"), columns(SCHEMA))
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
 async def test_one_damaged_value(template: Path, table: str, column: str) -> None:
     """Other sessions go on, lists name what they leave out; doctor finds it, a backup is refused, a fix mends it."""
+    await damaged_values(template, table, column, few_kinds(COLUMNS.index((table, column))))
+
+
+@pytest.mark.soak
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+async def test_every_damaged_value(template: Path, table: str, column: str) -> None:
+    """The same with each kind of value in each column."""
+    await damaged_values(template, table, column, KINDS)
+
+
+async def damaged_values(template: Path, table: str, column: str, kinds: Iterable[str]) -> None:
+    """Check stores that have a damaged value of one of the kinds in a column."""
     mended = 0
     with quick_folder() as work:
-        for number, (kind, value) in enumerate(KINDS.items()):
+        for number, kind in enumerate(kinds):
             folder = work / str(number)
             shutil.copytree(template, folder)
-            if damage(folder, table, column, value):
+            if damage(folder, table, column, KINDS[kind]):
                 mended += await one_damaged_value(folder, table, column, kind, whole=not mended)
 
 
@@ -171,7 +194,7 @@ async def test_neighbours_pass_over_a_damaged_value(template: Path, kind: str) -
             async with opened(work) as store:
                 found = await store.news(["a", "b"], 0)
                 assert found.last_seqs["b"] == (await replays(store, "b"))
-                assert (await store.write([Request("a"), Request("b")])) == [False, False]
+                assert (await store.write([RequestHandover("a"), RequestHandover("b")])) == [False, False]
                 for session_id in ("a", "b"):
                     assert await store.handed_over(session_id) in (True, False)
 

@@ -23,8 +23,8 @@ from warren.storage.maintenance.report import Finding, Report
 from warren.storage.memory import builder
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.operations import Lease
+from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite.file import FILE_NAME, VERSION
-from warren.storage.sqlite.rows import SEQ_STRIDE
 
 VERSIONS: Final = Path(__file__).parent / "versions"
 

@@ -13,9 +13,9 @@ from warren.creation import FIRST_PROMPT
 from warren.errors import InvalidParamsError, SessionNotFoundError
 from warren.inputs import Input
 from warren.peers import Peer
-from warren.storage import Archive, Claim, Claimed, Commit, Delete, Enqueue, Enqueued, Settle, Settled
+from warren.storage import Archive, Claim, Claimed, Commit, Delete, EndInputs, Enqueue, Enqueued, InputOutcome
 from warren.storage.maintenance.doctor import examine, fix
-from warren.storage.operations import MAX_SETTLED
+from warren.storage.operations import MAX_OUTCOMES
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
 
@@ -35,7 +35,7 @@ async def texts(store: SqliteStore, session_id: str = "a") -> list[str]:
 def taking(commit: Commit, *taken: Enqueued, outcome: bytes = DONE) -> Commit:
     """Return a commit of a turn that took inputs."""
     numbers = tuple(each.numbered.number for each in taken)
-    return Commit(commit.record, commit.messages, commit.events, settled=Settled(numbers, outcome))
+    return Commit(commit.record, commit.messages, commit.events, inputs=InputOutcome(numbers, outcome))
 
 
 def rows(path: Path) -> int:
@@ -90,11 +90,11 @@ async def test_what_was_settled_is_forgotten_in_time(tmp_path: Path) -> None:
     """Of very many keys the newest and that of the first prompt are remembered; what waits is never forgotten."""
     async with opened(tmp_path) as store:
         _, first, _ = await written(store, turn("a"), put("first", key=FIRST_PROMPT), put("waits", key="w"))
-        await written(store, Settle("a", Settled((first.numbered.number,), DONE)))
+        await written(store, EndInputs("a", InputOutcome((first.numbered.number,), DONE)))
         extra = 5
-        made = await written(store, *(put(f"{n}", key=f"{n}", limit=9_999) for n in range(MAX_SETTLED + extra)))
-        await written(store, *(Settle("a", Settled((each.numbered.number,), DONE)) for each in made))
-        known = await written(store, *(put("x", key=f"{n}") for n in (0, extra - 1, extra, MAX_SETTLED + extra - 1)))
+        made = await written(store, *(put(f"{n}", key=f"{n}", limit=9_999) for n in range(MAX_OUTCOMES + extra)))
+        await written(store, *(EndInputs("a", InputOutcome((each.numbered.number,), DONE)) for each in made))
+        known = await written(store, *(put("x", key=f"{n}") for n in (0, extra - 1, extra, MAX_OUTCOMES + extra - 1)))
         assert [each.fresh for each in known] == [True, True, False, False]
         (asked,) = await written(store, put("x", key=FIRST_PROMPT))
         assert (asked.fresh, asked.outcome) == (False, DONE)
@@ -117,7 +117,7 @@ async def test_who_has_something_to_begin(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, turn("a"), turn("b"), turn("c"))
         await written(store, put("1", starts=False), put("2", session_id="b"), put("3", session_id="c"))
-        await written(store, Settle("c", Settled((3,), DONE)))
+        await written(store, EndInputs("c", InputOutcome((3,), DONE)))
         assert await store.sessions_that_wait() == ["b"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import apsw
 import attrs
 import pytest
 import trio
@@ -17,8 +18,9 @@ from tests.storage.processes import Process
 from tests.storage.samples import NOW, causes, opened, turn, updated, written
 from warren.errors import LeasedError, StoreError
 from warren.records import SessionRecord
-from warren.storage import Archive, Claim, Claimed, Commit, Delete, Held, Lease, Operation, Release
-from warren.storage.sqlite.rows import SEQ_STRIDE
+from warren.storage import Archive, Claim, Claimed, Commit, Delete, Lease, LeaseHeld, Operation, Release
+from warren.storage.rows import SEQ_STRIDE
+from warren.storage.runner import thread_runner
 
 SAMPLES: Final = str(Path(__file__).parents[2])
 
@@ -37,7 +39,7 @@ async def test_a_new_session_is_its_process_own(tmp_path: Path) -> None:
     one, two = await Process.starting(tmp_path, "the gateway"), await Process.starting(tmp_path)
     await one.do(turn("a"))
     held = await two.do(Claim("a"))
-    assert isinstance(held, Held)
+    assert isinstance(held, LeaseHeld)
     assert held.holder.startswith("the gateway (process ")
     assert await two.store.record("a") == turn("a").record
     await one.end()
@@ -99,7 +101,7 @@ async def test_a_process_that_hangs_loses_its_sessions_in_time(tmp_path: Path) -
     now[0] += 10
     await one.store.renew()
     now[0] += 14
-    assert isinstance(await two.do(Claim("a")), Held)
+    assert isinstance(await two.do(Claim("a")), LeaseHeld)
     now[0] += 2
     claimed = await two.claim()
     refused = await one.do(turn("a", 1))
@@ -107,9 +109,32 @@ async def test_a_process_that_hangs_loses_its_sessions_in_time(tmp_path: Path) -
     assert (refused.cause, refused.retryable) == ("lease_lost", True)
     assert refused.details["holder"].startswith("the heir (process ")
     assert await two.store.record("a") == claimed.record
-    assert isinstance(await one.do(Claim("a")), Held)
+    assert isinstance(await one.do(Claim("a")), LeaseHeld)
     await one.end()
     await two.end()
+
+
+@pytest.mark.time_limit(20)
+async def test_a_renewal_and_a_hurried_commit_do_not_wait_for_a_lock(tmp_path: Path) -> None:
+    """Turns wait for the lock of another process for a minute here, and a turn that waits is stored when it is gone."""
+    async with opened(tmp_path, runner=thread_runner, busy_timeout=60.0) as store, trio.open_nursery() as nursery:
+        await store.write([turn("a")])
+        lock = apsw.Connection(str(tmp_path / "store" / "sessions.sqlite3"))
+        lock.execute("BEGIN IMMEDIATE")
+        assert causes(await store.write([attrs.evolve(turn("a", 1), hurried=True)])) == ["locked"]
+        with pytest.raises(StoreError) as caught:
+            await store.renew()
+        assert caught.value.cause == "locked"
+        results: list[Any] = []
+
+        async def write() -> None:
+            results.extend(await store.write([turn("a", 1)]))
+
+        nursery.start_soon(write)
+        await trio.sleep(1)  # longer than a hurried commit waits
+        assert results == []
+        lock.close()
+    assert results == [None]
 
 
 @pytest.mark.parametrize("operation", [Archive("a"), Delete("a")])
@@ -255,7 +280,7 @@ class _World:
         process, at = await self.process(index), (index, session_id)
         if at not in self.leases:
             claimed = await process.do(Claim(session_id))
-            if isinstance(claimed, Held):
+            if isinstance(claimed, LeaseHeld):
                 return
             self.leases[at] = claimed
         record, lease = self.leases[at].record, self.leases[at].lease

@@ -12,7 +12,7 @@ from warren.errors import SessionNotFoundError
 from warren.options import SessionOptions
 from warren.records import SessionRecord
 from warren.storage import Archive, Commit, Delete, Label
-from warren.storage.sqlite.rows import record_to_row, row_to_record
+from warren.storage.rows import record_to_row, row_to_record
 from warren.usage import Usage
 
 SID = "0190-a"

@@ -6,17 +6,24 @@ A home says for each fault how the fault comes about, or as an `Impossible` why 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import apsw
 import attrs
+import psycopg
+import trio
 
 from tests.faults import faulty_disk
 from tests.storage.damaging import put
 from tests.storage.samples import opened, turn, written
 from tests.support.faulty_store import CrashError, Faults, FaultyStore
-from warren.config import StoreConfig
+from tests.support.postgres import database, name_in, server
+from tests.support.postgres_proxy import wire_to
+from warren.config import PostgresConfig, StoreConfig
+from warren.errors import StoreError
 from warren.storage import Operation, Store, inline_runner
+from warren.storage.postgres import Holder as PostgresHolder
+from warren.storage.postgres import PostgresStore
 from warren.storage.sqlite import Holder
 from warren.storage.sqlite.file import FILE_NAME
 
@@ -77,6 +84,11 @@ class FaultsOf:
     damaged: Damaged | Impossible
     crashed: Crashing | Impossible
     unknown: Unknown | Impossible
+
+
+async def every(store: Store, *operations: Operation[None]) -> None:
+    """Write the operations as one group; each must succeed."""
+    assert await store.write(operations) == [None] * len(operations)
 
 
 # -- sqlite
@@ -153,6 +165,115 @@ async def _unknown(
         yield again
 
 
+# -- postgres
+
+
+@asynccontextmanager
+async def postgres_opened(url: str, *, holder: PostgresHolder | None = None, **config: Any) -> AsyncIterator[Store]:
+    """Open a store whose patience is short."""
+    settings = PostgresConfig(url, **{"timeout": 0.5, "lock_timeout": 0.05, "lease": 0.4, **config})
+    store = await PostgresStore.open(settings, holder=holder)
+    try:
+        yield store
+    finally:
+        await store.aclose(leave=holder is None)
+
+
+_FULL: Final = """
+    CREATE OR REPLACE FUNCTION warren.no_room() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
+    CREATE TRIGGER no_room BEFORE INSERT ON warren.messages FOR EACH STATEMENT EXECUTE FUNCTION warren.no_room();
+"""
+
+
+@asynccontextmanager
+async def _postgres_full(_path: Path) -> AsyncIterator[tuple[Store, Switch]]:
+    with database() as url:
+        name = name_in(url)
+        async with postgres_opened(url) as store:
+            yield (
+                store,
+                Switch(
+                    lambda: server().run(name, _FULL),
+                    lambda: server().run(name, "DROP TRIGGER no_room ON warren.messages"),
+                ),
+            )
+
+
+_TABLES: Final = "warren.sessions, warren.messages, warren.holders, warren.writers"
+
+
+@asynccontextmanager
+async def _postgres_locked(_path: Path) -> AsyncIterator[tuple[Store, Switch]]:
+    with database() as url, psycopg.connect(url, autocommit=True) as other:
+        async with postgres_opened(url, lease=60.0) as store:
+            begin = f"BEGIN; LOCK TABLE {_TABLES} IN EXCLUSIVE MODE"
+            yield store, Switch(lambda: other.execute(begin.encode()), lambda: other.execute(b"ROLLBACK"))
+
+
+@asynccontextmanager
+async def _postgres_damaged(_path: Path, row: Row) -> AsyncIterator[Store]:
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await every(store, turn("a"), turn("a", 1), turn("b"))
+        table, column, where = _ROWS[row]
+        where = where.replace("FROM sessions", "FROM warren.sessions")
+        change = f"UPDATE warren.{table} SET {column} = '\"' WHERE {where} RETURNING 1"  # noqa: S608 - see _ROWS
+        assert server().run(name_in(url), change)
+        async with postgres_opened(url) as store:
+            yield store
+
+
+# A process counts as alive until its grace is over, and as long as the server has its connection.
+_ALIVE: Final = """
+    SELECT 1 FROM warren.holders WHERE graced_until > clock_timestamp() OR EXISTS (
+        SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = key::oid
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+"""
+
+
+@asynccontextmanager
+async def _postgres_crashed(
+    _path: Path, first: Operation[None], second: Operation[None], moment: int
+) -> AsyncIterator[Crash]:
+    """At each moment one more piece gets over the wire, to the server or back; then the process is gone."""
+    with database() as url:
+        async with wire_to(url) as wire:
+            store = await PostgresStore.open(PostgresConfig(wire.url, timeout=0.2, lease=0.4))
+            await every(store, first)
+            wire.fail_at = wire.carried + moment
+            (outcome,) = await store.write([second])
+            reached = wire.cuts > 0
+            wire.closed = True
+            wire.cut()
+            await store.aclose()
+        while server().run(name_in(url), _ALIVE):  # noqa: ASYNC110 - it is the clock of the server that counts
+            await trio.sleep(0.01)
+        yield Crash(outcome is None, reached, lambda: postgres_opened(url))
+
+
+@asynccontextmanager
+async def _postgres_unknown(
+    _path: Path,
+    first: Operation[None],
+    second: Operation[None],
+    committed: bool,  # noqa: FBT001 - a column of a test's parameters
+) -> AsyncIterator[Store]:
+    with database() as url:
+        async with wire_to(url) as wire:
+            config = PostgresConfig(wire.url, timeout=0.2, lease=60.0)
+            holder = PostgresHolder.of(config)
+            store = await PostgresStore.open(config, holder=holder)
+            await every(store, first)
+            wire.fail_way, wire.carried, wire.fail_at = "down" if committed else "up", 0, 1
+            (outcome,) = await store.write([second])
+            assert isinstance(outcome, StoreError)
+            assert outcome.cause == "crash"
+            await store.aclose(leave=False)
+        async with postgres_opened(url, holder=holder) as again:
+            yield again
+
+
 # -- the homes
 
 OWN_MEMORY: Final = "the rows are objects of this process: "
@@ -165,4 +286,11 @@ FAULTS: Final[dict[str, FaultsOf]] = {
         unknown=Impossible("an operation is applied by a plain call, which returns or raises"),
     ),
     "sqlite": FaultsOf(full=_full, locked=_locked, damaged=_damaged, crashed=_crashed, unknown=_unknown),
+    "postgres": FaultsOf(
+        full=_postgres_full,
+        locked=_postgres_locked,
+        damaged=_postgres_damaged,
+        crashed=_postgres_crashed,
+        unknown=_postgres_unknown,
+    ),
 }

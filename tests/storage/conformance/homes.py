@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.storage.samples import NOW, opened
+from tests.support.postgres import available, database
+from warren.config import PostgresConfig
 from warren.errors import WarrenError
 from warren.inputs import Input
 from warren.storage import Enqueue, Operation, Store
 from warren.storage.ephemeral import EphemeralStore
+from warren.storage.postgres import PostgresStore
 
 Home = Callable[[Path], AbstractAsyncContextManager[Store]]
 
@@ -22,8 +25,24 @@ async def ephemeral(_path: Path) -> AsyncIterator[Store]:
     await store.aclose()
 
 
+@asynccontextmanager
+async def postgres(_path: Path) -> AsyncIterator[Store]:
+    """Open the store in a database of its own; the test is left out on a machine without PostgreSQL."""
+    with database() as url:
+        store = await PostgresStore.open(PostgresConfig(url))
+        try:
+            yield store
+        finally:
+            await store.aclose()
+
+
 DONE: Final = b'{"result":null}'
-HOMES: Final[dict[str, Home]] = {"ephemeral": ephemeral, "sqlite": opened}
+HOMES: Final[dict[str, Home]] = {"ephemeral": ephemeral, "sqlite": opened, "postgres": postgres}
+
+
+def homes_here() -> list[Home]:
+    """Return the homes that can be opened on this machine."""
+    return [home for name, home in HOMES.items() if name != "postgres" or available()]
 
 
 async def done(store: Store, operation: Operation[Any]) -> Any:

@@ -9,8 +9,8 @@ from tests.storage.conformance.homes import DONE, Home, done, put
 from tests.storage.samples import turn
 from warren.creation import FIRST_PROMPT, Creation
 from warren.errors import CapacityExceededError, SessionNotFoundError
-from warren.storage import Archive, Claim, Commit, Enqueue, Enqueued, Settle, Settled, Store
-from warren.storage.operations import MAX_SETTLED, UNKNOWN
+from warren.storage import Archive, Claim, Commit, EndInputs, Enqueue, Enqueued, InputOutcome, Store
+from warren.storage.operations import MAX_OUTCOMES, UNKNOWN
 
 
 async def texts(store: Store, session_id: str = "a") -> list[str]:
@@ -37,8 +37,8 @@ async def test_inputs_wait_until_a_turn_takes_them(home: Home, tmp_path: Path) -
         claim = await done(store, Claim("a"))
         assert ([each.input.text for each in claim.inbox], claim.inbox_to) == (["1", "2"], numbers[-1])
         commit = turn("a", 1)
-        taken = Settled((numbers[0],), DONE)
-        await done(store, Commit(commit.record, commit.messages, commit.events, settled=taken))
+        taken = InputOutcome((numbers[0],), DONE)
+        await done(store, Commit(commit.record, commit.messages, commit.events, inputs=taken))
         assert await texts(store) == ["2"]
         assert await store.sessions_that_wait() == []
 
@@ -52,7 +52,7 @@ async def test_a_key_is_taken_once(home: Home, tmp_path: Path) -> None:
         assert (first.fresh, second.fresh, second.numbered, second.outcome) == (True, False, first.numbered, None)
         assert (await entered(store, put("3", key="k", session_id="b"))).fresh
         for outcome in (UNKNOWN, DONE):
-            await done(store, Settle("a", Settled((first.numbered.number,), outcome)))
+            await done(store, EndInputs("a", InputOutcome((first.numbered.number,), outcome)))
             known = await entered(store, put("1", key="k"))
             assert (known.fresh, known.outcome) == (False, outcome)
         assert await texts(store) == []
@@ -74,11 +74,11 @@ async def test_old_outcomes_give_way(home: Home, tmp_path: Path) -> None:
     async with home(tmp_path) as store:
         commit = turn("a")
         await done(store, Commit(commit.record, commit.messages, creation=Creation("made", {})))
-        keys = [FIRST_PROMPT, *(str(number) for number in range(MAX_SETTLED + 2))]
-        found: list[Any] = await store.write([put(key, key=key, limit=MAX_SETTLED * 2) for key in keys])
+        keys = [FIRST_PROMPT, *(str(number) for number in range(MAX_OUTCOMES + 2))]
+        found: list[Any] = await store.write([put(key, key=key, limit=MAX_OUTCOMES * 2) for key in keys])
         numbers = tuple(each.numbered.number for each in found)
-        await done(store, Settle("a", Settled(numbers, DONE)))
-        again = [await entered(store, put("again", key=key)) for key in (FIRST_PROMPT, "1", "2", str(MAX_SETTLED + 1))]
+        await done(store, EndInputs("a", InputOutcome(numbers, DONE)))
+        again = [await entered(store, put("again", key=key)) for key in (FIRST_PROMPT, "1", "2", str(MAX_OUTCOMES + 1))]
         assert [each.fresh for each in again] == [False, True, False, False]
         created = await store.creation("made")
         assert created is not None
@@ -103,7 +103,7 @@ async def test_an_ended_session_takes_no_input(home: Home, tmp_path: Path) -> No
         await done(store, turn("a"))
         first = await entered(store, put("1"))
         await done(store, Archive("a"))
-        await done(store, Settle("a", Settled((first.numbered.number,), DONE)))
+        await done(store, EndInputs("a", InputOutcome((first.numbered.number,), DONE)))
         for session_id in ("a", "x"):
             with pytest.raises(SessionNotFoundError):
                 await entered(store, put("2", session_id=session_id))

@@ -14,13 +14,13 @@ from warren.storage import (
     Claim,
     Claimed,
     Commit,
-    Decline,
+    DeclineHandover,
     Delete,
     Erased,
     Label,
     Lease,
     Release,
-    Request,
+    RequestHandover,
     Store,
 )
 
@@ -58,7 +58,7 @@ async def test_unknown_sessions_are_empty(home: Home, tmp_path: Path) -> None:
         assert (await store.replay("x")).rows == []
         assert await store.inbox("x") == []
         assert await done(store, Claim("x")) is None
-        for operation in (Archive("x"), Delete("x"), Label("x", {}), Request("x")):
+        for operation in (Archive("x"), Delete("x"), Label("x", {}), RequestHandover("x")):
             with pytest.raises(SessionNotFoundError):
                 await done(store, operation)
 
@@ -97,8 +97,8 @@ async def test_nobody_else_is_asked(home: Home, tmp_path: Path) -> None:
     """With one process there is nobody to ask for a session, and no news."""
     async with home(tmp_path) as store:
         await done(store, turn("a"))
-        assert await done(store, Request("a")) is False
-        await done(store, Decline("a"))
+        assert await done(store, RequestHandover("a")) is False
+        await done(store, DeclineHandover("a"))
         assert await store.handed_over("a") is True
         version = await store.version_of_others()
         await done(store, turn("a", 1))

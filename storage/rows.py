@@ -1,5 +1,6 @@
-"""Rows of the session store and their values. Each value that is read is checked here."""
+"""Rows of a store and their values, the same in each home with a database. Each value that is read is checked here."""
 
+import logging
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final
@@ -9,10 +10,14 @@ import attrs
 from warren import codec
 from warren.budget import Spent
 from warren.errors import StoreError
+from warren.inputs import Input, Numbered
 from warren.options import SessionOptions, part
-from warren.records import CompactionEntry, Parent, SessionRecord, Span
+from warren.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
+from warren.storage.standins import NO_SUMMARY
 from warren.usage import Usage
+from warren.values import frozen
 
+logger: Final = logging.getLogger("warren.storage")
 OPEN: Final = 0
 ARCHIVED: Final = 1
 DELETED: Final = 2
@@ -26,15 +31,6 @@ MAX_NUMBER: Final = 2**62
 """The largest number of a sound row. There must be room above it for all numbers that are still to be given."""
 SHOWN: Final = 100
 """Characters of a damaged id that messages show."""
-
-
-def raw(columns: str) -> str:
-    """Return SQL that reads columns for `text_in`, `number_in` and `time_in`: text comes as bytes, UTF-8 or not.
-
-    A blob, which no table of a store holds, comes as a float, which they refuse.
-    """
-    as_read = "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) WHEN 'blob' THEN 0.5 ELSE {0} END"
-    return ", ".join(as_read.format(name.strip()) for name in columns.split(","))
 
 
 def bytes_in(value: Any, column: str) -> bytes:
@@ -90,7 +86,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class _Details(SessionOptions):
     """The column `details`, which no query looks at: the session's options, and fields of its record."""
 
@@ -152,7 +148,7 @@ def _is_archived(state: Any) -> bool:
 
 
 def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
-    """Return the record of a row read as `raw(COLUMNS)`. Raises StoreError(cause="corrupt")."""
+    """Return the record of a row of `COLUMNS`. Raises StoreError(cause="corrupt")."""
     session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, *texts = row
     labels, title, details = texts
     name = shown(session_id)
@@ -180,7 +176,7 @@ def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
 
 
 def compaction(row: tuple[Any, ...]) -> CompactionEntry:
-    """Return a compaction of `raw(COMPACTION)`. Raises ValueError."""
+    """Return a compaction of `COMPACTION`. Raises ValueError."""
     step, created_at, head, before, after, summary, tokens = row
     return CompactionEntry(
         number_in(step, "step"),
@@ -191,3 +187,78 @@ def compaction(row: tuple[Any, ...]) -> CompactionEntry:
         text_in(summary, "summary"),
         number_in(tokens, "summary_tokens"),
     )
+
+
+def message(row: tuple[Any, ...]) -> MessageRow:
+    """Return a message of `position, created_at, body`. Raises ValueError."""
+    position, added, body = row
+    text = bytes_in(body, "body")
+    codec.decode_message(text)
+    return MessageRow(position, time_in(added, "created_at"), text)
+
+
+def readable_compaction(row: tuple[Any, ...], head: int) -> CompactionEntry:
+    """Return the newest compaction, with a summary in place of one that cannot be read."""
+    try:
+        return compaction(row)
+    except ValueError as exc:
+        logger.error("a compaction to position %d cannot be read: %s", head, exc)  # noqa: TRY400 - no bug of ours
+        try:
+            summary = text_in(row[5], "summary")
+        except ValueError:
+            summary = NO_SUMMARY
+        return CompactionEntry(0, moment(0), head, 0, 0, summary, 0)
+
+
+def event_or_empty(row: tuple[Any, ...]) -> EventRow:
+    """Return an event as `event` does. A row with a damaged column has an empty body, which is no event."""
+    try:
+        return event(row)
+    except ValueError:
+        seq, first_seq, *_ = row
+        first = first_seq if type(first_seq) is int and 0 <= first_seq <= seq else seq
+        return EventRow(first, seq, moment(0), b"")
+
+
+def event(row: tuple[Any, ...]) -> EventRow:
+    """Return an event of `seq, first_seq, timestamp, body, cuts`. Raises ValueError."""
+    seq, first_seq, timestamp, body, cuts = row
+    if number_in(first_seq, "first_seq") > seq:
+        raise ValueError(f"first_seq is {first_seq}, after seq")
+    lengths = None if cuts is None else bytes_in(cuts, "cuts")
+    return EventRow(first_seq, seq, time_in(timestamp, "timestamp"), bytes_in(body, "body"), lengths)
+
+
+def decoded(body: Any, session_id: str) -> Input:
+    """Return an input as it was stored. Raises StoreError(cause="corrupt")."""
+    try:
+        said: Input = codec.decode_stored(Input, bytes_in(body, "body"))
+    except ValueError as exc:
+        raise corrupt(f"an input of session {session_id}", exc, session_id) from exc
+    return said
+
+
+def outcome_of(outcome: Any, session_id: str) -> bytes:
+    """Return the outcome of an earlier input. Raises StoreError(cause="corrupt")."""
+    try:
+        found = bytes_in(outcome, "outcome")
+        codec.decode_stored(dict[str, Any], found or b"{}")
+    except ValueError as exc:
+        raise corrupt(f"an outcome of session {session_id}", exc, session_id) from exc
+    return found
+
+
+def live_seq(stored: Any, state: Any) -> int | None:
+    """Return the number of a session's last event; None if it is archived, or damaged: then a load says so."""
+    return stored if state == OPEN and type(stored) is int else None
+
+
+def readable_inputs(rows: list[Any]) -> list[tuple[str, Numbered]]:
+    """Return the inputs that are not damaged; the next claim of their session reports and passes over the others."""
+    found = []
+    for number, body, session_id in rows:
+        try:
+            found.append((shown(session_id), Numbered(number, decoded(body, shown(session_id)))))
+        except StoreError:
+            continue
+    return found

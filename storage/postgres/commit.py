@@ -1,0 +1,207 @@
+"""The ends of turns as one statement: all that a group stores costs one round trip and one flush."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from warren import codec
+from warren.creation import FIRST_PROMPT
+from warren.errors import WarrenError
+from warren.journal import row_of
+from warren.storage.operations import MAX_OUTCOMES, Commit
+from warren.storage.postgres.driver import Connection, Value, array, escaped, unescaped
+from warren.storage.postgres.lease import rival
+from warren.storage.refusals import key_used, name_taken, not_found, taken_over
+from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row
+
+MOST: Final = 200
+"""Turns of one statement: the literals of more would keep the event loop waiting."""
+_SESSION: Final = (
+    *("text", "int8", "int8", "int2", "text", "int8", "int8", "int8", "int8", "int8", "text", "text", "text"),
+    *("text", "text", "int8"),
+)
+_NAMES: Final = f"{COLUMNS}, marks, peer, epoch"
+_MESSAGE: Final = ("text", "int8", "int8", "text")
+_EVENT: Final = ("text", "int8", "int8", "int8", "text", "text")
+_MOVE: Final = ("text", "int8", "int8", "int8", "int8", "int8", "text", "int8")
+_CREATION: Final = ("text", "text", "text")
+_SETTLED: Final = ("text", "int8", "text")
+_TABLES: Final = (_SESSION, _MESSAGE, _EVENT, _MOVE, _CREATION, _SETTLED)
+
+
+def _numbered() -> list[str]:
+    """Return the arguments of `unnest` for each table of values; the first three parameters are the writer's."""
+    number, arguments = 4, []
+    for table in _TABLES:
+        arguments.append(", ".join(f"${number + at}::{kind}[]" for at, kind in enumerate(table)))
+        number += len(table)
+    return arguments
+
+
+_SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS = _numbered()
+# `gate` fences the connection: one that was replaced after a fault writes nothing any more. It keeps its row locked to
+# the end of the transaction, so that the next connection learns for good whether this group is committed.
+# The WHERE of `saved` fences the session: a tombstone, and a session under another lease, are left alone, and then its
+# id does not come back. An archived session stays archived. Labels and a title that is there are kept: they may have
+# changed during the turn.
+STATEMENT: Final = f"""
+WITH gate AS (
+    UPDATE warren.writers SET groups = $1::int8 WHERE holder = $2::int AND generation = $3::int8 RETURNING holder
+), saved AS (
+    INSERT INTO warren.sessions ({COLUMNS}, marks, peer, epoch, holder)
+    SELECT {COLUMNS}, marks::text[], peer, epoch, gate.holder FROM unnest({_SESSIONS}) AS given({_NAMES}), gate
+    ON CONFLICT (session_id) DO UPDATE SET
+        updated_at = excluded.updated_at, state = greatest(sessions.state, excluded.state), model = excluded.model,
+        turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
+        last_seq = excluded.last_seq, head = excluded.head, title = coalesce(sessions.title, excluded.title),
+        details = excluded.details, peer = coalesce(sessions.peer, excluded.peer)
+    WHERE sessions.state <> {DELETED} AND sessions.holder = excluded.holder AND sessions.epoch = excluded.epoch
+    RETURNING key AS session, session_id
+), added_messages AS (
+    INSERT INTO warren.messages (session, position, created_at, body)
+    SELECT session, position, at, body FROM unnest({_MESSAGES}) AS given(session_id, position, at, body)
+    JOIN saved USING (session_id)
+), added_events AS (
+    INSERT INTO warren.events (session, seq, first_seq, timestamp, body, cuts)
+    SELECT session, seq, first_seq, at, body, cuts
+    FROM unnest({_EVENTS}) AS given(session_id, seq, first_seq, at, body, cuts) JOIN saved USING (session_id)
+), moved AS (
+    INSERT INTO warren.compactions
+        (session, step, created_at, head, messages_before, messages_after, summary, summary_tokens)
+    SELECT session, step, at, head, before, after, summary, tokens
+    FROM unnest({_MOVES}) AS given(session_id, step, at, head, before, after, summary, tokens)
+    JOIN saved USING (session_id)
+), created AS (
+    INSERT INTO warren.creations (key, session, params)
+    SELECT given.key, session, params FROM unnest({_CREATIONS}) AS given(session_id, key, params)
+    JOIN saved USING (session_id)
+), settled AS (
+    SELECT session, number, outcome FROM unnest({_SETTLEMENTS}) AS given(session_id, number, outcome)
+    JOIN saved USING (session_id)
+), dropped AS (
+    DELETE FROM warren.inbox i USING settled s WHERE i.session = s.session AND i.number = s.number AND i.key IS NULL
+), ended AS (
+    UPDATE warren.inbox i SET outcome = s.outcome FROM settled s
+    WHERE i.session = s.session AND i.number = s.number AND i.key IS NOT NULL
+), forgotten AS (
+    DELETE FROM warren.inbox i USING (SELECT DISTINCT session FROM settled) s
+    WHERE i.session = s.session AND i.outcome IS NOT NULL AND i.key IS DISTINCT FROM '{FIRST_PROMPT}'
+        AND i.number <= (
+            SELECT number FROM warren.inbox o WHERE o.session = s.session AND o.outcome IS NOT NULL
+            ORDER BY number DESC LIMIT 1 OFFSET {MAX_OUTCOMES})
+        AND NOT EXISTS (SELECT FROM settled now WHERE now.session = i.session AND now.number = i.number)
+) SELECT (SELECT count(*) FROM gate), (SELECT array_to_json(array_agg(session_id)) FROM saved)
+"""
+_STATE: Final = f"""
+    SELECT state, {rival("s.holder", "$2::int")}, holder IS NOT DISTINCT FROM $2::int AND epoch = $3::int8
+    FROM warren.sessions s WHERE session_id = $1
+"""
+_KEY_USED: Final = "SELECT FROM warren.creations WHERE key = $1"
+_NAMESAKE: Final = f"""
+    SELECT FROM warren.sessions WHERE peer = $1 AND state = {OPEN}
+        AND NOT EXISTS (SELECT FROM warren.sessions WHERE session_id = $2)
+"""
+_EVENT_THERE: Final = """
+    SELECT FROM warren.events e JOIN warren.sessions s ON s.key = e.session
+    WHERE session_id = $1 AND seq = $2::int8 AND timestamp = $3::int8 AND e.body = $4
+"""
+
+
+class SupersededError(Exception):
+    """Another connection of this holder has taken over: this one may not write any more."""
+
+
+async def commit_all(db: Connection, writer: tuple[int, int, int], commits: Sequence[Commit]) -> set[str]:
+    """Store the ends of turns of different sessions; return the ids of those that are stored. The others are fenced.
+
+    Args:
+        db: the connection that writes.
+        writer: the number of the group, the key of the holder, and the generation of the connection.
+        commits: the ends of turns, at most `MOST`.
+
+    Raises SupersededError, and as `Connection.fetch`: then nothing is stored.
+    """
+    ((gate, saved),) = await db.fetch(STATEMENT, *writer, *parameters(commits))
+    if not gate:
+        raise SupersededError
+    return {unescaped(session_id) for session_id in saved or ()}
+
+
+async def fenced(db: Connection, me: int, commit: Commit) -> WarrenError:
+    """Return the error of the end of a turn that was fenced. Raises as `Connection.fetch`."""
+    return await refusal(db, me, commit) or taken_over(commit.session_id, None)
+
+
+def parameters(commits: Sequence[Commit]) -> list[Value]:
+    """Return the arrays of the statement. The sessions are in order, so that two groups do not wait for each other."""
+    tables: tuple[list[tuple[Value, ...]], ...] = tuple([] for _ in _TABLES)
+    sessions, messages, events, moves, creations, outcomes = tables
+    for commit in sorted(commits, key=_session_id):
+        record, entry, creation = commit.record, commit.compaction, commit.creation
+        name = escaped(record.session_id)
+        peer = record.options.peer
+        row = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
+        marks = array(marks_of(record.labels))
+        sessions.append((*row, marks, None if peer is None else peer.name, commit.lease.epoch))
+        for said in commit.messages:
+            messages.append((name, said.position, microseconds(said.created_at), said.body.decode()))
+        for each in map(row_of, commit.events):
+            cuts = None if each.cuts is None else each.cuts.decode()
+            events.append((name, each.seq, each.first_seq, microseconds(each.timestamp), each.body.decode(), cuts))
+        if entry is not None:
+            counts = entry.head, entry.messages_before, entry.messages_after
+            summary = escaped(entry.summary)
+            moves.append((name, entry.step, microseconds(entry.created_at), *counts, summary, entry.summary_tokens))
+        if creation is not None:
+            creations.append((name, escaped(creation.key), codec.encode(creation.params).decode()))
+        outcomes.extend((name, number, commit.inputs.outcome.decode()) for number in commit.inputs.numbers)
+    found: list[Value] = []
+    for table, kinds in zip(tables, _TABLES, strict=True):
+        columns = zip(*table, strict=True) if table else ((),) * len(kinds)
+        found += [array(column) for column in columns]
+    return found
+
+
+def marks_of(labels: Any) -> list[str]:
+    """Return labels as the texts by which sessions are found."""
+    return [codec.encode(list(each)).decode() for each in labels.items()] if labels else []
+
+
+def _session_id(commit: Commit) -> str:
+    return commit.session_id
+
+
+async def refusal(db: Connection, me: int, commit: Commit) -> WarrenError | None:
+    """Return the reason why the end of a turn was not stored; None if nothing speaks against it.
+
+    Raises as `Connection.fetch`.
+    """
+    session_id, peer, creation = commit.session_id, commit.record.options.peer, commit.creation
+    if creation is not None and await db.fetch(_KEY_USED, escaped(creation.key)):
+        return key_used()
+    if peer is not None and await db.fetch(_NAMESAKE, peer.name, escaped(session_id)):
+        return name_taken(peer.name)
+    rows = await db.fetch(_STATE, escaped(session_id), me, commit.lease.epoch)
+    if not rows:
+        return None
+    ((state, holder, mine),) = rows
+    if state == DELETED:
+        return not_found(session_id)
+    return None if mine else taken_over(session_id, None if holder is None else unescaped(holder))
+
+
+async def was_stored(db: Connection, me: int, commit: Commit) -> WarrenError | None:
+    """Return None if a group that is committed has stored this end of a turn, else its refusal.
+
+    It is fenced only if the lease had changed before: a lease that is still there was there then. Of a session that was
+    taken over since, a row of the turn tells. Raises as `Connection.fetch`.
+    """
+    rows = await db.fetch(_STATE, escaped(commit.session_id), me, commit.lease.epoch)
+    if rows and rows[0][2] and rows[0][0] != DELETED:
+        return None
+    if commit.events:
+        last = row_of(commit.events[-1])
+        values = last.seq, microseconds(last.timestamp), last.body.decode()
+        if await db.fetch(_EVENT_THERE, escaped(commit.session_id), *values):
+            return None
+    return await fenced(db, me, commit)

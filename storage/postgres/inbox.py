@@ -1,0 +1,113 @@
+"""The inboxes of the sessions of a store. Each row is one input; the commit of the turn that took it removes it."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from typing import Final
+
+from warren import codec
+from warren.creation import FIRST_PROMPT
+from warren.errors import StoreError
+from warren.inputs import Numbered
+from warren.storage.operations import MAX_OUTCOMES, EndInputs, Enqueue, Enqueued, InputOutcome
+from warren.storage.postgres.driver import Connection, array, escaped, unescaped
+from warren.storage.postgres.lease import Holder, rival
+from warren.storage.refusals import inbox_full, leased, not_found, retired
+from warren.storage.results import Rows
+from warren.storage.rows import DELETED, OPEN, decoded, outcome_of
+
+LAST: Final = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM warren.inputs"
+# The lock of the session's row makes the order of numbers the order of commits, and keeps the count exact.
+_OWNER: Final = f"""
+    SELECT key, state, {rival("s.holder", "$2::int")} FROM warren.sessions s WHERE session_id = $1 FOR NO KEY UPDATE
+"""
+_KNOWN: Final = "SELECT number, body, outcome FROM warren.inbox WHERE session = $1::int8 AND key = $2"
+_COUNT: Final = "SELECT count(*) FROM warren.inbox WHERE session = $1::int8 AND outcome IS NULL"
+_ADD: Final = """
+    INSERT INTO warren.inbox (session, number, id, key, starts, body)
+    VALUES ($1::int8, nextval('warren.inputs'), $2, $3, $4::bool, $5) RETURNING number
+"""
+_DROP: Final = "DELETE FROM warren.inbox WHERE session = $1::int8 AND number = ANY ($2::int8[]) AND key IS NULL"
+_END: Final = "UPDATE warren.inbox SET outcome = $3 WHERE session = $1::int8 AND number = ANY ($2::int8[])"
+_FORGET: Final = f"""
+    DELETE FROM warren.inbox WHERE session = $1::int8 AND outcome IS NOT NULL AND key IS DISTINCT FROM '{FIRST_PROMPT}'
+        AND number <= (SELECT number FROM warren.inbox WHERE session = $1::int8 AND outcome IS NOT NULL
+            ORDER BY number DESC LIMIT 1 OFFSET {MAX_OUTCOMES})
+"""
+_WAITING: Final = """
+    SELECT number, body FROM warren.inbox WHERE outcome IS NULL AND session =
+        (SELECT key FROM warren.sessions WHERE session_id = $1) ORDER BY number
+"""
+_SET_ASIDE: Final = "UPDATE warren.inbox SET outcome = '' WHERE session = $1::int8 AND number = ANY ($2::int8[])"
+
+
+async def owner_of(db: Connection, holder: Holder, session_id: str) -> tuple[int, int, str | None]:
+    """Lock a session's row; return its key and state, and the name of another living process that has it, or None.
+
+    Raises SessionNotFoundError.
+    """
+    rows = await db.fetch(_OWNER, escaped(session_id), holder.key)
+    if not rows:
+        raise not_found(session_id)
+    ((key, state, name),) = rows
+    return key, state, None if name is None else unescaped(name)
+
+
+async def enqueue(operation: Enqueue, db: Connection, holder: Holder) -> Enqueued:
+    """Add the row of an input."""
+    session_id, said = operation.session_id, operation.input
+    session, state, holder_name = await owner_of(db, holder, session_id)
+    if state != OPEN:
+        raise not_found(session_id) if state == DELETED else retired(session_id)
+    if holder_name is not None and not operation.anywhere:
+        raise leased(session_id, holder_name)
+    elsewhere = holder_name is not None
+    key = None if said.key is None else escaped(said.key)
+    known = [] if key is None else await db.fetch(_KNOWN, session, key)
+    if known:
+        ((number, body, outcome),) = known
+        ended = None if outcome is None else outcome_of(outcome, session_id)
+        return Enqueued(Numbered(number, decoded(body, session_id)), False, ended, elsewhere)
+    ((count,),) = await db.fetch(_COUNT, session)
+    if count >= operation.limit:
+        raise inbox_full(session_id, operation.limit)
+    body = codec.encode(said).decode()
+    ((number,),) = await db.fetch(_ADD, session, escaped(said.input_id), key, said.starts, body)
+    return Enqueued(Numbered(number, said), elsewhere=elsewhere)
+
+
+async def store_outcome(db: Connection, session: int, inputs: InputOutcome) -> None:
+    """Note the outcome of inputs. An input with a key stays for a while; the others are removed."""
+    if inputs.numbers:
+        numbers = array(inputs.numbers)
+        await db.fetch(_DROP, session, numbers)
+        await db.fetch(_END, session, numbers, inputs.outcome.decode())
+        await db.fetch(_FORGET, session)
+
+
+async def end_inputs(operation: EndInputs, db: Connection, holder: Holder) -> None:
+    """Change the rows of inputs."""
+    session, state, holder_name = await owner_of(db, holder, operation.session_id)
+    if holder_name is not None:
+        raise leased(operation.session_id, holder_name)
+    if state != DELETED:
+        await store_outcome(db, session, operation.inputs)
+
+
+async def waiting(db: Connection, session_id: str) -> Rows[Numbered]:
+    """Return the inputs that wait for a session, in order."""
+    rows = await db.fetch(_WAITING, escaped(session_id))
+    return Rows(rows, lambda row: Numbered(row[0], decoded(row[1], session_id)), lambda row: str(row[0]))
+
+
+async def readable(db: Connection, session: int, session_id: str) -> tuple[tuple[Numbered, ...], tuple[str, ...]]:
+    """Return the inputs that wait for a session, and the problems of those that cannot be read, which wait no more."""
+    rows = await db.fetch(_WAITING, escaped(session_id))
+    found, lost, problems = [], [], []
+    for number, body in rows:
+        try:
+            found.append(Numbered(number, decoded(body, session_id)))
+        except StoreError as exc:
+            lost.append(number)
+            problems.append(exc.message)
+    if lost:
+        await db.fetch(_SET_ASIDE, session, array(lost))
+    return tuple(found), tuple(problems)

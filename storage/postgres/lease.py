@@ -1,0 +1,125 @@
+"""Leases: the right of a process to write a session, with an epoch that fences late writers off.
+
+A process is alive for others while its row in `holders` has not expired, and while the server knows of its advisory
+lock, which ends with its connection. A connection that was lost is replaced: for that time the row says up to when the
+process counts as alive without its lock. All times are the server's. Every takeover raises the epoch in the session's
+row, and a commit names the epoch of its lease: a process that wakes up after its lease was taken over cannot write.
+"""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+from warren.config import PostgresConfig
+from warren.storage.postgres.driver import Connection, escaped
+from warren.storage.postgres.schema import LOCK
+from warren.values import define
+
+GRACE: Final = 0.25
+"""The time without a lock that a process may have, as a share of the time of its leases."""
+_LOCKED: Final = f"""EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCK} AND objsubid = 2
+    AND objid = h.key::oid AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""
+_ALIVE: Final = f"""h.expires_at > clock_timestamp() AND (h.graced_until > clock_timestamp() OR {_LOCKED})"""
+_ENTER: Final = """
+    WITH entered AS (
+        INSERT INTO warren.holders (name, expires_at, graced_until) VALUES ($1,
+            clock_timestamp() + $2::float8 * interval '1 s', clock_timestamp() + $3::float8 * interval '1 s')
+        RETURNING key
+    ) INSERT INTO warren.writers (holder, generation, groups) SELECT key, 0, 0 FROM entered RETURNING holder
+"""
+# Rows of processes that are long dead: nobody asks for their names any more.
+_REAP: Final = f"""
+    WITH gone AS (
+        DELETE FROM warren.holders h WHERE h.expires_at < clock_timestamp() - interval '1 hour' AND NOT {_LOCKED}
+        RETURNING h.key
+    ) DELETE FROM warren.writers WHERE holder IN (SELECT key FROM gone)
+"""
+_TRY_LOCK: Final = f"SELECT pg_try_advisory_lock({LOCK}, $1::int)"
+# `alive` is read before the row is changed; a row that another process removed is put in again.
+_RENEW: Final = """
+    WITH old AS (
+        SELECT expires_at > clock_timestamp() AND (graced_until > clock_timestamp() OR $5::bool) AS alive
+        FROM warren.holders WHERE key = $1::int FOR UPDATE
+    ), renewed AS (
+        INSERT INTO warren.holders (key, name, expires_at, graced_until) VALUES ($1::int, $2,
+            clock_timestamp() + $3::float8 * interval '1 s', clock_timestamp() + $4::float8 * interval '1 s')
+        ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at, graced_until = excluded.graced_until
+    ), writer AS (
+        INSERT INTO warren.writers (holder, generation, groups) VALUES ($1::int, 0, 0) ON CONFLICT (holder) DO NOTHING
+    ) SELECT coalesce((SELECT alive FROM old), false)
+"""
+_LEAVE: Final = """
+    WITH gone AS (DELETE FROM warren.holders WHERE key = $1::int)
+    DELETE FROM warren.writers WHERE holder = $1::int
+"""
+
+
+def rival(owner: str, me: str) -> str:
+    """Return SQL for the name of the process `owner` if it is alive and not `me`; else NULL."""
+    return f"(SELECT h.name FROM warren.holders h WHERE h.key = {owner} AND h.key IS DISTINCT FROM {me} AND {_ALIVE})"
+
+
+@define(eq=False)
+class Holder:
+    """A runtime as a holder of leases. It outlives the connections through which it writes.
+
+    Attributes:
+        name: the name that messages in other processes show.
+        seconds: the time from one renewal to the expiry.
+        key: its number in the store; None before its first write.
+        lapses: how often it renewed too late, so that other processes may have taken its sessions over.
+    """
+
+    name: str
+    seconds: float
+    key: int | None = None
+    lapses: int = 0
+    _locked: Connection | None = None  # the connection that has the lock
+
+    @classmethod
+    def of(cls, config: PostgresConfig) -> "Holder":
+        """Return this process as a holder in a store."""
+        program = config.holder or Path(sys.argv[0]).name or "python"
+        return cls(f"{program} (process {os.getpid()} on {socket.gethostname()})", config.lease)
+
+    @property
+    def grace(self) -> float:
+        """Seconds from a renewal on for which it counts as alive without its lock."""
+        return self.seconds * GRACE
+
+    async def register(self, db: Connection) -> None:
+        """Add its row, take its lock, and remove the rows of long dead processes. Raises as `Connection.fetch`."""
+        await db.fetch(_REAP)
+        rows = await db.fetch(_ENTER, escaped(self.name), str(self.seconds), str(self.grace))
+        self.key = rows[0][0]
+        await self._lock(db)
+
+    async def renew(self, db: Connection) -> None:
+        """Postpone the expiry; do nothing before `register`. Raises as `Connection.fetch`."""
+        if self.key is None:
+            return
+        locked = self._locked is db
+        values = escaped(self.name), str(self.seconds), str(self.grace), locked
+        ((alive,),) = await db.fetch(_RENEW, self.key, *values)
+        self.lapses += not alive
+        if not locked:
+            await self._lock(db)
+
+    async def leave(self, db: Connection) -> None:
+        """Remove its row: its sessions are free for all processes. Raises as `Connection.fetch`."""
+        if self.key is not None:
+            await db.fetch(_LEAVE, self.key)
+        self.die()
+
+    def die(self) -> None:
+        """Forget its key. Idempotent."""
+        self.key = self._locked = None
+
+    async def _lock(self, db: Connection) -> None:
+        """Take the lock, unless a lost connection still has it: then it counts as locked, and a renewal tries again."""
+        ((taken,),) = await db.fetch(_TRY_LOCK, self.key)
+        self._locked = db if taken else None

@@ -1,0 +1,204 @@
+"""The operations on sessions with SQL, besides the ends of turns: one function for each kind of operation.
+
+Each runs inside the transaction of its group. A function raises a WarrenError only before its first change: the rest of
+its group is committed all the same. An error of the database may come later; the transaction is then rolled back.
+"""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from warren import codec
+from warren.errors import StoreError
+from warren.forking import relabelled
+from warren.records import SessionRecord
+from warren.storage.operations import (
+    Archive,
+    Claim,
+    Claimed,
+    DeclineHandover,
+    Delete,
+    EndInputs,
+    Enqueue,
+    Erased,
+    Fork,
+    Label,
+    Labelled,
+    Lease,
+    LeaseHeld,
+    Operation,
+    Release,
+    RequestHandover,
+)
+from warren.storage.postgres import forking, inbox
+from warren.storage.postgres.commit import marks_of
+from warren.storage.postgres.driver import Connection, array, escaped, unescaped
+from warren.storage.postgres.inbox import LAST, owner_of
+from warren.storage.postgres.lease import Holder, rival
+from warren.storage.postgres.queries import record_of
+from warren.storage.refusals import leased, not_found, retired
+from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, SEQ_STRIDE, corrupt, number_in
+
+_CLAIMED: Final = f"""
+    SELECT {COLUMNS}, key, holder, epoch, {rival("s.holder", "$2::int")} FROM warren.sessions s
+    WHERE session_id = $1 AND state <> {DELETED} FOR NO KEY UPDATE
+"""
+# A holder that died may have shown events without storing them: their numbers are not given out again.
+_TAKE: Final = f"""
+    WITH answered AS (DELETE FROM warren.requests WHERE session = $1::int8)
+    UPDATE warren.sessions SET holder = $2::int, epoch = epoch + 1,
+        last_seq = last_seq + CASE WHEN holder IS NULL THEN 0 ELSE {SEQ_STRIDE} END
+    WHERE key = $1::int8 RETURNING last_seq
+"""
+_ANSWERED: Final = """
+    DELETE FROM warren.requests WHERE session = (SELECT key FROM warren.sessions WHERE session_id = $1)
+"""
+_PUT_BACK: Final = """
+    UPDATE warren.sessions SET holder = NULL WHERE session_id = $1 AND holder = $2::int AND epoch = $3::int8
+"""
+# Raising the epoch fences a holder that counts as dead and wakes up later.
+_ARCHIVE: Final = f"""
+    WITH emptied AS (DELETE FROM warren.inbox WHERE session = $1::int8)
+    UPDATE warren.sessions SET state = {ARCHIVED},
+        holder = CASE WHEN holder <> $2::int THEN NULL ELSE holder END,
+        epoch = epoch + CASE WHEN holder <> $2::int THEN 1 ELSE 0 END,
+        last_seq = last_seq + CASE WHEN holder <> $2::int THEN {SEQ_STRIDE} ELSE 0 END
+    WHERE key = $1::int8
+"""
+_RECORD_OF: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE key = $1::int8"
+_LABEL: Final = """
+    UPDATE warren.sessions SET labels = $2, marks = $3::text[], title = $4
+    WHERE key = $1::int8 RETURNING nextval('warren.changes')
+"""
+# A stronger lock than that of other changes: a fork that copies the rows of the session goes first.
+_LOCK: Final = "SELECT FROM warren.sessions WHERE session_id = $1 FOR UPDATE"
+_BURY: Final = f"""
+    WITH messages AS (DELETE FROM warren.messages WHERE session = $1::int8),
+        events AS (DELETE FROM warren.events WHERE session = $1::int8),
+        inbox AS (DELETE FROM warren.inbox WHERE session = $1::int8),
+        compactions AS (DELETE FROM warren.compactions WHERE session = $1::int8),
+        requests AS (DELETE FROM warren.requests WHERE session = $1::int8),
+        erasures AS (INSERT INTO warren.erasures VALUES ($2) ON CONFLICT DO NOTHING)
+    UPDATE warren.sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0,
+        head = 0, labels = '{{}}', marks = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
+        messages_from = 0, events_after = 0
+    WHERE key = $1::int8
+"""
+_ERASED: Final = "DELETE FROM warren.erasures WHERE session_id = $1"
+_REQUEST: Final = """
+    INSERT INTO warren.requests (session, holder) SELECT key, holder FROM warren.sessions WHERE key = $1::int8
+    ON CONFLICT (session) DO UPDATE SET holder = excluded.holder
+"""
+
+
+async def claim(operation: Claim, db: Connection, holder: Holder) -> Claimed | LeaseHeld | None:
+    """Change the holder of a session's row."""
+    session_id = operation.session_id
+    rows = await db.fetch(_CLAIMED, escaped(session_id), holder.key)
+    if not rows:
+        return None
+    *columns, session, owner, epoch, name = rows[0]
+    if name is not None:
+        return LeaseHeld(unescaped(name))
+    record = record_of(tuple(columns))
+    try:
+        number_in(epoch, "epoch")
+    except ValueError as exc:
+        raise corrupt(f"session {session_id}", exc, session_id) from exc
+    # The row is locked: a number that is given to this session from now on is higher.
+    ((inbox_to,),) = await db.fetch(LAST)
+    waiting, lost = await inbox.readable(db, session, session_id)
+    if owner == holder.key:
+        return Claimed(record, Lease(epoch), waiting, inbox_to, lost)
+    ((last_seq,),) = await db.fetch(_TAKE, session, holder.key)
+    return Claimed(record.changed(last_seq=last_seq), Lease(epoch + 1), waiting, inbox_to, lost)
+
+
+async def release(operation: Release, db: Connection, holder: Holder) -> None:
+    """Take the holder out of a session's row."""
+    await db.fetch(_PUT_BACK, escaped(operation.session_id), holder.key, operation.lease.epoch)
+    await db.fetch(_ANSWERED, escaped(operation.session_id))
+
+
+async def archive(operation: Archive, db: Connection, holder: Holder) -> None:
+    """Mark a session's row."""
+    session, state = await _writable(db, holder, operation.session_id)
+    if state == DELETED:
+        raise not_found(operation.session_id)
+    if state != ARCHIVED:
+        await db.fetch(_ARCHIVE, session, holder.key)
+
+
+async def label(operation: Label, db: Connection, holder: Holder) -> Labelled:
+    """Change the labels and the title of a session's row."""
+    session, state = await _writable(db, holder, operation.session_id)
+    if state == DELETED:
+        raise not_found(operation.session_id)
+    if state == ARCHIVED:
+        raise retired(operation.session_id)
+    record: SessionRecord = record_of((await db.fetch(_RECORD_OF, session))[0])
+    record = relabelled(record, operation.changes, operation.title)
+    labels, title = codec.encode(record.labels).decode(), None if record.title is None else escaped(record.title)
+    ((change,),) = await db.fetch(_LABEL, session, labels, array(marks_of(record.labels)), title)
+    return Labelled(record, change)
+
+
+async def delete(operation: Delete, db: Connection, holder: Holder) -> None:
+    """Remove the rows of a session, leave the tombstone."""
+    await db.fetch(_LOCK, escaped(operation.session_id))
+    session, state = await _writable(db, holder, operation.session_id)
+    if state != DELETED:
+        await db.fetch(_BURY, session, escaped(operation.session_id))
+
+
+async def erased(operation: Erased, db: Connection, _holder: Holder) -> None:
+    """Drop the note that copies of a session are due for deletion; any process may."""
+    await db.fetch(_ERASED, escaped(operation.session_id))
+
+
+async def request(operation: RequestHandover, db: Connection, holder: Holder) -> bool:
+    """Add the row of a request."""
+    session, state, name = await owner_of(db, holder, operation.session_id)
+    if state == DELETED:
+        raise not_found(operation.session_id)
+    if name is not None:
+        await db.fetch(_REQUEST, session)
+    return name is not None
+
+
+async def decline(operation: DeclineHandover, db: Connection, _holder: Holder) -> None:
+    """Remove the row of a request."""
+    await db.fetch(_ANSWERED, escaped(operation.session_id))
+
+
+async def _writable(db: Connection, holder: Holder, session_id: str) -> tuple[int, int]:
+    """Return the key and the state of a session. Raises LeasedError if another living process has it."""
+    session, state, name = await owner_of(db, holder, session_id)
+    if name is not None:
+        raise leased(session_id, name)
+    return session, state
+
+
+Applier = Callable[[Any, Connection, Holder], Awaitable[Any]]
+APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
+    Claim: claim,
+    Release: release,
+    Archive: archive,
+    Label: label,
+    Delete: delete,
+    Erased: erased,
+    Enqueue: inbox.enqueue,
+    EndInputs: inbox.end_inputs,
+    Fork: forking.fork,
+    RequestHandover: request,
+    DeclineHandover: decline,
+}
+
+
+async def apply(operation: Operation[Any], db: Connection, holder: Holder) -> Any:
+    """Apply an operation inside an open transaction and return its result. Raises its refusal, and as `fetch`."""
+    applier = APPLIERS.get(type(operation))
+    if applier is None:  # a repair of a SQLite file
+        problem = f"{type(operation).__name__} is not an operation of a PostgreSQL store"
+        raise StoreError(problem, session_id=operation.session_id, cause="database_error", retryable=False)
+    return await applier(operation, db, holder)

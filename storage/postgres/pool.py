@@ -1,0 +1,70 @@
+"""The connections that read: each used by one caller at a time, opened when needed, and replaced when it breaks."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import attrs
+import trio
+
+from warren.config import PostgresConfig
+from warren.storage.postgres.driver import Connection, LostError
+from warren.storage.postgres.writer import FIRST_PAUSE, LONGEST_PAUSE
+from warren.values import define
+
+R = TypeVar("R")
+
+
+@define(eq=False)
+class Readers:
+    """A pool of connections that read."""
+
+    _config: PostgresConfig
+    _free: list[Connection] = attrs.field(factory=list)
+    _limit: trio.Semaphore = attrs.field(
+        default=attrs.Factory(lambda self: trio.Semaphore(self._config.readers), takes_self=True)
+    )
+    _closed: bool = False
+
+    async def run(self, query: Callable[[Connection], Awaitable[R]]) -> R:
+        """Run a query on a free connection; if that breaks, again on a new one, for as long as the settings allow.
+
+        A query that has begun runs to its end, also if the caller is cancelled. Raises LostError and psycopg's Error.
+        """
+        async with self._limit:
+            with trio.CancelScope(shield=True):
+                found = await self._run(query)
+        return found
+
+    async def _run(self, query: Callable[[Connection], Awaitable[R]]) -> R:
+        deadline, pause = trio.current_time() + self._config.timeout, FIRST_PAUSE
+        while True:
+            try:
+                db = await self._connected()
+                try:
+                    return await query(db)
+                finally:
+                    self._put_back(db)
+            except LostError:
+                if self._closed or trio.current_time() + pause > deadline:
+                    raise
+            await trio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _connected(self) -> Connection:
+        while self._free:
+            db = self._free.pop()
+            if db.usable:
+                return db
+        return await Connection.open(self._config, "reader")
+
+    def _put_back(self, db: Connection) -> None:
+        if db.usable and not self._closed:
+            self._free.append(db)
+        else:
+            db.close()
+
+    def close(self) -> None:
+        """Close the connections; those in use are closed when their queries end. Idempotent."""
+        self._closed = True
+        while self._free:
+            self._free.pop().close()

@@ -1,0 +1,337 @@
+"""Reads of the store. Each function sees one snapshot of its connection."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from warren import codec
+from warren.creation import FIRST_PROMPT, Created
+from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
+from warren.storage.postgres.commit import marks_of
+from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
+from warren.storage.postgres.lease import Holder, rival
+from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.rows import (
+    ARCHIVED,
+    COLUMNS,
+    COMPACTION,
+    DELETED,
+    OPEN,
+    SEQ_STRIDE,
+    compaction,
+    corrupt,
+    decoded,
+    event_or_empty,
+    live_seq,
+    message,
+    readable_compaction,
+    readable_inputs,
+    row_to_record,
+    shown,
+)
+from warren.storage.standins import complete
+
+REPLAY_BYTES: Final = 256 * 1024
+"""Characters of events after which a part of a log is long enough: its reader holds all of it."""
+_TEXTS: Final = (0, 4, 11)
+"""The columns of a record that hold texts of callers: the id, the model, the title."""
+_KEY: Final = f"(SELECT key FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED})"
+_RECORD: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}"
+_HELD: Final = f"SELECT {COLUMNS}, holder FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}"
+_MESSAGES: Final = f"""
+    SELECT position, created_at, body FROM warren.messages
+    WHERE session = {_KEY} AND position >= $2::int8 AND position < $3::int8 ORDER BY position
+"""
+_NEWEST_COMPACTION: Final = f"""
+    SELECT {COMPACTION} FROM warren.compactions WHERE session = {_KEY} ORDER BY key DESC LIMIT 1
+"""
+_COMPACTIONS: Final = f"""
+    SELECT {COMPACTION} FROM warren.compactions
+    WHERE session = {_KEY} AND head > $2::int8 AND head <= $3::int8 ORDER BY key
+"""
+_COUNTS: Final = f"SELECT message_count, messages_from, details FROM warren.sessions WHERE key = {_KEY}"
+_CREATION: Final = f"""
+    SELECT session_id, params, outcome FROM warren.creations c JOIN warren.sessions s ON s.key = c.session
+    LEFT JOIN warren.inbox i ON i.session = c.session AND i.key = '{FIRST_PROMPT}' WHERE c.key = $1
+"""
+# The running sum ends a page by its size inside the server; the first row always comes.
+_EVENTS: Final = f"""
+    SELECT seq, first_seq, timestamp, body, cuts FROM (
+        SELECT *, sum(length(body)) OVER (ORDER BY seq) - length(body) AS before FROM (
+            SELECT seq, first_seq, timestamp, body, cuts FROM warren.events
+            WHERE session = {_KEY} AND seq > $2::int8 ORDER BY seq LIMIT $3::int8
+        ) AS page
+    ) AS measured WHERE before < {REPLAY_BYTES} ORDER BY seq
+"""
+_EVENTS_AFTER: Final = f"SELECT events_after FROM warren.sessions WHERE key = {_KEY}"
+_LOG_OF: Final = f"""
+    SELECT key, last_seq, events_after, holder, {rival("s.holder", "$2::int")} FROM warren.sessions s WHERE key = {_KEY}
+"""
+_NEXT_EVENT: Final = """
+    SELECT first_seq, starts_with(body, '{"type":"run_failed"') FROM warren.events
+    WHERE session = $1::int8 AND seq >= $2::int8 ORDER BY seq LIMIT 1
+"""
+_SESSIONS_THAT_WAIT: Final = f"""
+    SELECT session_id FROM warren.sessions s
+    WHERE state = {OPEN} AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
+        AND {rival("s.holder", "$1::int")} IS NULL
+    ORDER BY key
+"""
+_FROM: Final = f"SELECT body FROM warren.inbox WHERE session = {_KEY} AND id = $2"
+_TOLD: Final = f"""
+    SELECT FROM warren.messages WHERE session = {_KEY} AND (starts_with(body, $2) OR starts_with(body, $3))
+    ORDER BY position DESC LIMIT 1
+"""
+_NAMED: Final = f"SELECT session_id FROM warren.sessions WHERE peer = $1 AND state = {OPEN}"
+_ERASURES: Final = "SELECT session_id FROM warren.erasures ORDER BY session_id"
+# With the number of processes so far: of one that came, wrote and left between two looks no row tells.
+_WROTE: Final = """
+    SELECT hashtextextended((SELECT last_value FROM warren.holders_key_seq) || ' '
+        || coalesce(string_agg(wrote, ',' ORDER BY wrote), ''), 0) FROM (
+        SELECT holder || ' ' || generation || ' ' || groups AS wrote
+        FROM warren.writers WHERE holder IS DISTINCT FROM $1::int
+    ) AS others
+"""
+_ANSWER: Final = """
+    SELECT s.holder, r.holder FROM warren.sessions s LEFT JOIN warren.requests r ON r.session = s.key
+    WHERE session_id = $1
+"""
+_WANTED: Final = """
+    SELECT session_id FROM warren.requests r JOIN warren.sessions s ON s.key = r.session
+    WHERE r.holder = $1::int AND s.holder = $1::int
+"""
+# Of transactions that still run nothing is seen, and they may have lower numbers than those that are seen: the next
+# look begins at the oldest one of them. What is found twice is known by its number.
+_SNAPSHOT: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8"
+_ARRIVED: Final = """
+    SELECT i.number, i.body, session_id FROM warren.inbox i JOIN warren.sessions s ON s.key = i.session
+    WHERE i.added >= $2::text::xid8 AND i.outcome IS NULL AND s.holder = $1::int ORDER BY i.number
+"""
+_WATCHED: Final = "SELECT session_id, last_seq, state FROM warren.sessions WHERE session_id = ANY ($1::text[])"
+
+
+@asynccontextmanager
+async def snapshot(db: Connection) -> AsyncIterator[None]:
+    """Let all statements of the block see one state. Raises as `Connection.fetch`."""
+    await db.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        yield
+        await db.script("COMMIT")
+    finally:
+        await db.roll_back()
+
+
+def record_of(row: Row) -> SessionRecord:
+    """Return the record of a row of `COLUMNS`. Raises StoreError(cause="corrupt")."""
+    values = list(row)
+    for at in _TEXTS:
+        values[at] = None if values[at] is None else unescaped(values[at])
+    return row_to_record(tuple(values))
+
+
+async def load(db: Connection, session_id: str, me: int | None) -> StoredSession | None:
+    """Return the record and the event floor for an actor in the process of that key; None for an unknown session."""
+    rows = await db.fetch(_HELD, escaped(session_id))
+    if not rows:
+        return None
+    *columns, holder = rows[0]
+    found = record_of(tuple(columns))
+    return StoredSession(found, found.last_seq + (0 if holder in (None, me) else SEQ_STRIDE))
+
+
+async def record(db: Connection, session_id: str) -> SessionRecord | None:
+    """Return a session's record; None for a session that is not here."""
+    rows = await db.fetch(_RECORD, escaped(session_id))
+    return record_of(rows[0]) if rows else None
+
+
+async def creation(db: Connection, key: str) -> Created | None:
+    """Return the session that was created under an idempotency key, also if it was deleted since."""
+    rows = await db.fetch(_CREATION, escaped(key))
+    if not rows:
+        return None
+    ((stored_id, params, outcome),) = rows
+    session_id = unescaped(stored_id)
+    try:
+        digests = codec.decode_stored(dict[str, str], params.encode())
+    except ValueError as exc:
+        raise corrupt(f"the idempotency key of session {shown(session_id)}", exc, shown(session_id)) from exc
+    return Created(session_id, digests, None if outcome is None else outcome.encode())
+
+
+async def context(db: Connection, session_id: str, head: int, count: int) -> Context:
+    """Return the messages for the model of a session of `count` messages with its head at `head`.
+
+    A message that cannot be read or is missing has a stand-in, so that positions stay and the session can go on.
+    """
+    if not head:
+        return Context(None, None, complete(await _rows(db, session_id, 0, count), 0, count))
+    async with snapshot(db):
+        rows = await _rows(db, session_id, head, count - head)
+        first = await _rows(db, session_id, 0, 1)
+        newest = await db.fetch(_NEWEST_COMPACTION, escaped(session_id))
+    return Context(
+        first=complete(first, 0, 1)[0],
+        compaction=readable_compaction(_move(newest[0]), head) if newest else None,
+        rows=complete(rows, head, count),
+    )
+
+
+async def history(db: Connection, session_id: str, offset: int, limit: int) -> StoredPage:
+    """Return the messages at the `limit` positions from `offset` on, and the compactions that moved the head there."""
+    async with snapshot(db):
+        counts = await db.fetch(_COUNTS, escaped(session_id))
+        rows = await _rows(db, session_id, offset, limit)
+        moved = await db.fetch(_COMPACTIONS, escaped(session_id), offset, offset + limit)
+    total, kept_from, details = counts[0] if counts else (0, 0, "{}")
+    moves = Rows(moved, compaction_of, lambda row: f"compaction to {row[2]}")
+    return StoredPage(rows, total, kept_from, moves, _left_out(details))
+
+
+def compaction_of(row: Row) -> CompactionEntry:
+    """Return the compaction of a row of `COMPACTION`. Raises ValueError."""
+    return compaction(_move(row))
+
+
+def _move(row: Row) -> Row:
+    *others, summary, tokens = row
+    return (*others, unescaped(summary), tokens)
+
+
+def _left_out(details: str) -> tuple[Span, ...]:
+    """Return the spans among the details of a record; none of details that are damaged."""
+    if '"left_out"' not in details:
+        return ()
+    try:
+        found = json.loads(details).get("left_out", [])
+        spans: tuple[Span, ...] = codec.decode_stored(tuple[Span, ...], json.dumps(found).encode())
+    except ValueError:
+        return ()
+    return spans
+
+
+async def messages(db: Connection, session_id: str, offset: int, limit: int) -> tuple[Rows[MessageRow], int]:
+    """Return the messages at the `limit` positions from `offset` on that are there, and how many the session has."""
+    async with snapshot(db):
+        counts = await db.fetch(_COUNTS, escaped(session_id))
+        return await _rows(db, session_id, offset, limit), counts[0][0] if counts else 0
+
+
+async def _rows(db: Connection, session_id: str, offset: int, limit: int) -> Rows[MessageRow]:
+    rows = await db.fetch(_MESSAGES, escaped(session_id), offset, offset + limit)
+    return Rows(rows, message, lambda row: str(row[0]))
+
+
+async def replay(db: Connection, session_id: str, after_seq: int, limit: int) -> Replay:
+    """Return rows of the event log that end above `after_seq`, and the number up to which retention removed events."""
+    async with snapshot(db):
+        rows = await db.fetch(_EVENTS, escaped(session_id), after_seq, limit)
+        gone = await db.fetch(_EVENTS_AFTER, escaped(session_id))
+    found: list[EventRow] = [event_or_empty(row) for row in rows]
+    return Replay(found, gone[0][0] if gone else None)
+
+
+async def lost(db: Connection, session_id: str, seq: int, me: Holder) -> int | None:
+    """Return up to which number events are lost that follow an event of a reader's, None if none are.
+
+    An event that was shown and that no row covers belongs to a turn whose process died before the commit. A living
+    process may still store it.
+    """
+    async with snapshot(db):
+        found = await db.fetch(_LOG_OF, escaped(session_id), me.key)
+        if not found:
+            return None
+        key, last_seq, gone, owner, alive = found[0]
+        following = await db.fetch(_NEXT_EVENT, key, seq)
+    if seq <= gone:  # retention has removed the row
+        return None
+    if following:
+        ((first_seq, is_end),) = following
+        # A turn that was stored in part ends with an event of its own.
+        return None if first_seq <= seq + 1 or is_end else first_seq - 1
+    if owner not in (None, me.key):
+        if alive is not None:
+            return None
+        last_seq += SEQ_STRIDE
+    return last_seq if last_seq > seq else None
+
+
+async def sessions_that_wait(db: Connection, me: int | None) -> list[str]:
+    """Return the sessions with a waiting input that begins a turn and without another living process as holder."""
+    return [unescaped(session_id) for (session_id,) in await db.fetch(_SESSIONS_THAT_WAIT, me)]
+
+
+async def was_told(db: Connection, session_id: str, input_id: str, source: str, beginning: str) -> bool:
+    """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so.
+
+    The search begins at the newest message, because the input has mostly just come.
+    """
+    waits = await db.fetch(_FROM, escaped(session_id), escaped(input_id))
+    if waits:
+        return decoded(waits[0][0], session_id).source == source
+    text = codec.encode_whole(beginning).decode()[1:-1]
+    bodies = (f'{{"role":"{role}","content":"{text}' for role in ("user", "context"))
+    return bool(await db.fetch(_TOLD, escaped(session_id), *bodies))
+
+
+async def named(db: Connection, peer: str) -> str | None:
+    """Return the session that has a name among its peers."""
+    rows = await db.fetch(_NAMED, escaped(peer))
+    return unescaped(rows[0][0]) if rows else None
+
+
+async def erasures(db: Connection) -> Rows[str]:
+    """Return the deleted sessions of which something may be left elsewhere."""
+    return Rows(await db.fetch(_ERASURES), lambda row: unescaped(row[0]), lambda row: shown(row[0]))
+
+
+async def listing(
+    db: Connection, offset: int, limit: int, labels: Mapping[str, str], *, include_archived: bool
+) -> Rows[SessionRecord]:
+    """Return a page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
+
+    A damaged row takes a place of the page.
+    """
+    states = (OPEN, ARCHIVED) if include_archived else (OPEN,)
+    marked = " AND marks @> $3::text[] AND marks <> '{}'" if labels else ""
+    # Each arm comes in order from the index: no arm is read further than the page needs.
+    order = "ORDER BY updated_at DESC, session_id"
+    arms = " UNION ALL ".join(
+        f"(SELECT {COLUMNS} FROM warren.sessions WHERE state = {state}{marked} {order} LIMIT $1::int8 + $2::int8)"
+        for state in states
+    )
+    sql = f"SELECT {COLUMNS} FROM ({arms}) AS every {order} LIMIT $1::int8 OFFSET $2::int8"
+    values = (array(marks_of(labels)),) if labels else ()
+    return Rows(await db.fetch(sql, limit, offset, *values), record_of, lambda row: shown(row[0]))
+
+
+async def version_of_others(db: Connection, me: int | None) -> int:
+    """Return a number that changes with each group that another process commits."""
+    version: int = (await db.fetch(_WROTE, me))[0][0]
+    return version
+
+
+async def handed_over(db: Connection, session_id: str, me: int | None) -> bool | None:
+    """Return whether a session that was asked for is free now; None as long as there is no answer."""
+    rows = await db.fetch(_ANSWER, escaped(session_id))
+    owner, asked = rows[0] if rows else (None, None)
+    if owner in (None, me):
+        return True
+    return None if asked == owner else False
+
+
+async def news(db: Connection, me: int | None, watched: Sequence[str], inbox_after: int) -> News:
+    """Return the news for the process of that key: inputs from a snapshot on, and the state of `watched` sessions."""
+    async with snapshot(db):
+        ((inbox_to,),) = await db.fetch(_SNAPSHOT)
+        wanted = await db.fetch(_WANTED, me)
+        arrived = await db.fetch(_ARRIVED, me, str(inbox_after))
+        rows = await db.fetch(_WATCHED, array([escaped(each) for each in watched])) if watched else []
+    return News(
+        [unescaped(session_id) for (session_id,) in wanted],
+        readable_inputs([(number, body, unescaped(session_id)) for number, body, session_id in arrived]),
+        inbox_to,
+        {unescaped(each): live_seq(last_seq, state) for each, last_seq, state in rows if state != DELETED},
+    )

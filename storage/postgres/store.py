@@ -1,0 +1,189 @@
+"""The PostgreSQL store as the rest of the runtime sees it: async, safe to call from any task."""
+
+import builtins
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from psycopg import errors
+
+from warren.config import PostgresConfig
+from warren.creation import Created
+from warren.errors import StoreError, WarrenError
+from warren.inputs import Numbered
+from warren.records import MessageRow, SessionRecord
+from warren.storage.operations import Operation
+from warren.storage.postgres import queries
+from warren.storage.postgres.driver import Connection, LostError
+from warren.storage.postgres.faults import translate
+from warren.storage.postgres.inbox import waiting
+from warren.storage.postgres.lease import Holder
+from warren.storage.postgres.pool import Readers
+from warren.storage.postgres.writer import Writer
+from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+
+R = TypeVar("R")
+
+
+class PostgresStore:
+    """Sessions, messages and events in one PostgreSQL database. Made by `open`, ended by `aclose`.
+
+    Writes go through one connection, one group at a time. Reads have connections of their own and wait for no write. A
+    connection that breaks is replaced; calls wait for that as long as the settings allow. For the methods see
+    `warren.storage.Store`.
+
+    Attributes:
+        holder: the holder of the leases under which this process writes.
+        read_fault: the error of the newest read; None if it succeeded.
+    """
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self.holder: Holder = writer.holder
+        self._writer = writer
+        self._readers = readers
+        self._closed = False
+        self.read_fault: WarrenError | None = None
+
+    @classmethod
+    async def open(cls, config: PostgresConfig, *, holder: Holder | None = None) -> Self:
+        """Open the store; create its tables, or bring them up to this version.
+
+        Args:
+            config: the address and the settings.
+            holder: holds the leases; give the former one if this process opens the store again, and it keeps them.
+
+        Raises StoreError with `cause` "unreachable", "newer_schema", "permission", "cannot_open" and so on.
+        """
+        writer = Writer(config, holder or Holder.of(config))
+        try:
+            await writer.open()
+        except (LostError, errors.Error) as exc:
+            error = translate(exc)
+            raise StoreError(f"{config.shown}: {error.message}", cause=error.cause, retryable=error.retryable) from None  # type: ignore[arg-type]
+        return cls(writer, Readers(config))
+
+    @property
+    def lease(self) -> float:
+        """See Store. It is the time for which it keeps its sessions without its connection: the shortest one."""
+        return self.holder.grace
+
+    @property
+    def lapses(self) -> int:
+        """See Store."""
+        return self.holder.lapses
+
+    async def aclose(self, *, leave: bool = True) -> None:
+        """See Store. With `leave` false the holder stays alive for another opening by this process."""
+        self._closed = True
+        self._readers.close()
+        await self._writer.close(leave=leave)
+
+    async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        """Apply the operations in one transaction and return the result or the error of each, in order.
+
+        If one fails, each is applied in a transaction of its own, so that only the faulty ones fail. An operation that
+        failed changed nothing. Never raises for a fault of the database. Cannot be cancelled: on return the results
+        are committed, as durable as the server's `synchronous_commit`.
+
+        If the connection is lost, the call waits for another one; operations that were stored before are not stored
+        twice. Errors are SessionNotFoundError, and StoreError with `cause` "conflict", "locked", "unreachable",
+        "disk_full", "unstorable" and so on; "crash" if the server did not come back in time to tell the outcome.
+        """
+        return await self._writer.write(operations)
+
+    async def renew(self) -> None:
+        """See Store."""
+        try:
+            await self._writer.renew()
+        except (LostError, errors.Error) as exc:
+            raise translate(exc) from exc
+
+    async def load(self, session_id: str) -> StoredSession | None:
+        """See Store."""
+        return await self._read(partial(queries.load, session_id=session_id, me=self.holder.key))
+
+    async def record(self, session_id: str) -> SessionRecord | None:
+        """See Store."""
+        return await self._read(partial(queries.record, session_id=session_id))
+
+    async def context(self, session_id: str, head: int, count: int) -> Context:
+        """See Store."""
+        return await self._read(partial(queries.context, session_id=session_id, head=head, count=count))
+
+    async def list(
+        self,
+        *,
+        offset: int = 0,
+        limit: int = 50,
+        labels: Mapping[str, str] | None = None,
+        include_archived: bool = False,
+    ) -> Rows[SessionRecord]:
+        """See Store."""
+        query = partial(queries.listing, offset=offset, limit=limit, labels=labels or {})
+        return await self._read(partial(query, include_archived=include_archived))
+
+    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> StoredPage:
+        """See Store."""
+        return await self._read(partial(queries.history, session_id=session_id, offset=offset, limit=limit))
+
+    async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
+        """See Store."""
+        return await self._read(partial(queries.messages, session_id=session_id, offset=offset, limit=limit))
+
+    async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
+        """See Store; a page also ends after `queries.REPLAY_BYTES`."""
+        return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
+
+    async def lost(self, session_id: str, seq: int) -> int | None:
+        """See Store."""
+        return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.holder))
+
+    async def inbox(self, session_id: str) -> Rows[Numbered]:
+        """See Store."""
+        return await self._read(partial(waiting, session_id=session_id))
+
+    async def sessions_that_wait(self) -> builtins.list[str]:
+        """See Store."""
+        return await self._read(partial(queries.sessions_that_wait, me=self.holder.key))
+
+    async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
+        """See Store."""
+        query = partial(queries.was_told, session_id=session_id, input_id=input_id, source=source)
+        return await self._read(partial(query, beginning=beginning))
+
+    async def named(self, peer: str) -> str | None:
+        """See Store."""
+        return await self._read(partial(queries.named, peer=peer))
+
+    async def creation(self, key: str) -> Created | None:
+        """See Store."""
+        return await self._read(partial(queries.creation, key=key))
+
+    async def erasures(self) -> Rows[str]:
+        """See Store."""
+        return await self._read(queries.erasures)
+
+    async def version_of_others(self) -> int:
+        """See Store."""
+        return await self._read(partial(queries.version_of_others, me=self.holder.key))
+
+    async def news(self, watched: Sequence[str], inbox_after: int) -> News:
+        """See Store. The position in the inbox is one of the server's snapshots, not the number of an input."""
+        return await self._read(partial(queries.news, me=self.holder.key, watched=watched, inbox_after=inbox_after))
+
+    async def handed_over(self, session_id: str) -> bool | None:
+        """See Store."""
+        return await self._read(partial(queries.handed_over, session_id=session_id, me=self.holder.key))
+
+    async def _read(self, query: Callable[[Connection], Awaitable[R]]) -> R:
+        if self._closed:
+            raise StoreError("the session store is closed", cause="closed", retryable=False)
+        try:
+            if not self._writer.settled:  # what is read must not change by a commit that is still under way
+                await self._writer.settle()
+            found = await self._readers.run(query)
+        except (LostError, errors.Error) as exc:
+            self.read_fault = translate(exc)
+            raise self.read_fault from exc
+        self.read_fault = None
+        return found

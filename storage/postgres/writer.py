@@ -1,0 +1,340 @@
+"""The one connection that writes: groups of operations, each committed once, whatever happens to the connection.
+
+Each connection has a generation, and each group a number that its transaction stores. If a commit's answer is lost,
+the next connection raises the generation: the lock of that row waits for a commit that is still under way, the new
+generation refuses one that comes later, and the stored number tells for good whether the group is committed.
+"""
+# ruff: noqa: S608 - only numbers become part of the SQL
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import attrs
+import trio
+from psycopg import errors
+
+from warren.config import PostgresConfig
+from warren.errors import StoreError, WarrenError
+from warren.storage.operations import Commit, Operation
+from warren.storage.postgres.commit import MOST, SupersededError, commit_all, fenced, refusal, was_stored
+from warren.storage.postgres.driver import Connection, LostError
+from warren.storage.postgres.faults import translate
+from warren.storage.postgres.lease import Holder
+from warren.storage.postgres.operations import apply
+from warren.storage.postgres.schema import prepare
+from warren.values import define
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between two tries to connect: the first pause, and the longest one."""
+PATIENCE: Final = 2
+"""Operations that may wait for a lock one after the other, before the rest of their group is refused at once."""
+_NEXT_GENERATION: Final = """
+    UPDATE warren.writers SET generation = generation + 1 WHERE holder = $1::int RETURNING generation, groups
+"""
+_GONE: Final = "the answer to a commit was lost and the server cannot be reached: the outcome is unknown"
+
+
+class _UnansweredError(Exception):
+    """The connection was lost during a commit."""
+
+
+@define
+class _Group:
+    """A group whose commit got no answer.
+
+    Attributes:
+        number: its number.
+        operations: its operations.
+        outcomes: their outcomes if it is committed; None if these have to be read.
+    """
+
+    number: int
+    operations: Sequence[Operation[Any]]
+    outcomes: list[Any] | None
+
+
+@define(eq=False)
+class Writer:
+    """Applies operations in groups. No call can be cancelled.
+
+    Attributes:
+        config: the settings.
+        holder: the holder of the leases under which it writes.
+    """
+
+    config: PostgresConfig
+    holder: Holder
+    _db: Connection | None = None
+    _keeper: Connection | None = None
+    _generation: int | None = None
+    _number: int = 0
+    _unanswered: _Group | None = None
+    _answered: _Group | None = None
+    _closed: bool = False
+    _writing: trio.Lock = attrs.field(factory=trio.Lock)
+    _keeping: trio.Lock = attrs.field(factory=trio.Lock)
+
+    async def open(self) -> None:
+        """Connect, and bring the tables up to this version. Raises StoreError, LostError and psycopg's Error."""
+        with trio.CancelScope(shield=True):
+            self._db = await self._prepared()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome of every group is known."""
+        return self._unanswered is None
+
+    async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        """Apply all in one transaction; if one fails, each in its own. Return the results and errors in order.
+
+        If the server is away, it waits for it, and tries again for as long as the settings allow.
+        """
+        with trio.CancelScope(shield=True):
+            async with self._writing:
+                if self._closed:
+                    return [_closed(operation.session_id) for operation in operations]
+                outcomes = await self._write(operations)
+        return outcomes
+
+    async def settle(self) -> None:
+        """Learn the outcome of a group whose commit got no answer. Raises LostError and psycopg's Error."""
+        with trio.CancelScope(shield=True):
+            async with self._writing:
+                await self._ready()
+
+    async def renew(self) -> None:
+        """Keep the holder alive for others. Raises StoreError, LostError and psycopg's Error."""
+        with trio.CancelScope(shield=True):
+            async with self._keeping:
+                if self._closed:
+                    raise _closed()
+                if self.holder.key is not None:
+                    await self.holder.renew(await self._connected_keeper())
+
+    async def close(self, *, leave: bool) -> None:
+        """Let the holder leave, if it is to, and close the connections. Idempotent; raises for no fault."""
+        with trio.CancelScope(shield=True):
+            async with self._writing, self._keeping:
+                if self._closed:
+                    return
+                self._closed = True
+                db = self._keeper or self._db
+                if leave and db is not None and db.usable:
+                    with contextlib.suppress(LostError, errors.Error):
+                        await self.holder.leave(db)
+                for each in (self._db, self._keeper):
+                    if each is not None:
+                        each.close()
+                if leave:
+                    self.holder.die()
+
+    # -- connections
+
+    async def _prepared(self) -> Connection:
+        db = await Connection.open(self.config, "writer")
+        try:
+            await prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    async def _connected_keeper(self) -> Connection:
+        if self._keeper is None or not self._keeper.usable:
+            self._keeper = await Connection.open(self.config, "keeper")
+        return self._keeper
+
+    async def _ready(self) -> Connection:
+        """Return the connection that may write. An unknown outcome is known then."""
+        if self._db is None or not self._db.usable:
+            self._generation = None
+            self._db = await self._prepared()
+        if self.holder.key is None:
+            await self._register()
+        if self._generation is None:
+            await self._begin(self._db)
+        return self._db
+
+    async def _register(self) -> None:
+        async with self._keeping:
+            try:
+                await self.holder.register(await self._connected_keeper())
+            except BaseException:
+                self.holder.die()
+                raise
+
+    async def _begin(self, db: Connection) -> None:
+        """Take the next generation for a connection; look how an unanswered group has ended."""
+        rows = await db.fetch(_NEXT_GENERATION, self.holder.key)
+        if not rows:  # another process has removed the rows of this one, as it was silent for too long
+            await self.renew()
+            rows = await db.fetch(_NEXT_GENERATION, self.holder.key)
+        ((generation, groups),) = rows
+        group = self._unanswered
+        if group is not None:
+            committed = groups == group.number
+            if committed and group.outcomes is None:
+                group.outcomes = await self._found(db, group.operations)
+            elif not committed:
+                group.outcomes = None
+        self._unanswered = None
+        self._answered = group
+        self._generation, self._number = generation, max(self._number, groups)
+
+    async def _found(self, db: Connection, operations: Sequence[Operation[Any]]) -> list[Any]:
+        """Return the outcomes of a group of turns that is committed."""
+        key = self.holder.key or 0
+        return [await was_stored(db, key, each) for each in operations if isinstance(each, Commit)]
+
+    # -- writing
+
+    async def _write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        deadline, pause = trio.current_time() + self.config.timeout, FIRST_PAUSE
+        while True:
+            try:
+                db = await self._ready()
+                answered, self._answered = self._answered, None
+                if answered is not None and answered.operations is operations and answered.outcomes is not None:
+                    return answered.outcomes
+                return await self._apply(db, operations)
+            except (LostError, _UnansweredError, SupersededError, errors.OperationalError) as exc:
+                problem: Exception = exc
+                if isinstance(exc, SupersededError):
+                    self._generation = None
+            except (WarrenError, errors.Error) as exc:  # the tables are of another version, or may not be used
+                return [self._failure(exc, each) for each in operations]
+            if trio.current_time() + pause > deadline:
+                return self._given_up(problem, operations)
+            await trio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _given_up(self, problem: Exception, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        if self._unanswered is not None and self._unanswered.operations is operations:
+            return [StoreError(_GONE, session_id=each.session_id, cause="crash") for each in operations]
+        if isinstance(problem, SupersededError):
+            problem = LostError("another connection of this process has taken over")
+        return [self._failure(problem, each) for each in operations]
+
+    async def _apply(self, db: Connection, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        try:
+            return await self._together(db, operations)
+        except (LostError, _UnansweredError, SupersededError):
+            await db.roll_back()
+            raise
+        except Exception as exc:  # noqa: BLE001 - any error belongs to one operation, and must not fail the others
+            await db.roll_back()
+            if len(operations) == 1:
+                return [await self._named(db, exc, operations[0])]
+            return await self._one_by_one(operations)
+
+    async def _together(self, db: Connection, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        self._number += 1
+        turns, others = _parted(operations)
+        outcomes: list[Any] = [None] * len(operations)
+        writer = self._number, self.holder.key or 0, self._generation or 0
+        if not others and len(turns) <= MOST:
+            return await self._at_once(db, writer, cast("Sequence[Commit]", operations))
+        number, holder, generation = writer
+        begin = f"BEGIN; UPDATE warren.writers SET groups = {number} WHERE holder = {holder}"
+        if not await db.script(f"{begin} AND generation = {generation}"):
+            raise SupersededError
+        for first in range(0, len(turns), MOST):
+            part = {at: cast("Commit", operations[at]) for at in turns[first : first + MOST]}
+            stored = await commit_all(db, writer, list(part.values()))
+            for at, each in part.items():
+                outcomes[at] = None if each.session_id in stored else await fenced(db, holder, each)
+        for at in others:
+            outcomes[at] = await self._outcome(db, writer, operations[at])
+        try:
+            await db.script("COMMIT")
+        except LostError as exc:
+            self._unanswered = _Group(number, operations, outcomes)
+            raise _UnansweredError(str(exc)) from exc
+        return outcomes
+
+    async def _at_once(
+        self, db: Connection, writer: tuple[int, int, int], turns: Sequence[Commit]
+    ) -> list[Any | WarrenError]:
+        """Store a group of turns by one statement, which is a transaction of its own."""
+        self._unanswered = _Group(writer[0], turns, None)
+        try:
+            stored = await commit_all(db, writer, turns)
+        except LostError as exc:
+            raise _UnansweredError(str(exc)) from exc
+        except BaseException:
+            self._unanswered = None  # the server has refused it
+            raise
+        outcomes: list[Any | WarrenError] = [None] * len(turns)
+        try:
+            for at, each in enumerate(turns):
+                if each.session_id not in stored:
+                    outcomes[at] = await fenced(db, writer[1], each)
+        except (errors.Error, LostError) as exc:  # the group is stored; the next connection finds out about the others
+            db.close()
+            raise _UnansweredError(str(exc)) from exc
+        self._unanswered = None
+        return outcomes
+
+    async def _outcome(self, db: Connection, writer: tuple[int, int, int], operation: Operation[Any]) -> Any:
+        if isinstance(operation, Commit):
+            stored = await commit_all(db, writer, [operation])
+            return None if stored else await fenced(db, writer[1], operation)
+        try:
+            return await apply(operation, db, self.holder)
+        except WarrenError as exc:  # a refusal, before anything was changed
+            return exc
+
+    async def _one_by_one(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        outcomes: list[Any | WarrenError] = []
+        patience = PATIENCE
+        for operation in operations:
+            if patience:
+                outcomes += await self._write([operation])
+                last = outcomes[-1]
+                cause = last.cause if isinstance(last, StoreError) else None
+                # The rest would each wait for the same lock or the same server, one after the other.
+                patience = 0 if cause in ("unreachable", "crash") else patience - (cause == "locked")
+                problem = last
+            else:
+                outcomes.append(_copied(problem, operation.session_id))
+        return outcomes
+
+    async def _named(self, db: Connection, exc: Exception, operation: Operation[Any]) -> WarrenError:
+        """Return the error of an operation; a row that is there already is a refusal if one fits."""
+        if isinstance(exc, errors.UniqueViolation) and isinstance(operation, Commit):
+            with contextlib.suppress(LostError, errors.Error):
+                found = await refusal(db, self.holder.key or 0, operation)
+                if found is not None:
+                    return found
+        return self._failure(exc, operation)
+
+    def _failure(self, exc: Exception, operation: Operation[Any]) -> WarrenError:
+        return translate(exc, session_id=operation.session_id)
+
+
+def _parted(operations: Sequence[Operation[Any]]) -> tuple[list[int], list[int]]:
+    """Return the places of the turns that are stored together, and of the operations that follow them, in order.
+
+    A session's operations stay in order; those of different sessions do not depend on each other.
+    """
+    turns, others, seen = list[int](), list[int](), set[str]()
+    for at, operation in enumerate(operations):
+        first = operation.session_id not in seen
+        (turns if first and isinstance(operation, Commit) else others).append(at)
+        seen.add(operation.session_id)
+    return turns, others
+
+
+def _copied(error: Any, session_id: str) -> WarrenError:
+    if error.cause == "crash":  # nothing of this one was sent
+        return StoreError(_UNREACHABLE, session_id=session_id, cause="unreachable")
+    return StoreError(error.message, session_id=session_id, cause=error.cause, retryable=error.retryable)
+
+
+_UNREACHABLE: Final = "the server of the session store cannot be reached"
+
+
+def _closed(session_id: str | None = None) -> StoreError:
+    return StoreError("the session store is closed", session_id=session_id, cause="closed", retryable=False)

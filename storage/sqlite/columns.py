@@ -1,0 +1,10 @@
+"""Columns of SQLite as the checks of `warren.storage.rows` read them."""
+
+
+def raw(columns: str) -> str:
+    """Return SQL that reads columns for `text_in`, `number_in` and `time_in`: text comes as bytes, UTF-8 or not.
+
+    A blob, which no table of a store holds, comes as a float, which they refuse.
+    """
+    as_read = "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) WHEN 'blob' THEN 0.5 ELSE {0} END"
+    return ", ".join(as_read.format(name.strip()) for name in columns.split(","))

@@ -1,0 +1,109 @@
+"""Texts of every kind come back as they are, or are refused as a store in files refuses them."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.storage.conformance.faults import every, postgres_opened
+from tests.storage.conformance.homes import done, put
+from tests.storage.samples import causes, entry, moved, opened, turn, updated
+from tests.support.postgres import database
+from warren import codec
+from warren.creation import Creation
+from warren.messages import UserMessage
+from warren.records import MessageRow
+from warren.storage import Commit, Label, Store
+from warren.storage.postgres.driver import array, escaped, unescaped
+
+TEXTS = (
+    "nul \0 in it",
+    "\x01",
+    "\x010",
+    "\0\x01\0",
+    'quo"te \\ {a,b} NULL',
+    "é ߿ ࠀ ￿ 𐀀 􏿿",
+    "new\nline\r\t",
+    "",
+    "NULL",
+    "$1 %s",
+)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")))
+def test_escaped_texts_come_back(text: str) -> None:
+    """They have no NUL, and texts without special characters are as they were."""
+    assert "\0" not in escaped(text)
+    assert unescaped(escaped(text)) == text
+    assert escaped(text) == text or "\0" in text or "\x01" in text
+
+
+@given(st.text(alphabet="\0\x01012"), st.text(alphabet="\0\x01012"))
+def test_escaped_texts_stay_different(one: str, other: str) -> None:
+    """Keys that differ stay different."""
+    assert (escaped(one) == escaped(other)) == (one == other)
+
+
+def test_a_literal_holds_null_and_the_text() -> None:
+    """Numbers, truth, nothing and texts of each kind are elements of an array."""
+    assert array([1, None, True, False, "NULL", 'a"\\b']) == '{1,NULL,t,f,"NULL","a\\"\\\\b"}'
+
+
+def of_text(text: str) -> Commit:
+    """Return a turn with the text wherever a caller's text can be."""
+    commit = turn("id" + text, text=text, labels={"label" + text: text})
+    said = MessageRow(0, commit.record.updated_at, codec.encode(UserMessage(text)))
+    titled = updated(commit, title=text, model="model" + text)
+    return attrs.evolve(titled, messages=(said, *commit.messages[1:]), creation=Creation("key" + text, {"a": "b"}))
+
+
+async def facts(store: Store, text: str) -> list[object]:
+    """Return all that can be read of a session with the text."""
+    session_id = "id" + text
+    entered = await store.write([put("said" + text, key=text, session_id=session_id)])
+    known = await store.write([put("again", key=text, session_id=session_id)])
+    found: list[object] = [await store.record(session_id), await store.messages(session_id), entered, known]
+    found += [await store.replay(session_id), await store.inbox(session_id), await store.history(session_id)]
+    found += [await store.creation("key" + text), await store.list(labels={"label" + text: text})]
+    found += [await store.context(session_id, 0, 2)]
+    labelled = await done(store, Label(session_id, {"other" + text: text}, "title" + text))
+    return [*found, labelled.record, await store.sessions_that_wait()]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+async def test_a_text_is_read_as_from_files(text: str, tmp_path: Path) -> None:
+    """Every place of a text holds NUL, quotes, braces and each plane of Unicode."""
+    with database() as url:
+        async with AsyncExitStack() as stack:
+            files = await stack.enter_async_context(opened(tmp_path))
+            base = await stack.enter_async_context(postgres_opened(url, lease=60.0))
+            for store in (files, base):
+                await every(store, of_text(text))
+                second = turn("id" + text, 1)
+                await every(store, moved(second, entry(2, 2, "summary " + text)))
+            assert await facts(base, text) == await facts(files, text)
+            assert await base.was_told("id" + text, "gone", "peer", text)
+            assert await base.context("id" + text, 2, 4) == await files.context("id" + text, 2, 4)
+
+
+async def test_a_text_that_is_no_text_is_refused_as_from_files(tmp_path: Path) -> None:
+    """A lone surrogate has no bytes; its neighbours in the group are stored."""
+    bad = updated(turn("a"), title="\ud800")
+    with database() as url:
+        async with opened(tmp_path) as files, postgres_opened(url, lease=60.0) as base:
+            for store in (files, base):
+                assert causes(await store.write([turn("b"), bad])) == ["ok", "unstorable"]
+                assert [each.session_id for each in await store.list()] == ["b"]
+
+
+async def test_a_text_of_10_mb_comes_back() -> None:
+    """The loop goes on while it is sent."""
+    text = "x\0é" * 1_000_000
+    with database() as url:
+        async with postgres_opened(url, timeout=30.0, lease=60.0) as store:
+            commit = turn("a", text=text)
+            await every(store, commit)
+            assert (await store.messages("a"))[0] == list(commit.messages)

@@ -1,0 +1,195 @@
+"""A PostgreSQL server for tests: started when the first test needs it, with a database of its own for each test.
+
+It runs as an unprivileged user on a Unix socket, and does not flush to the disk. A machine without PostgreSQL leaves
+the tests out, and the report of the run says so.
+"""
+
+import atexit
+import functools
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+import psycopg
+import pytest
+
+MISSING: Final = "PostgreSQL is not installed (Debian: apt-get install postgresql): its tests are left out"
+TEMPLATE: Final = "warren_template"
+USER: Final = "warren"
+_NUMBERS: Final = itertools.count(1)
+
+
+@functools.cache
+def binaries() -> Path | None:
+    """Return the folder with the server's programs; None if there are none."""
+    named = os.environ.get("WARREN_POSTGRES_BIN")
+    found = [Path(named)] if named else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    initdb = shutil.which("initdb")
+    found += [Path(initdb).resolve().parent] if initdb else []
+    return next((each for each in found if (each / "initdb").exists() and (each / "postgres").exists()), None)
+
+
+def available() -> bool:
+    """Return whether tests can have a server."""
+    return binaries() is not None
+
+
+def needs_postgres() -> None:
+    """Leave the test out if there is no server."""
+    if not available():
+        pytest.skip(MISSING)
+
+
+@attrs.define(eq=False)
+class Server:
+    """A server that runs.
+
+    Attributes:
+        folder: the folder of its data and of its socket.
+        flags: settings of its command line.
+    """
+
+    folder: Path
+    flags: tuple[str, ...] = (
+        "-c",
+        "fsync=off",
+        "-c",
+        "synchronous_commit=off",
+        "-c",
+        "full_page_writes=off",
+        "-c",
+        "autovacuum=off",
+    )
+    _process: "subprocess.Popen[bytes] | None" = None
+
+    @classmethod
+    def make(cls, *, durable: bool = False) -> "Server":
+        """Make a new server, and start it."""
+        bin_folder = binaries()
+        assert bin_folder is not None
+        folder = Path(tempfile.mkdtemp(prefix="warren-postgres-", dir="/tmp"))
+        if _as_nobody():
+            shutil.chown(folder, "nobody", pwd.getpwnam("nobody").pw_gid)
+        command = [str(bin_folder / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", USER]
+        _run([*command, "-E", "UTF8", "--locale=C.UTF-8", "-N"], folder)
+        server = cls(folder) if not durable else cls(folder, ())
+        server.start()
+        return server
+
+    def url(self, database: str) -> str:
+        """Return the address of a database."""
+        return f"postgresql://{USER}@/{database}?host={self.folder}"
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections. After a kill its remains hold its memory for a moment."""
+        bin_folder = binaries()
+        assert bin_folder is not None
+        listen = ("-k", str(self.folder), "-c", "listen_addresses=", "-c", "max_connections=200")
+        command = [str(bin_folder / "postgres"), "-D", str(self.folder / "data"), *listen, *self.flags]
+        more = ("-c", "shared_buffers=32MB")
+        deadline = time.monotonic() + 60
+        while True:
+            if self._process is None or self._process.poll() is not None:
+                self._process = subprocess.Popen(
+                    [*command, *more], cwd=self.folder, stderr=subprocess.DEVNULL, **_nobody()
+                )
+            try:
+                psycopg.connect(self.url("postgres"), connect_timeout=5).close()
+            except psycopg.OperationalError:
+                assert time.monotonic() < deadline, "the server did not start"
+                time.sleep(0.02)
+            else:
+                return
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it in good order; sessions of clients are cut."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(60)
+
+    def remove(self) -> None:
+        """End it and remove its folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, database: str, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run one statement in a session of its own, and return its rows."""
+        with psycopg.connect(self.url(database), autocommit=True) as db:
+            found = db.execute(sql.encode(), values)
+            return found.fetchall() if found.description else []
+
+    def create(self) -> str:
+        """Create a database with the tables of a store, and return its name."""
+        name = f"test_{next(_NUMBERS)}"
+        # Without flushes the copy of the files takes a tenth of the time that their log takes.
+        self.run("postgres", f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+        return name
+
+    def drop(self, name: str) -> None:
+        """Remove a database, also with sessions in it."""
+        self.run("postgres", f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@functools.cache
+def server() -> Server:
+    """Return the server of this test run; it is started by the first call and ends with the process."""
+    made = Server.make()
+    owner = os.getpid()
+    atexit.register(lambda: made.remove() if os.getpid() == owner else None)
+    made.run("postgres", f"CREATE DATABASE {TEMPLATE}")
+    fill(made, TEMPLATE)
+    return made
+
+
+def fill(on: Server, database: str) -> None:
+    """Create the tables of a store in a database, outside of trio."""
+    script = Path(__file__).parents[2] / "storage" / "postgres" / "schema_1.sql"
+    on.run(database, "CREATE SCHEMA warren; " + script.read_text(encoding="utf-8"))
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    """Make a database for one test; yield its address."""
+    needs_postgres()
+    name = server().create()
+    try:
+        yield server().url(name)
+    finally:
+        server().drop(name)
+
+
+def name_in(url: str) -> str:
+    """Return the name of the database of an address that `database` has made."""
+    return urlsplit(url).path.removeprefix("/")
+
+
+def _as_nobody() -> bool:
+    return os.geteuid() == 0
+
+
+def _nobody() -> dict[str, Any]:
+    """Return the user of the server: it refuses to run as root."""
+    return {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []} if _as_nobody() else {}
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, **_nobody())
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,96 @@
+"""A wire between a store and its PostgreSQL server that can be cut at any message, in either direction."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Literal
+from urllib.parse import parse_qs, urlsplit
+
+import attrs
+import trio
+
+Way = Literal["up", "down"]
+
+
+@attrs.define(eq=False)
+class Wire:
+    """What the wire does from now on, and what it has carried.
+
+    Attributes:
+        url: the address of the store, by way of the wire.
+        carried: pieces that were carried, up to the server and down from it.
+        fail_at: the number of the piece at which all connections are cut; that piece is lost.
+        fail_way: only pieces that go this way count for `fail_at`; None for both.
+        closed: whether new connections are refused.
+        closes: whether the cut by `fail_at` also closes the wire to new connections.
+        cuts: how often connections were cut by `fail_at`.
+        answers: as long as it is not set, pieces from the server are held back, so that it seems to hang.
+    """
+
+    url: str = ""
+    carried: int = 0
+    fail_at: int | None = None
+    fail_way: Way | None = None
+    closed: bool = False
+    closes: bool = True
+    cuts: int = 0
+    answers: trio.Event = attrs.field(factory=trio.Event)
+    _scopes: set[trio.CancelScope] = attrs.field(factory=set)
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def serve(self, path: str, client: trio.SocketStream) -> None:
+        """Carry one connection."""
+        if self.closed:
+            await trio.aclose_forcefully(client)
+            return
+        server = await trio.open_unix_socket(path)
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._carry, client, server, "up", scope)
+                    nursery.start_soon(self._carry, server, client, "down", scope)
+            finally:
+                self._scopes.discard(scope)
+                with trio.CancelScope(shield=True):
+                    await trio.aclose_forcefully(client)
+                    await trio.aclose_forcefully(server)
+
+    async def _carry(
+        self, source: trio.SocketStream, sink: trio.SocketStream, way: Way, scope: trio.CancelScope
+    ) -> None:
+        try:
+            while piece := await source.receive_some(65536):
+                if self.fail_way in (None, way):
+                    self.carried += 1
+                    if self.fail_at is not None and self.carried >= self.fail_at:
+                        self.fail_at = None
+                        self.closed = self.closes
+                        self.cuts += 1
+                        self.cut()
+                        return
+                if way == "down":
+                    await self.answers.wait()
+                await sink.send_all(piece)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        scope.cancel()
+
+
+@asynccontextmanager
+async def wire_to(url: str) -> AsyncIterator[Wire]:
+    """Lay a wire to the server of an address that `tests.support.postgres.database` has made."""
+    parts = urlsplit(url)
+    path = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
+    wire = Wire()
+    wire.answers.set()
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, partial(wire.serve, path), 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        wire.url = f"postgresql://{parts.username}@127.0.0.1:{port}{parts.path}?sslmode=disable&gssencmode=disable"
+        yield wire
+        nursery.cancel_scope.cancel()
