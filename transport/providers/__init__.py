@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from warren.model import Provider, Providers
@@ -23,6 +22,7 @@ from warren.transport.providers.scripted import (
     load_script,
 )
 from warren.transport.providers.settings import Bounds
+from warren.values import define
 
 if TYPE_CHECKING:
     import httpx
@@ -72,7 +72,7 @@ async def open_providers(
         await connection.close()
 
 
-@attrs.define
+@define
 class _Connection:
     """The shared HTTP client, made on first use: importing httpx and reading certificates take time."""
 
@@ -86,9 +86,9 @@ class _Connection:
         if self.given is not None:
             return self.given
         if self.made is None:
-            from warren.transport.providers import remote  # noqa: PLC0415 - as the docstring says
+            from warren.transport.providers.http.client import new_client  # noqa: PLC0415 - as the docstring says
 
-            self.made = remote.new_client()
+            self.made = new_client()
         return self.made
 
     async def close(self) -> None:

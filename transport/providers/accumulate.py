@@ -1,7 +1,7 @@
 """The assembly of an answer from its pieces: tool calls from fragments, token counts. No I/O."""
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -11,11 +11,30 @@ from warren.messages import AssistantMessage, Block, ReasoningBlock, StopReason,
 from warren.model import ModelReply, joined
 from warren.transport.providers import wire
 from warren.usage import Usage
+from warren.values import define, frozen
 
 BYTES_PER_TOKEN: Final = 4
 
 
-@attrs.define
+@define
+class Ids:
+    """Gives each tool call of one answer an id that no other call of the conversation has.
+
+    Attributes:
+        known: the ids of the calls before this answer.
+    """
+
+    known: Collection[str]
+    _given: set[str] = attrs.field(factory=set)
+
+    def unique(self, own: str) -> str:
+        """Return the call's own id if it has one that is new, or else a random one."""
+        chosen = own if own and own not in self.known and own not in self._given else f"call_{uuid.uuid4().hex}"
+        self._given.add(chosen)
+        return chosen
+
+
+@define
 class Call:
     """A tool call that is still arriving."""
 
@@ -43,15 +62,13 @@ class Call:
             return False  # spares parsing after nearly every fragment
         return parse_arguments(self.arguments)[1] is None
 
-    def block(self, taken: set[str]) -> ToolUseBlock:
-        """Return the call under an id that is not in `taken`, and add the id there."""
+    def block(self, ids: Ids) -> ToolUseBlock:
+        """Return the call under an id of its own."""
         args, invalid = parse_arguments(self.arguments)
-        own = self.id if self.id and self.id not in taken else f"call_{uuid.uuid4().hex}"
-        taken.add(own)
-        return ToolUseBlock(own, self.name, args, invalid)
+        return ToolUseBlock(ids.unique(self.id), self.name, args, invalid)
 
 
-@attrs.define
+@define
 class ToolCalls:
     """The tool calls of one answer. Each fragment names its call by an index."""
 
@@ -70,9 +87,9 @@ class ToolCalls:
         call.id = call.id or call_id
         call.add(name, arguments)
 
-    def blocks(self, taken: set[str]) -> Iterator[ToolUseBlock]:
-        """Yield the calls in the order of their first fragments, each under a unique id."""
-        return (call.block(taken) for call in self._calls)
+    def blocks(self, ids: Ids) -> Iterator[ToolUseBlock]:
+        """Yield the calls in the order of their first fragments, each under an id of its own."""
+        return (call.block(ids) for call in self._calls)
 
 
 def _begins_another(call: Call, call_id: str, name: str, arguments: str) -> bool:
@@ -95,7 +112,7 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
     return (args, None) if isinstance(args, dict) else ({}, raw)
 
 
-@attrs.frozen
+@frozen
 class Counts:
     """The token counts that a server reports; None if it reports none. `input` includes cached tokens."""
 

@@ -1,9 +1,10 @@
 """The Anthropic messages protocol. No I/O."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from warren import codec
 from warren.messages import (
@@ -24,13 +25,17 @@ from warren.messages import (
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
-from warren.transport.providers.accumulate import Call, Counts, reply
-from warren.transport.providers.dialect import OUTPUT, forced_schema, known_calls
+from warren.transport.providers.accumulate import Call, Counts, Ids, reply
+from warren.transport.providers.dialect import OUTPUT, forced_schema
+from warren.transport.providers.encoded import Encoded, Tools, letters, members
 from warren.transport.providers.settings import Endpoint
+from warren.values import define, frozen
 
 VERSION: Final = "2023-06-01"
 MAX_TOKENS: Final = 32_000
 MAX_TOKENS_OF_OLD_MODELS: Final = 4_096
+BETWEEN: Final = letters("\n\n")
+"""The letters between system messages."""
 METADATA: Final = "anthropic"
 """The key of the part of a reasoning block's metadata that the protocol wants back verbatim."""
 
@@ -43,7 +48,7 @@ _STOP: Final[Mapping[str, StopReason]] = {
 }
 
 
-@attrs.frozen
+@frozen
 class MessagesDialect:
     """Anthropic's messages protocol, streamed."""
 
@@ -55,35 +60,33 @@ class MessagesDialect:
         """Return the headers of every request."""
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
-    def payload(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:  # noqa: ARG002 - of the protocol
-        """Return the body of a request. It always has a cap of the answer, which this protocol requires."""
+    def context(self) -> "MessagesContext":
+        """Return an empty context of this protocol, to which messages are added."""
+        return MessagesContext()
+
+    def body(self, request: ModelRequest, endpoint: Endpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
+        """Return the body of a request, in pieces; see `dialect.Dialect`. It always has a cap, which is required."""
         most = _most_tokens(request.model)
-        system = (message.content for message in request.messages if isinstance(message, SystemMessage))
-        body: dict[str, Any] = {
-            "model": request.model,
-            "messages": to_wire(request.messages),
-            "max_tokens": request.answer_cap(most) or most,
-            "stream": True,
-        }
-        if instructions := "\n\n".join(text for text in system if text.strip()):
-            body["system"] = instructions
-        if request.tools:
-            body["tools"] = [_tool(spec) for spec in request.tools]
+        tail: dict[str, Any] = {"max_tokens": request.answer_cap(most) or most}
         if request.options.temperature is not None:
-            body["temperature"] = request.options.temperature
+            tail["temperature"] = request.options.temperature
         if request.options.top_p is not None:
-            body["top_p"] = request.options.top_p
+            tail["top_p"] = request.options.top_p
+        tools = _TOOLS.encoded(request.tools) if request.tools else b""
         if (schema := forced_schema(request)) is not None:
-            body["tools"] = [_tool(ToolSpec(OUTPUT, "Takes the final answer.", schema))]
-            body["tool_choice"] = {"type": "tool", "name": OUTPUT}
-        return body
+            tools = codec.encode_whole([_tool(ToolSpec(OUTPUT, "Takes the final answer.", schema))])
+            tail["tool_choice"] = {"type": "tool", "name": OUTPUT}
+        head = b"{" + members({"model": request.model, "stream": True})
+        if tools:
+            head += b',"tools":' + tools
+        return context.between(head, b"," + members(tail) + b"}")
 
-    def answer(self, request: ModelRequest, endpoint: Endpoint) -> "MessagesAnswer":
+    def answer(self, request: ModelRequest, endpoint: Endpoint, known: Collection[str]) -> "MessagesAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
-        return MessagesAnswer(endpoint, known_calls(request), forced=forced_schema(request) is not None)
+        return MessagesAnswer(endpoint, known, forced=forced_schema(request) is not None)
 
 
-@attrs.define
+@define
 class _Part:
     """A content block that is still arriving."""
 
@@ -93,7 +96,7 @@ class _Part:
     signature: list[str] = attrs.field(factory=list)
     call: Call = attrs.field(factory=Call)
 
-    def block(self, taken: set[str]) -> Block | None:
+    def block(self, ids: Ids) -> Block | None:
         """Return the block, or None if it is empty."""
         text = joined(self.text)
         match self.kind:
@@ -105,7 +108,7 @@ class _Part:
             case "redacted_thinking":
                 return ReasoningBlock("", {METADATA: self.start})
             case "tool_use":
-                return self._called().block(taken)
+                return self._called().block(ids)
             case _:
                 return UnknownBlock(self.kind, _rest(self.start, "type"))
 
@@ -116,12 +119,27 @@ class _Part:
         return self.call
 
 
-@attrs.define
+class _Delta(msgspec.Struct):
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+
+
+class _BlockDelta(msgspec.Struct, tag="content_block_delta", tag_field="type"):
+    delta: _Delta
+    index: int = 0
+
+
+_block_delta: Final = codec.parser_of(_BlockDelta)
+
+
+@define
 class MessagesAnswer:
     """An answer, assembled from its events; see `dialect.Answer`."""
 
     _endpoint: Endpoint
-    _taken: set[str]
+    _known: Collection[str]
     _forced: bool = attrs.field(default=False, kw_only=True)
     complete: bool = False
     closed: bool = False
@@ -131,8 +149,13 @@ class MessagesAnswer:
     _stop_reason: StopReason = "end_turn"
     _usage: dict[str, Any] = attrs.field(factory=dict)
 
-    def feed(self, data: str) -> list[Piece]:
+    def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
+        if (found := _delta_of(data)) is not None:  # nearly every event; the others are read member by member
+            delta = found.delta
+            return self._add(
+                found.index, delta.signature or "", delta.partial_json or "", delta.text or delta.thinking or ""
+            )
         if not data.strip():
             return []
         event = wire.parse_object(data)
@@ -142,7 +165,7 @@ class MessagesAnswer:
         take = _EVENTS.get(kind)
         return take(self, event) if take is not None else []
 
-    def whole(self, data: str) -> list[Piece]:
+    def whole(self, data: bytes) -> list[Piece]:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         message = wire.parse_object(data)
         if message.get("error"):
@@ -158,7 +181,8 @@ class MessagesAnswer:
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        parts = (self._parts[index].block(self._taken) for index in sorted(self._parts))
+        ids = Ids(self._known)
+        parts = (self._parts[index].block(ids) for index in sorted(self._parts))
         blocks = tuple(_spoken(block) if self._forced else block for block in parts if block is not None)
         stopped = "end_turn" if self._forced and self._stop_reason == "tool_use" else self._stop_reason
         return reply(blocks, stopped, _counts(self._usage), sent)
@@ -181,14 +205,18 @@ class MessagesAnswer:
         return _said(part, wire.text_in(start, "text") or wire.text_in(start, "thinking"))
 
     def _block_delta(self, event: dict[str, Any]) -> list[Piece]:
-        part = self._parts.get(_index(event))
         delta = wire.object_in(event, "delta")
+        signature, arguments = joined([wire.text_in(delta, "signature")]), wire.text_in(delta, "partial_json")
+        text = wire.text_in(delta, "text") or wire.text_in(delta, "thinking")
+        return self._add(_index(event), signature, arguments, text)
+
+    def _add(self, index: int, signature: str, arguments: str, text: str) -> list[Piece]:
+        """Add the next parts of a block."""
+        part = self._parts.get(index)
         if part is None:
             return []
-        signature, arguments = joined([wire.text_in(delta, "signature")]), wire.text_in(delta, "partial_json")
         part.signature.append(signature)
         part.call.add("", arguments)
-        text = wire.text_in(delta, "text") or wire.text_in(delta, "thinking")
         self.size += len(signature) + len(arguments) + len(text)
         return _said(part, text)
 
@@ -220,6 +248,16 @@ _EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], list[Piec
 }
 
 
+def _delta_of(data: bytes) -> _BlockDelta | None:
+    """Return the event if it has the next part of a block, in the form that the vendor sends; else None."""
+    if b"content_block_delta" not in data:
+        return None
+    try:
+        return _block_delta(data)
+    except ValueError:
+        return None
+
+
 def _spoken(block: Block) -> Block:
     """Return the text of an answer that was forced into a tool call."""
     if not isinstance(block, ToolUseBlock):
@@ -245,27 +283,50 @@ def _index(event: dict[str, Any]) -> int:
     return index if type(index) is int else 0
 
 
-def to_wire(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return a transcript in the form of the protocol, without its system messages.
+class MessagesContext(Encoded):
+    """A transcript in the form of the protocol.
 
     Consecutive messages of one role are merged. Blank text, unknown blocks and reasoning without this provider's
-    signature are left out, because the server refuses them; so are messages that are empty without them.
+    signature are left out, because the server refuses them; so are messages that are empty without them. The protocol
+    wants the system messages beside the others.
     """
-    turns: list[dict[str, Any]] = []
-    for role, content in map(_turn, messages):
-        if content and turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += content
-        elif content:
-            turns.append({"role": role, "content": content})
-    if not turns or turns[-1]["role"] == "assistant":
-        turns.append({"role": "user", "content": _text(wire.CONTINUE)})
-    return turns
+
+    __slots__ = ("_role", "_system")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._system = b""  # as JSON has it between the quotes
+        self._role = ""  # of the newest message
+
+    def between(self, head: bytes, tail: bytes) -> list[bytes]:
+        """Return the system messages and the others between other bytes; see `Encoded.between`."""
+        return super().between(head + b',"system":"' + self._system + b'"' if self._system else head, tail)
+
+    def _write(self, message: Message) -> None:
+        if isinstance(message, SystemMessage):
+            if message.content.strip():
+                self._system += (BETWEEN if self._system else b"") + letters(message.content)
+            return
+        role, content = _turn(message)
+        if not content:
+            return
+        if role == self._role:
+            before = b","
+        else:
+            before = (self._shut + b"," if self._role else b"") + b'{"role":"%s","content":[' % role.encode()
+        self._grow(before + codec.encode_whole(content)[1:-1])
+        self._role, self._shut = role, b"]}"
+
+    def _last(self) -> bytes:
+        if self._role == "user":
+            return b""
+        return (b"," if self._role else b"") + codec.encode_whole({"role": "user", "content": _text(wire.CONTINUE)})
 
 
-def _turn(message: Message) -> tuple[str, list[dict[str, Any]]]:
+def _turn(
+    message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage,
+) -> tuple[str, list[dict[str, Any]]]:
     match message:
-        case SystemMessage():
-            return "user", []
         case UserMessage() | ContextMessage():
             return "user", _text(message.content)
         case ToolResultsMessage():
@@ -307,6 +368,9 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec.name, "description": spec.description, "input_schema": spec.input_schema}
+
+
+_TOOLS: Final = Tools(_tool)
 
 
 def _most_tokens(model: str) -> int:

@@ -1,10 +1,10 @@
 """The interface of a provider's protocol; the HTTP around it is shared (`remote.py`)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Protocol
 
-from warren.messages import AssistantMessage
 from warren.model import ModelReply, ModelRequest, Piece
+from warren.transport.providers.encoded import Encoded
 from warren.transport.providers.settings import Endpoint
 
 OUTPUT: Final = "structured_output"
@@ -29,11 +29,11 @@ class Answer(Protocol):
         """Characters of the answer that have arrived; keep-alive events do not count."""
         ...
 
-    def feed(self, data: str) -> list[Piece]:
+    def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
         ...
 
-    def whole(self, data: str) -> list[Piece]:
+    def whole(self, data: bytes) -> list[Piece]:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         ...
 
@@ -53,12 +53,31 @@ class Dialect(Protocol):
         """Return the headers of every request."""
         ...
 
-    def payload(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-        """Return the body of a request."""
+    def context(self) -> Encoded:
+        """Return an empty context of this protocol, to which messages are added."""
         ...
 
-    def answer(self, request: ModelRequest, endpoint: Endpoint) -> Answer:
-        """Return the empty answer to a request, to be fed with the events of the stream."""
+    def body(self, request: ModelRequest, endpoint: Endpoint, context: Encoded) -> list[bytes]:
+        """Return the body of a request, in pieces.
+
+        The messages come behind all that stays the same from step to step, and before all that may change. So a body
+        begins with the bytes of the one before it, up to the end of its last message.
+
+        Args:
+            request: the request; its messages are not read.
+            endpoint: the address.
+            context: the messages of the request. It has to be one of this dialect.
+        """
+        ...
+
+    def answer(self, request: ModelRequest, endpoint: Endpoint, known: Collection[str]) -> Answer:
+        """Return the empty answer to a request, to be fed with the events of the stream.
+
+        Args:
+            request: the request; its messages are not read.
+            endpoint: the address.
+            known: the ids of the tool calls in the context, which new calls must not reuse.
+        """
         ...
 
 
@@ -66,9 +85,3 @@ def forced_schema(request: ModelRequest) -> Mapping[str, Any] | None:
     """Return the schema to force the answer into, or None; the protocols accept only schemas of objects."""
     schema = request.answer_schema
     return schema if schema is not None and schema.get("type") == "object" else None
-
-
-def known_calls(request: ModelRequest) -> set[str]:
-    """Return the ids of all tool calls of a transcript, which new calls must not reuse."""
-    answers = (message for message in request.messages if isinstance(message, AssistantMessage))
-    return {call.id for answer in answers for call in answer.tool_calls}

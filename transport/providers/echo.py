@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import attrs
 import trio
 
 from warren.messages import (
@@ -19,13 +18,14 @@ from warren.messages import (
 )
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
 from warren.usage import Usage
+from warren.values import frozen
 
 CHARACTERS_PER_TOKEN: Final = 4
 MOST_PIECES: Final = 1_000
 _WORD: Final = re.compile(r"\s*\S+|\s+")
 
 
-@attrs.frozen
+@frozen
 class EchoProvider:
     """A provider that answers with the last user message, or with the results of the tools that ran after it.
 
@@ -53,7 +53,7 @@ def last_words(messages: Sequence[Message]) -> str:
     """
     for position in range(len(messages) - 1, max(-1, len(messages) - 3), -1):
         message = messages[position]
-        if isinstance(message, UserMessage | ContextMessage):
+        if isinstance(message, (UserMessage, ContextMessage)):  # a union would be made anew at each look
             return message.content
         if isinstance(message, ToolResultsMessage):
             return "\n".join(result.content for result in message.results)

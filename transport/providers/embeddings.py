@@ -14,7 +14,9 @@ from warren import codec
 from warren.config import RetryPolicy
 from warren.errors import ProviderCause, ProviderError
 from warren.transport.providers import failures, remote, wire
+from warren.transport.providers.http.client import new_client
 from warren.transport.providers.settings import OPENAI, Endpoint, endpoint
+from warren.values import frozen
 
 logger: Final = logging.getLogger("warren.memory")
 BATCH: Final = 64
@@ -28,7 +30,7 @@ LONGEST_VECTOR: Final = 256 * 1024
 RETRY: Final = RetryPolicy(max_attempts=4, initial_delay=0.25, max_retry_after=5.0)
 
 
-@attrs.frozen
+@frozen
 class RemoteEmbedder:
     """An Embedder behind HTTP.
 
@@ -87,25 +89,25 @@ class RemoteEmbedder:
                 async with self.client.stream(
                     "POST", f"{self.endpoint.url}/embeddings", content=body, headers=headers, timeout=TIMEOUT
                 ) as response:
-                    text = await self._text(response, LONGEST_VECTOR * len(texts))
+                    answer = await self._read(response, LONGEST_VECTOR * len(texts))
         except trio.TooSlowError as exc:
             raise self._failure("did not answer in time", "timeout", retryable=True) from exc
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise self._broken(exc) from exc
-        return await remote.parsed(lambda raw: self._vectors(wire.parse_object(raw), len(texts)), text)
+        return await remote.parsed(lambda raw: self._vectors(wire.parse_object(raw), len(texts)), answer)
 
-    async def _text(self, response: httpx.Response, most: int) -> str:
+    async def _read(self, response: httpx.Response, most: int) -> bytes:
         """Return the body of an answer. Raises ProviderError if it is an error or longer than `most` bytes."""
         body = remote.Body(response, most if response.is_success else remote.LONGEST_REFUSAL)
-        text = (await body.read()).decode(errors="replace")
+        taken = await body.read()
         if not response.is_success:
-            path = response.request.url.path
+            path, text = response.request.url.path, taken.decode(errors="replace")
             raise failures.refused(self.endpoint, response.status_code, response.headers, text, path)
         if body.problem is not None:
             raise self._failure(body.problem, "bad_response")
         if body.too_long:
             raise self._failure(f"sent more than {most} bytes", "too_long")
-        return text
+        return taken
 
     def _vectors(self, answer: Mapping[str, Any], wanted: int) -> list[list[float]]:
         """Return the vectors of an answer by their indexes. Raises ProviderError for a malformed answer."""
@@ -162,7 +164,7 @@ async def open_remote(
     if problem := place.problem:
         cause: ProviderCause = "unauthorized" if place.url_problem is None else "bad_address"
         raise ProviderError(f"{OPENAI.name}: {problem}", cause=cause, retryable=False)
-    async with remote.new_client() if client is None else nullcontext(client) as connection:
+    async with new_client() if client is None else nullcontext(client) as connection:
         asking = RemoteEmbedder(place, model, connection, retry)
         yield attrs.evolve(asking, dimensions=await _dimensions(asking, known))
 

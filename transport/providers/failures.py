@@ -7,12 +7,11 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any, Final
 
-import attrs
-
 from warren.errors import ProviderCause, ProviderError
 from warren.model import joined
 from warren.transport.providers import wire
 from warren.transport.providers.settings import OPENAI, Endpoint
+from warren.values import frozen
 
 LONGEST_QUOTE: Final = 300
 UNAUTHORIZED: Final = 401
@@ -24,7 +23,7 @@ REQUEST_FAULTS: Final = range(400, 500)
 _TOO_LONG: Final = re.compile(r"context.{0,12}(length|window|size)|prompt is too long", re.IGNORECASE)
 
 
-@attrs.frozen
+@frozen
 class Verdict:
     """The cause of a refusal, and whether the same request may succeed later."""
 

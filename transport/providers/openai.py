@@ -1,10 +1,11 @@
 """The chat completions protocol, of OpenAI and of most other servers. No I/O."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from warren import codec
 from warren.errors import ProviderError
@@ -25,9 +26,11 @@ from warren.messages import (
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
-from warren.transport.providers.accumulate import Counts, ToolCalls, reply
-from warren.transport.providers.dialect import OUTPUT, forced_schema, known_calls
+from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, reply
+from warren.transport.providers.dialect import OUTPUT, forced_schema
+from warren.transport.providers.encoded import Encoded, Tools, letters, members
 from warren.transport.providers.settings import Endpoint
+from warren.values import define, frozen
 
 _STOP: Final[Mapping[str, StopReason]] = {
     "length": "max_tokens",
@@ -35,6 +38,8 @@ _STOP: Final[Mapping[str, StopReason]] = {
     "function_call": "tool_use",
     "content_filter": "content_filter",
 }
+BETWEEN: Final = letters("\n\n")
+"""The letters between user messages that are merged."""
 SURE_TOKENS: Final = 4_096
 """Tokens of an answer that every model is assumed to be able to give."""
 # These models refuse `max_tokens`, which is what the servers of other makers understand.
@@ -43,7 +48,7 @@ _COMPLETION_TOKENS: Final = re.compile(r"o\d|gpt-[5-9]")
 _TOOLS_WITHOUT_REASONING: Final = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9])")
 
 
-@attrs.frozen
+@frozen
 class ChatDialect:
     """OpenAI's chat completions protocol, streamed."""
 
@@ -55,42 +60,79 @@ class ChatDialect:
         """Return the headers of every request."""
         return {"authorization": f"Bearer {key}"} if key else {}
 
-    def payload(self, request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-        """Return the body of a request."""
-        body: dict[str, Any] = {
+    def context(self) -> "ChatContext":
+        """Return an empty context of this protocol, to which messages are added."""
+        return ChatContext()
+
+    def body(self, request: ModelRequest, endpoint: Endpoint, context: Encoded) -> list[bytes]:
+        """Return the body of a request, in pieces; see `dialect.Dialect`."""
+        head: dict[str, Any] = {
             "model": request.model,
-            "messages": to_wire(request.messages),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+        tail: dict[str, Any] = {}
+        tools = b""
         if request.tools:
-            body["tools"] = [_tool(spec) for spec in request.tools]
+            tools = b',"tools":' + _TOOLS.encoded(request.tools)
             if endpoint.official and _TOOLS_WITHOUT_REASONING.match(request.model):
-                body["reasoning_effort"] = "none"
+                head["reasoning_effort"] = "none"
         if (cap := request.answer_cap(SURE_TOKENS)) is not None:
             own = endpoint.official or _COMPLETION_TOKENS.match(request.model)
-            body["max_completion_tokens" if own else "max_tokens"] = cap
+            tail["max_completion_tokens" if own else "max_tokens"] = cap
         if request.options.temperature is not None:
-            body["temperature"] = request.options.temperature
+            tail["temperature"] = request.options.temperature
         if request.options.top_p is not None:
-            body["top_p"] = request.options.top_p
+            tail["top_p"] = request.options.top_p
         if (schema := forced_schema(request)) is not None:
             # Strict mode refuses most schemas.
             form = {"name": OUTPUT, "schema": schema, "strict": False}
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
-        return body
+            tail["response_format"] = {"type": "json_schema", "json_schema": form}
+        behind = b"," + members(tail) if tail else b""
+        return context.between(b"{" + members(head) + tools, behind + b"}")
 
-    def answer(self, request: ModelRequest, endpoint: Endpoint) -> "ChatAnswer":
+    def answer(self, request: ModelRequest, endpoint: Endpoint, known: Collection[str]) -> "ChatAnswer":  # noqa: ARG002 - of the protocol
         """Return the empty answer to a request, to be fed with the events of the stream."""
-        return ChatAnswer(endpoint, known_calls(request))
+        return ChatAnswer(endpoint, known)
 
 
-@attrs.define
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[Any] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta
+    index: Any = None
+    message: Any = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice]
+    usage: Any = None
+    error: Any = None
+
+    def text(self) -> _Delta | None:
+        """Return the delta if the chunk has one with texts alone."""
+        choice = self.choices[0] if len(self.choices) == 1 else None
+        if choice is None or self.usage is not None or self.error or choice.message is not None:
+            return None
+        return None if choice.index or choice.finish_reason or choice.delta.tool_calls else choice.delta
+
+
+_chunk: Final = codec.parser_of(_Chunk)
+
+
+@define
 class ChatAnswer:
     """An answer, assembled from its chunks; see `dialect.Answer`."""
 
     _endpoint: Endpoint
-    _taken: set[str]
+    _known: Collection[str]
     complete: bool = False
     closed: bool = False
     size: int = 0
@@ -101,15 +143,25 @@ class ChatAnswer:
     _stop_reason: StopReason = "end_turn"
     _counts: Counts = attrs.field(factory=Counts)
 
-    def feed(self, data: str) -> list[Piece]:
+    def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
-        if data.strip() == "[DONE]":
+        if self.closed:
+            return []
+        if (
+            delta := _text_of(data)
+        ) is not None:  # nearly every event; the others, and errors, are read member by member
+            self._begun = True
+            return self._say(
+                delta.reasoning_content or delta.reasoning or "", (delta.content or "") + (delta.refusal or "")
+            )
+        if data.strip() == b"[DONE]":
             self._end()
-        if self.closed or not data.strip():
+            return []
+        if not data.strip():
             return []
         return self._take(wire.with_halves(data, wire.parse_object(data)))
 
-    def whole(self, data: str) -> list[Piece]:
+    def whole(self, data: bytes) -> list[Piece]:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         pieces = self._take(wire.parse_object(data))
         self._end()
@@ -147,11 +199,15 @@ class ChatAnswer:
         return pieces
 
     def _delta(self, delta: dict[str, Any]) -> list[Piece]:
+        reasoning = wire.text_in(delta, "reasoning_content") or wire.text_in(delta, "reasoning")
+        return self._say(reasoning, wire.text_in(delta, "content") + wire.text_in(delta, "refusal"))
+
+    def _say(self, reasoning: str, text: str) -> list[Piece]:
         pieces: list[Piece] = []
-        if reasoning := wire.text_in(delta, "reasoning_content") or wire.text_in(delta, "reasoning"):
+        if reasoning:
             self._reasoning.append(reasoning)
             pieces.append(ReasoningPiece(reasoning))
-        if text := wire.text_in(delta, "content") + wire.text_in(delta, "refusal"):
+        if text:
             self._text.append(text)
             pieces.append(TextPiece(text))
         self.size += len(reasoning) + len(text)
@@ -169,24 +225,46 @@ class ChatAnswer:
             yield ReasoningBlock(reasoning)
         if text := joined(self._text):
             yield TextBlock(text)
-        yield from self._calls.blocks(self._taken)
+        yield from self._calls.blocks(Ids(self._known))
 
 
-def to_wire(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return a transcript in the form of the protocol.
+class ChatContext(Encoded):
+    """A transcript in the form of the protocol.
 
     It has no place for reasoning and unknown blocks: these are left out, and so are answers that hold nothing else.
     Consecutive user messages are merged, because many chat templates want the roles to alternate.
     """
-    turns: list[dict[str, Any]] = []
-    for turn in (turn for message in messages for turn in _turns(message)):
-        if turns and turn["role"] == turns[-1]["role"] == "user":
-            turns[-1]["content"] += "\n\n" + turn["content"]
-        else:
-            turns.append(turn)
-    if not turns or turns[-1]["role"] in ("assistant", "system"):
-        turns.append({"role": "user", "content": wire.CONTINUE})
-    return turns
+
+    __slots__ = ("_role",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._role = ""  # of the newest message
+
+    def _write(self, message: Message) -> None:
+        for turn in _turns(message):
+            role, before = turn["role"], self._shut + b"," if self._role else b""
+            if role == self._role == "user":
+                self._grow(BETWEEN + letters(turn["content"]))
+                continue
+            self._shut = b'"}' if role == "user" else b"}"
+            self._grow(before + codec.encode_whole(turn).removesuffix(self._shut))
+            self._role = role
+
+    def _last(self) -> bytes:
+        if self._role in ("user", "tool"):
+            return b""
+        return (b"," if self._role else b"") + codec.encode_whole({"role": "user", "content": wire.CONTINUE})
+
+
+def _text_of(data: bytes) -> _Delta | None:
+    """Return the texts of a chunk that has nothing else; None for any other event."""
+    if b'"delta"' not in data:
+        return None
+    try:
+        return _chunk(data).text()
+    except ValueError:
+        return None
 
 
 def _turns(message: Message) -> list[dict[str, Any]]:
@@ -202,15 +280,15 @@ def _turns(message: Message) -> list[dict[str, Any]]:
 
 
 def _said(message: AssistantMessage) -> list[dict[str, Any]]:
-    calls = [_called(call) for call in message.tool_calls]
-    if not calls and not message.text:
+    calls, text = [_called(call) for call in message.tool_calls], message.text
+    if not calls and not text:
         return []
-    turn = {"role": "assistant", "content": message.text or None}
+    turn: dict[str, Any] = {"role": "assistant", "content": text or None}
     return [turn | {"tool_calls": calls} if calls else turn]
 
 
 def _called(call: ToolUseBlock) -> dict[str, Any]:
-    function = {"name": wire.call_name(call.name), "arguments": codec.encode(call.args).decode()}
+    function = {"name": wire.call_name(call.name), "arguments": codec.encode_whole(call.args).decode()}
     return {"id": wire.call_id(call.id), "type": "function", "function": function}
 
 
@@ -224,6 +302,9 @@ def _result(result: ToolResult) -> dict[str, Any]:
 def _tool(spec: ToolSpec) -> dict[str, Any]:
     function = {"name": spec.name, "description": spec.description, "parameters": spec.input_schema}
     return {"type": "function", "function": function}
+
+
+_TOOLS: Final = Tools(_tool)
 
 
 def _counts(usage: dict[str, Any]) -> Counts:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from warren.model import ModelChoice, Provider
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.scripted import ScriptedProvider, load_script
 from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, Endpoint, Vendor, endpoint
+from warren.values import define, frozen
 
 if TYPE_CHECKING:
     import httpx
@@ -28,7 +30,7 @@ _NAMES: Final = (
 )
 
 
-@attrs.frozen
+@frozen
 class KnownModel:
     """A family of models.
 
@@ -45,7 +47,7 @@ class KnownModel:
     reason: str | None = None
 
 
-@attrs.define
+@define
 class Registry:
     """The providers of one runtime, made on first use; `connect` returns the shared HTTP client."""
 
@@ -83,9 +85,9 @@ class Registry:
         prefix = model.partition(":")[0]
         if prefix in self.extra:
             return prefix
-        for pattern, name in _NAMES:
-            if pattern.match(model):
-                return name
+        known = _known_provider_of(model)
+        if known is not None:
+            return known
         if not endpoint(OPENAI, self.environ).official:
             return OPENAI.name
         raise InvalidParamsError(
@@ -112,6 +114,11 @@ class Registry:
         if file not in self._scripts or self._scripts[file][0] != stamp:
             self._scripts[file] = (stamp, ScriptedProvider(load_script(path)))
         return self._scripts[file][1]
+
+
+@lru_cache
+def _known_provider_of(model: str) -> str | None:
+    return next((name for pattern, name in _NAMES if pattern.match(model)), None)
 
 
 def default_model(environ: Mapping[str, str] | None = None) -> str:

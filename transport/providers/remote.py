@@ -3,22 +3,24 @@
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 import attrs
 import httpx
 import trio
-from httpx_sse import EventSource
 
-from warren import codec
 from warren.errors import ProviderCause, ProviderError
 from warren.model import ModelReply, ModelRequest, Piece, WholePieces
 from warren.transport.providers import failures
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import Answer, Dialect
+from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.openai import ChatDialect
+from warren.transport.providers.pace import Pace
 from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, Endpoint
+from warren.transport.providers.sse import Splitter
+from warren.values import define, frozen
 
 T = TypeVar("T")
 DIALECTS: Final[dict[str, Dialect]] = {OPENAI.name: ChatDialect(), ANTHROPIC.name: MessagesDialect()}
@@ -27,7 +29,6 @@ USAGE_SECONDS: Final = 5.0
 """Seconds to wait for the token counts of a finished answer."""
 CLOSE_SECONDS: Final = 0.1
 """Seconds to wait for the end of a stream after its last event; after that the connection is not reused."""
-IDLE_CONNECTIONS: Final = 100
 ENCODINGS: Final = "gzip, deflate"
 """The encodings that `Body` decodes."""
 LONGEST_REFUSAL: Final = 64 * 1024
@@ -51,21 +52,12 @@ _BREAKS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, P
 _FOR_GOOD: Final = ("bad_address", "certificate", "too_long")
 
 
-def new_client() -> httpx.AsyncClient:
-    """Return the client that all providers share. It has no bound on connections: the runtime bounds its calls."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS)
-    direct = {
-        f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")
-    }  # a proxy cannot reach this machine
-    return httpx.AsyncClient(limits=limits, mounts=direct, headers={"user-agent": "warren"})
-
-
 def provider(endpoint: Endpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds) -> "HttpProvider":
     """Return the provider that calls an endpoint; `connect` returns the client."""
     return HttpProvider(endpoint, DIALECTS[endpoint.vendor.name], connect, bounds)
 
 
-@attrs.frozen
+@frozen
 class HttpProvider:
     """A provider behind HTTP.
 
@@ -80,14 +72,19 @@ class HttpProvider:
     dialect: Dialect
     connect: Callable[[], httpx.AsyncClient] = attrs.field(repr=False)
     bounds: Bounds
+    _pace: Pace = attrs.field(factory=Pace, init=False, repr=False)
+    _encoder: Encoder = attrs.field(init=False, repr=False)
+
+    @_encoder.default
+    def _new_encoder(self) -> Encoder:
+        return Encoder(self.dialect.context, self._pace)
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""
         self._check()
-        # The context may decode each message on access: do it once.
-        request = attrs.evolve(request, messages=tuple(request.messages))
-        body = codec.encode(self.dialect.payload(request, self.endpoint))
-        answer = self.dialect.answer(request, self.endpoint)
+        context = await self._encoder.encoded(request.messages)
+        body = Pieces(self.dialect.body(request, self.endpoint, context), self._pace)
+        answer = self.dialect.answer(request, self.endpoint, context.calls)
         pieces = WholePieces(emit)
         try:
             await self._exchange(body, answer, pieces)
@@ -95,32 +92,47 @@ class HttpProvider:
             pieces.end()
         if not answer.complete:
             raise self._failure("ended its answer half way", "stream_broken")
-        return answer.reply(len(body))
+        return answer.reply(body.size)
 
     def _check(self) -> None:
         if problem := self.endpoint.problem:
             cause: ProviderCause = "unauthorized" if self.endpoint.url_problem is None else "bad_address"
             raise ProviderError(f"{self.endpoint.vendor.name}: {problem}", cause=cause, retryable=False)
 
-    async def _exchange(self, body: bytes, answer: Answer, emit: Callable[[Piece], None]) -> None:
+    @cached_property
+    def _unsized(self) -> tuple[httpx.URL, httpx.Headers]:
+        """The address and the headers of every request, but for its length: parsing them takes as long as h11 does."""
+        url, headers = httpx.URL(self.dialect.url(self.endpoint)), httpx.Headers(self.connect().headers)
+        headers.update(
+            {
+                "host": url.netloc.decode("ascii"),
+                "content-type": "application/json",
+                "accept": "text/event-stream",
+                "accept-encoding": ENCODINGS,
+                **self.dialect.headers(self.endpoint.key),
+            }
+        )
+        return url, headers
+
+    def _request(self, body: "Pieces") -> httpx.Request:
+        url, headers = self._unsized
+        silence = self.bounds.silence
+        patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": None}
+        request = httpx.Request("POST", url, headers=headers, stream=body, extensions={"timeout": patience})
+        request.headers["content-length"] = str(body.size)
+        return request
+
+    async def _exchange(self, body: "Pieces", answer: Answer, emit: Callable[[Piece], None]) -> None:
         """Send the request and read the answer; failures after the complete answer are ignored."""
-        headers = {
-            "content-type": "application/json",
-            "accept": "text/event-stream",
-            "accept-encoding": ENCODINGS,
-            **self.dialect.headers(self.endpoint.key),
-        }
-        silence, stall = self.bounds.silence, self.bounds.stall
-        timeout = httpx.Timeout(silence, connect=min(CONNECT_SECONDS, silence), pool=None)
-        url = self.dialect.url(self.endpoint)
-        answered = False
+        stall, answered = self.bounds.stall, False
         try:
             with trio.CancelScope(deadline=trio.current_time() + stall) as scope:
-                async with self.connect().stream(
-                    "POST", url, content=body, headers=headers, timeout=timeout
-                ) as response:
+                response = await self.connect().send(self._request(body), stream=True)
+                try:
                     answered = response.is_success
                     await self._take(response, answer, emit, scope)
+                finally:
+                    await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             if not answer.complete:
                 raise self._broken(exc, answered=answered) from exc
@@ -144,7 +156,7 @@ class HttpProvider:
             body, whole = await self._read(response, self.bounds.piece)
             if not whole:
                 raise self._too_long(self.bounds.piece)
-            for piece in await parsed(answer.whole, body.decode(errors="replace")):
+            for piece in await parsed(answer.whole, body):
                 emit(piece)
         else:
             hint = failures.hint(self.endpoint)
@@ -165,18 +177,19 @@ class HttpProvider:
         self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None], stall: trio.CancelScope
     ) -> None:
         """Feed the events of a stream to the answer until the stream ends or the answer is closed."""
-        body = Body(response, self.bounds.size)
-        events = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=body)
+        body, splitter = Body(response, self.bounds.size), Splitter(self.bounds.piece)
         with trio.CancelScope() as scope:
             body.scope = scope
-            feeder = _Feeder(answer, emit, scope, stall, self.bounds)
+            feeder = _Feeder(answer, emit, scope, stall, self.bounds.stall)
             # Leaving this loop early would strand httpx's generators half way, which trio rightly complains about. So
             # the feeder raises nothing, and cancelling the scope unwinds them from the inside.
-            async for event in EventSource(events).aiter_sse():
-                await feeder.take(event.data)
+            async for part in body:
+                await feeder.take(splitter.feed(part))
+                if splitter.too_long:
+                    scope.cancel()
         if feeder.failure is not None:
             raise feeder.failure
-        if feeder.too_long:
+        if splitter.too_long:
             raise self._too_long(self.bounds.piece)
         self._check_body(body)
         if body.too_long and not answer.complete:
@@ -210,7 +223,50 @@ class HttpProvider:
         )
 
 
-@attrs.define(eq=False)
+@frozen
+class Pieces(httpx.AsyncByteStream):
+    """The body of a request in pieces, which go out at the pace of all large requests.
+
+    Attributes:
+        pieces: the pieces.
+        pace: the pace.
+    """
+
+    pieces: list[bytes]
+    pace: Pace
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return sum(map(len, self.pieces))
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Begin with the first piece."""
+        return _Rest(iter(self.pieces), self.pace)
+
+
+@define(eq=False)
+class _Rest:
+    """The pieces that have not gone out. It is no generator, so that a request that fails may leave it half way."""
+
+    pieces: Iterator[bytes]
+    pace: Pace
+    begun: bool = False
+
+    def __aiter__(self) -> "_Rest":
+        return self
+
+    async def __anext__(self) -> bytes:
+        for piece in self.pieces:
+            if self.begun:  # the first one is the only one, or small
+                await self.pace.piece(self)
+            self.begun = True
+            return piece
+        self.pace.end(self)
+        raise StopAsyncIteration
+
+
+@define(eq=False)
 class Body(httpx.AsyncByteStream):
     """The decompressed body of a response, up to a bound. It is decompressed in steps: few bytes may become many.
 
@@ -272,13 +328,12 @@ class Body(httpx.AsyncByteStream):
         self.scope.cancel()
 
 
-async def _raw(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives. A transport may have read and decompressed the whole body already."""
+def _raw(response: httpx.Response) -> httpx.AsyncByteStream:
+    """Return a body as it arrives. A transport may have read and decompressed the whole body already."""
     if response.is_stream_consumed:
-        yield response.content
-        return
-    async for raw in response.aiter_raw():
-        yield raw
+        return httpx.ByteStream(response.content)
+    assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - for the type checker
+    return response.stream
 
 
 def _inflated(inflate: Any, raw: bytes) -> Iterator[bytes]:
@@ -287,8 +342,8 @@ def _inflated(inflate: Any, raw: bytes) -> Iterator[bytes]:
         raw = inflate.unconsumed_tail
 
 
-async def parsed(parse: Callable[[str], T], data: str) -> T:
-    """Parse a text, in a thread if it is large. A cancellation waits for the thread."""
+async def parsed(parse: Callable[[bytes], T], data: bytes) -> T:
+    """Parse JSON, in a thread if it is large. A cancellation waits for the thread."""
     if len(data) < OFF_THE_LOOP:
         return parse(data)
     with trio.CancelScope(shield=True):
@@ -296,7 +351,7 @@ async def parsed(parse: Callable[[str], T], data: str) -> T:
     return found  # noqa: RET504 - mypy assumes that the scope may swallow an error
 
 
-@attrs.define
+@define
 class _Feeder:
     """Feeds events to an answer and emits its pieces; on the first failure it keeps the error and ends the reading."""
 
@@ -304,30 +359,27 @@ class _Feeder:
     emit: Callable[[Piece], None]
     scope: trio.CancelScope
     stall: trio.CancelScope
-    bounds: Bounds
+    stall_seconds: float
     failure: Exception | None = None
-    too_long: bool = False
 
-    async def take(self, data: str) -> None:
-        if self.failure is not None or self.too_long:
+    async def take(self, events: list[bytes]) -> None:
+        """Feed the events that have arrived together."""
+        if self.failure is not None or not events:
             return
-        if len(data) > self.bounds.piece:
-            self.too_long = True
-            self.scope.cancel()
-            return
-        size = self.answer.size
+        answer, emit, size = self.answer, self.emit, self.answer.size
         try:
-            for piece in await parsed(self.answer.feed, data):
-                self.emit(piece)
+            for data in events:
+                for piece in answer.feed(data) if len(data) < OFF_THE_LOOP else await parsed(answer.feed, data):
+                    emit(piece)
         except Exception as exc:  # noqa: BLE001 - `_stream` raises it when the reading has ended
             self.failure = exc
             self.scope.cancel()
-        if self.answer.size > size:
-            self.stall.deadline = trio.current_time() + self.bounds.stall
-        self._hurry()
+        if answer.size > size:
+            self.stall.deadline = trio.current_time() + self.stall_seconds
+        if answer.complete:
+            self._hurry()
 
     def _hurry(self) -> None:
         """Bound the wait for the token counts and the end of the stream behind a complete answer."""
-        if self.answer.complete:
-            left = CLOSE_SECONDS if self.answer.closed else USAGE_SECONDS
-            self.scope.deadline = min(self.scope.deadline, trio.current_time() + left)
+        left = CLOSE_SECONDS if self.answer.closed else USAGE_SECONDS
+        self.scope.deadline = min(self.scope.deadline, trio.current_time() + left)

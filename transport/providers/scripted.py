@@ -16,11 +16,12 @@ from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPi
 from warren.structured.output import asked_at
 from warren.transport.providers.echo import last_words, tokens, words
 from warren.usage import Usage
+from warren.values import frozen
 
 MAX_SCRIPT: Final = 16 * 1024 * 1024
 
 
-@attrs.frozen
+@frozen
 class ScriptedCall:
     """A tool call of a step.
 
@@ -37,7 +38,7 @@ class ScriptedCall:
     id: str | None = None
 
 
-@attrs.frozen
+@frozen
 class ScriptedError:
     """The failure of a step, after its pieces.
 
@@ -57,7 +58,7 @@ class ScriptedError:
     times: int | None = attrs.field(default=None, validator=positive)
 
 
-@attrs.frozen
+@frozen
 class ScriptedStep:
     """One model call: first `delay`, then the reasoning, the text, and the error or the tool calls.
 
@@ -102,7 +103,7 @@ def _not_empty(_instance: object, attribute: "attrs.Attribute[Any]", value: Sequ
         raise FieldValueError(attribute.name, "must not be empty")
 
 
-@attrs.frozen
+@frozen
 class Script:
     """The steps of a model; its JSON is an object with the names of these attributes.
 
@@ -117,7 +118,7 @@ class Script:
     loop: bool = False
 
 
-@attrs.frozen
+@frozen
 class ScriptedProvider:
     """A provider that plays a script to each session: the number of assistant messages in its transcript is the step.
 

@@ -6,16 +6,18 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from warren.values import frozen
 
-@attrs.frozen
+
+@frozen
 class Bounds:
     """Bounds on the answer of a model's server.
 
     Attributes:
         silence: seconds for which the server may send nothing.
         stall: seconds for which the server may send nothing of the answer; keep-alive events do not count.
-        size: bytes of a streamed answer, decompressed. An answer in one piece, or one event of a stream, may have a
-            64th of it, because it is parsed in one step, which blocks other tasks.
+        size: bytes of a streamed answer, decompressed. An answer in one piece, or one event or line of a stream,
+            may have a 64th of it, because it is parsed in one step, which blocks other tasks.
     """
 
     silence: float = 300.0
@@ -28,7 +30,7 @@ class Bounds:
         return max(1, self.size // 64)
 
 
-@attrs.frozen
+@frozen
 class Vendor:
     """The constants of an HTTP provider.
 
@@ -53,7 +55,7 @@ ANTHROPIC: Final = Vendor(
 )
 
 
-@attrs.frozen
+@frozen
 class Endpoint:
     """The address and the key of an HTTP provider.
 

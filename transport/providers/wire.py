@@ -21,18 +21,22 @@ _LONGEST_NAME: Final = 64
 _GOOD_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
-def parse(raw: str) -> Any:
-    """Return the data of a JSON text, with lone surrogates replaced by U+FFFD. Raises ValueError if it is no JSON."""
+def parse(raw: bytes | str) -> Any:
+    """Return the data of a JSON text. Raises ValueError if it is no JSON.
+
+    Lone surrogates and bytes that are not UTF-8 are replaced by U+FFFD.
+    """
     try:
         return codec.parse(raw)
     except ValueError:
-        repaired = _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], raw)
+        text = _as_str(raw)
+        repaired = _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], text)
         if repaired == raw:
             raise
         return codec.parse(repaired)
 
 
-def parse_object(raw: str) -> dict[str, Any]:
+def parse_object(raw: bytes) -> dict[str, Any]:
     """Return a JSON object that a server sent. Raises ProviderError(cause="bad_response") for anything else."""
     try:
         data = parse(raw)
@@ -43,14 +47,20 @@ def parse_object(raw: str) -> dict[str, Any]:
     return data
 
 
-def with_halves(raw: str, parsed: dict[str, Any]) -> dict[str, Any]:
+def with_halves(raw: bytes, parsed: dict[str, Any]) -> dict[str, Any]:
     """Return the object that was parsed from `raw`, with its lone surrogates instead of U+FFFD.
 
     A server may cut a character in two: the second half comes with the next chunk, see `warren.model.joined`.
     """
-    if "\\u" in raw and any(found["lone"] for found in _ESCAPE.finditer(raw)):
-        parsed = json.loads(raw)
+    if b"\\u" in raw:
+        text = _as_str(raw)
+        if any(found["lone"] for found in _ESCAPE.finditer(text)):
+            return json.loads(text)  # type: ignore[no-any-return]
     return parsed
+
+
+def _as_str(raw: bytes | str) -> str:
+    return raw if isinstance(raw, str) else raw.decode(errors="replace")
 
 
 def bad_response(problem: str) -> ProviderError:

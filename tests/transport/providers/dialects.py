@@ -1,6 +1,11 @@
 """The events of both protocols, as short as a test wants to write them."""
 
+from collections.abc import Iterable
 from typing import Any
+
+from warren import codec
+from warren.messages import Message
+from warren.transport.providers.encoded import Encoded
 
 DONE = "[DONE]"
 
@@ -48,3 +53,11 @@ def stopped(reason: str | None = "end_turn", **usage: int) -> dict[str, Any]:
 
 STOP = {"type": "message_stop"}
 PING = {"type": "ping"}
+
+
+def told(context: Encoded, messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return the messages of a request as a server reads them, when these are added to an empty context."""
+    for message in messages:
+        context.add(message)
+    read: list[dict[str, Any]] = codec.parse(b"".join(context.between(b'{"model":"m"', b"}")))["messages"]
+    return read

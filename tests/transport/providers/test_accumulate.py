@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from warren import codec
 from warren.messages import Block, ReasoningBlock, TextBlock, ToolUseBlock, UnknownBlock
-from warren.transport.providers.accumulate import Counts, ToolCalls, parse_arguments
+from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, parse_arguments
 from warren.usage import Usage
 
 Fragment = tuple[object, str, str, str]
@@ -20,7 +20,7 @@ def built(*fragments: Fragment) -> list[tuple[str, str, dict[str, Any], str | No
     calls = ToolCalls()
     for fragment in fragments:
         calls.add(*fragment)
-    return [(block.id, block.name, dict(block.args), block.invalid_args) for block in calls.blocks(set())]
+    return [(block.id, block.name, dict(block.args), block.invalid_args) for block in calls.blocks(Ids(()))]
 
 
 CASES: dict[str, tuple[list[Fragment], list[tuple[str, str, dict[str, Any], str | None]]]] = {
@@ -88,7 +88,7 @@ def test_ids_are_unique() -> None:
     calls = ToolCalls()
     for index, call_id in enumerate(["", "twice", "twice", "known", ""]):
         calls.add(index, call_id, "f", "{}")
-    ids = [block.id for block in calls.blocks({"known"})]
+    ids = [block.id for block in calls.blocks(Ids({"known"}))]
     assert ids[1] == "twice"
     assert len(set(ids)) == 5
     assert not {"", "known"} & set(ids)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transport.providers.calls import CLAUDE, KEY, WEATHER, answered, in_parts, over, request, streamed
-from tests.transport.providers.dialects import PING, STOP, more, opened, start, stopped
+from tests.transport.providers.dialects import PING, STOP, more, opened, start, stopped, told
 from tests.transport.providers.server import events
 from warren import codec
 from warren.errors import ProviderError
@@ -27,7 +27,7 @@ from warren.messages import (
 )
 from warren.model import ReasoningPiece, TextPiece
 from warren.transport.providers import wire
-from warren.transport.providers.anthropic import to_wire
+from warren.transport.providers.anthropic import MessagesContext
 from warren.usage import Usage
 
 EMPTY = {"content": [], "stop_reason": "end_turn"}
@@ -177,7 +177,7 @@ TRANSCRIPTS: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
 def test_transcript(name: str) -> None:
     """Every transcript that we can hold becomes one that the protocol takes."""
     messages, expected = TRANSCRIPTS[name]
-    assert to_wire(messages) == expected
+    assert told(MessagesContext(), messages) == expected
 
 
 async def test_text_stream() -> None:
@@ -285,7 +285,7 @@ async def test_thinking_is_kept_verbatim() -> None:
     message = outcome.reply.message
     assert [block.text for block in message.blocks if isinstance(block, ReasoningBlock)] == ["hm", "", ""]
     stored = codec.decode_message(codec.encode(message))
-    assert to_wire([UserMessage("a"), stored, UserMessage("b")])[1] == said(
+    assert told(MessagesContext(), [UserMessage("a"), stored, UserMessage("b")])[1] == said(
         WIRE_THINKING,
         HIDDEN["anthropic"],
         {"type": "thinking", "signature": "blind", "thinking": ""},

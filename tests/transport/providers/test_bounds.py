@@ -195,11 +195,11 @@ async def test_the_bounds_are_settings() -> None:
 
     assert (await turn(always(body), Limits(max_answer=8 * KIB))).cause == "too_long"
 
-    async def hang(_: Request, stream: Stream) -> None:
+    async def stop_sending(_: Request, stream: Stream) -> None:
         await stream.send_all(HEAD)
         await trio.sleep_forever()
 
-    assert "has sent nothing of its answer for 0.2 s" in (await turn(hang, Limits(model_stall=0.2))).message
+    assert "has sent nothing of its answer for 0.2 s" in (await turn(stop_sending, Limits(model_stall=0.2))).message
 
 
 async def test_the_status_of_a_refusal_survives() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transport.providers.calls import GPT, KEY, WEATHER, answered, in_parts, over, request, streamed
-from tests.transport.providers.dialects import DONE, call, delta, used
+from tests.transport.providers.dialects import DONE, call, delta, told, used
 from tests.transport.providers.server import events
 from warren import codec
 from warren.errors import ProviderError
@@ -27,7 +27,7 @@ from warren.messages import (
 )
 from warren.model import ReasoningPiece, TextPiece
 from warren.transport.providers import wire
-from warren.transport.providers.openai import to_wire
+from warren.transport.providers.openai import ChatContext
 from warren.usage import Usage
 
 
@@ -186,7 +186,7 @@ TRANSCRIPTS: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
 def test_transcript(name: str) -> None:
     """Every transcript that we can hold becomes one that the protocol takes."""
     messages, expected = TRANSCRIPTS[name]
-    assert to_wire(messages) == expected
+    assert told(ChatContext(), messages) == expected
 
 
 async def test_text_stream() -> None:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 import trio
 
+from tests.support.waiting import AT_ONCE
 from tests.transport.providers.calls import CLAUDE, GPT, Outcome, environ, on_socket, over, request
 from tests.transport.providers.dialects import DONE, STOP, delta, more, opened, start, stopped
 from tests.transport.providers.server import END, HEAD, Request, chunk, event, reset, serve
@@ -226,7 +227,7 @@ async def test_cancelling_closes_the_stream(model: str, head: bytes) -> None:
         nursery.start_soon(choice.provider.complete, request(model), lambda _: said.set())
         await (said if head else arrived).wait()
         nursery.cancel_scope.cancel()
-        with trio.fail_after(0.5), trio.CancelScope(shield=True):
+        with trio.fail_after(AT_ONCE), trio.CancelScope(shield=True):
             await closed.wait()
 
 

@@ -41,8 +41,14 @@ def test_what_is_not_json(raw: str) -> None:
         wire.parse(raw)
 
 
-@pytest.mark.parametrize("raw", ["oops", "[]", '"text"', "null"])
-def test_not_an_object(raw: str) -> None:
+def test_what_is_not_utf8() -> None:
+    """Bytes that are no character become U+FFFD, beside characters and escapes that are whole."""
+    assert wire.parse(b'["a\xff\xc3\xa4\\ud83d"]') == ["a\ufffdä\ufffd"]
+    assert wire.parse_object(b'{"a": "\xe2\x82"}') == {"a": "\ufffd"}
+
+
+@pytest.mark.parametrize("raw", [b"oops", b"[]", b'"text"', b"null", b"\xff"])
+def test_not_an_object(raw: bytes) -> None:
     """An event that is not a JSON object is a bad response."""
     with pytest.raises(ProviderError) as caught:
         wire.parse_object(raw)

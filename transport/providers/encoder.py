@@ -1,0 +1,76 @@
+"""The encoding of a request's messages: of a transcript only those that are new since its last request."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from warren import codec
+from warren.messages import Message
+from warren.transcript import Continued, Transcript
+from warren.transport.providers.encoded import PIECE, Encoded
+from warren.transport.providers.pace import Pace
+from warren.values import frozen
+
+FEW: Final = 16
+"""Messages that are encoded without a checkpoint: a step adds two or three."""
+AT_ONCE: Final = 64
+"""Messages of a longer context that are encoded in one pass of the loop, unless they have `PIECE` bytes before."""
+
+
+@frozen
+class Encoder:
+    """Encodes the messages of requests for one protocol.
+
+    The encoded messages of a transcript stay with it, as its `form`: they take about as much memory as the transcript,
+    and go with it. A transcript keeps those of one protocol.
+
+    Attributes:
+        new: returns an empty context of the protocol.
+        pace: the pace of long contexts.
+    """
+
+    new: Callable[[], Encoded]
+    pace: Pace
+
+    async def encoded(self, messages: Sequence[Message]) -> Encoded:
+        """Return the encoded messages. The result is only read, and is good until the next call for its transcript.
+
+        Raises:
+            ValueError: if a row of the transcript is damaged.
+        """
+        if isinstance(messages, Transcript):
+            return await self._form(messages)
+        if isinstance(messages, Continued):
+            context = (await self.encoded(messages.context)).copy()
+            messages = messages.asked
+        else:
+            context = self.new()
+        await self._add(context, messages, len(messages))
+        return context
+
+    async def _form(self, transcript: Transcript) -> Encoded:
+        form, context = transcript.form, self.new()
+        if type(form) is type(context):
+            context = form
+        bodies, end = transcript.bodies_from(context.end), transcript.end
+        transcript.form = None  # an encoding that breaks off half way leaves nothing
+        await self._add(context, map(codec.decode_message, bodies), len(bodies))
+        context.end, transcript.form = end, context
+        return context
+
+    async def _add(self, context: Encoded, messages: Iterable[Message], count: int) -> None:
+        rest = iter(messages)
+        more = count > FEW or _add_some(context, rest)
+        while more:
+            await self.pace.part()
+            more = _add_some(context, rest)
+
+
+def _add_some(context: Encoded, rest: Iterator[Message]) -> bool:
+    """Add messages for about a millisecond; return whether there may be more."""
+    enough, number = context.size + PIECE, 0
+    for number, message in enumerate(islice(rest, AT_ONCE), 1):  # noqa: B007 - counts them
+        context.add(message)
+        if context.size > enough:
+            return True
+    return number == AT_ONCE

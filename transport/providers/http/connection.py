@@ -1,0 +1,161 @@
+"""One HTTP/1.1 connection of a client: a request goes out, its answer comes in."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, NamedTuple, Self
+
+import attrs
+import h11
+import httpx
+import trio
+
+from warren.transport.providers.http.reader import Reader
+from warren.values import define
+
+CHUNK: Final = 64 * 1024
+"""Bytes that are sent or received at once, about."""
+NEVER: Final = float("inf")
+
+
+class Patience(NamedTuple):
+    """The seconds for each part of a request; see `httpx.Timeout`."""
+
+    connect: float
+    read: float
+    write: float
+    pool: float
+
+    @classmethod
+    def of(cls, request: httpx.Request) -> Self:
+        """Return those of a request; without a bound they are infinite."""
+        bounds: Mapping[str, float | None] = request.extensions.get("timeout", {})
+        parts = (bounds.get(name) for name in ("connect", "read", "write", "pool"))
+        return cls(*(NEVER if part is None else part for part in parts))
+
+
+@define(eq=False)
+class Connection:
+    """A connection, used by one request at a time.
+
+    Attributes:
+        stream: the bytes, within TLS if there is any.
+        socket: the socket below.
+        forward: the headers that a proxy gets with each request if it is one that forwards; None without such a proxy.
+        idle_since: the time of trio's clock at which its last request ended; 0 if none has.
+        reader: the answer of the request that has it now, or had it last.
+    """
+
+    stream: trio.abc.Stream
+    socket: trio.SocketStream
+    forward: list[tuple[bytes, bytes]] | None = None
+    idle_since: float = 0.0
+    reader: Reader = attrs.field(factory=Reader)
+    _sent: bool = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server has neither hung up nor sent anything while the connection was idle."""
+        return not self.socket.socket.is_readable()
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another request may follow: this one and its answer are whole, and the server has no objection."""
+        return self._sent and self.reader.reusable
+
+    def drop(self) -> None:
+        """Close the connection at once, without a word to the server. No cancellation can come between."""
+        self.socket.socket.close()
+
+    async def ask(self, request: httpx.Request, patience: Patience) -> Reader:
+        """Send a request and return its answer, whose head has arrived.
+
+        Raises:
+            httpx.TransportError: as httpx's own transport does; the connection is of no use any more.
+        """
+        self.reader, self._sent = Reader(), False
+        broken: httpx.WriteError | None = None
+        try:
+            await self._send(request, patience.write)
+        except httpx.WriteError as exc:
+            broken = exc  # a server may answer a request that it does not want to read to its end
+        while not self.reader.begun:
+            try:
+                await self.receive(patience.read)
+                if self.reader.failure is not None and not self.reader.begun:
+                    raise httpx.RemoteProtocolError(self.reader.failure)
+            except httpx.TransportError as exc:
+                raise broken or exc from None
+        return self.reader
+
+    async def receive(self, seconds: float) -> None:
+        """Wait for more of the answer and give it to the reader."""
+        data: bytes | bytearray = b""
+        with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
+            try:
+                data = await self.stream.receive_some(CHUNK)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+                raise httpx.ReadError(reason(exc)) from exc
+        if scope.cancelled_caught:
+            raise httpx.ReadTimeout(f"nothing came for {seconds:g} s")
+        self.reader.feed(bytes(data))
+
+    async def _send(self, request: httpx.Request, seconds: float) -> None:
+        """Send a request; h11 writes it, and refuses one that is not valid."""
+        writer = h11.Connection(h11.CLIENT)
+        try:
+            batch = [_written(writer, self._head(request))]
+            if isinstance(request.stream, httpx.ByteStream):
+                batch += [_written(writer, h11.Data(data=piece)) for piece in request.stream]
+            else:
+                assert isinstance(request.stream, httpx.AsyncByteStream)  # noqa: S101 - for the type checker
+                batch = await self._send_pieces(aiter(request.stream), writer, batch, seconds)
+            batch.append(_written(writer, h11.EndOfMessage()))
+        except h11.LocalProtocolError as exc:
+            raise httpx.LocalProtocolError(str(exc)) from exc
+        if rest := b"".join(batch):
+            await self._write(rest, seconds)
+        self._sent = writer.our_state is h11.DONE
+
+    async def _send_pieces(
+        self, pieces: AsyncIterator[bytes], writer: h11.Connection, batch: list[bytes], seconds: float
+    ) -> list[bytes]:
+        """Send the pieces of a body, many small ones at once; return those that are left to be sent."""
+        size = 0
+        try:
+            async for piece in pieces:
+                batch.append(_written(writer, h11.Data(data=piece)))
+                size += len(piece)
+                if size >= CHUNK:
+                    await self._write(b"".join(batch), seconds)
+                    batch, size = [], 0
+        finally:
+            if (close := getattr(pieces, "aclose", None)) is not None:  # a generator that failed half way
+                await close()
+        return batch
+
+    def _head(self, request: httpx.Request) -> h11.Request:
+        headers, target = request.headers.raw, request.url.raw_path
+        if self.forward is not None:
+            url = request.url
+            headers, target = [*headers, *self.forward], url.raw_scheme + b"://" + url.netloc + url.raw_path
+        return h11.Request(method=request.method, target=target, headers=headers)
+
+    async def _write(self, data: bytes, seconds: float) -> None:
+        with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
+            try:
+                await self.stream.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+                raise httpx.WriteError(reason(exc)) from exc
+        if scope.cancelled_caught:
+            raise httpx.WriteTimeout(f"nothing was taken for {seconds:g} s")
+
+
+def _written(writer: h11.Connection, event: h11.Event) -> bytes:
+    return writer.send(event) or b""
+
+
+def reason(exc: BaseException) -> str:
+    """Return the first text among an error and its causes: trio's own errors have none."""
+    cause: BaseException | None = exc
+    while cause is not None and not str(cause):
+        cause = cause.__cause__ or cause.__context__
+    return str(cause) if cause is not None else type(exc).__name__

@@ -1,0 +1,117 @@
+"""One answer of HTTP/1.1, read by httptools: its parser in C takes a thirtieth of the time of h11's. No I/O."""
+
+from typing import Final
+
+import attrs
+import httptools
+
+from warren.values import define
+
+LONGEST_HEAD: Final = 100 * 1024
+"""Bytes of the head of an answer, about."""
+DELIMITING: Final = (b"content-length", b"transfer-encoding")
+
+
+@define(eq=False)
+class Reader:
+    """Takes the bytes of one answer. The parser calls the methods that begin with `on_`.
+
+    Attributes:
+        status: the status code; 0 until it has arrived. Those of `100 Continue` and the like are passed over.
+        reason: the words behind it.
+        headers: the headers, as they were sent.
+        begun: whether the head has arrived.
+        done: whether the whole answer has arrived.
+        reusable: whether the connection can serve another request: the server wants it, and nothing followed.
+        failure: the reason why nothing more can be read; what came before it counts.
+    """
+
+    status: int = 0
+    reason: bytes = b""
+    headers: list[tuple[bytes, bytes]] = attrs.field(factory=list)
+    begun: bool = False
+    done: bool = False
+    reusable: bool = False
+    failure: str | None = None
+    _parts: list[bytes] = attrs.field(factory=list)
+    _head_size: int = 0
+    _parser: httptools.HttpResponseParser = attrs.field(init=False)
+
+    @_parser.default
+    def _new_parser(self) -> httptools.HttpResponseParser:
+        return httptools.HttpResponseParser(self)
+
+    @property
+    def version(self) -> bytes:
+        """The version of the protocol, as in `1.1`."""
+        return self._parser.get_http_version().encode()
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes; none is the end of the connection."""
+        if not data:
+            self._end()
+            return
+        if not self.begun:
+            self._head_size += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.failure = "a change of the protocol that nobody asked for"
+        except httptools.HttpParserError as exc:
+            self.reusable = False
+            if not self.done:
+                self.failure = str(exc)
+        if not self.begun and self._head_size > LONGEST_HEAD:
+            self.failure = f"a head of more than {LONGEST_HEAD} bytes"
+
+    def taken(self) -> bytes:
+        """Return the part of the body that has arrived since the last call."""
+        if not self._parts:
+            return b""
+        part = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        return part
+
+    def _end(self) -> None:
+        self.reusable = False
+        if self.done:
+            return
+        if not self.begun:
+            self.failure = "Server disconnected without sending a response."
+        elif any(name.lower() in DELIMITING for name, _ in self.headers):
+            self.failure = "peer closed connection without sending complete message body"
+        else:
+            self.done = True
+
+    def on_message_begin(self) -> None:
+        """Refuse bytes behind the answer."""
+        if self.done:
+            raise ValueError("more than one answer")
+
+    def on_status(self, reason: bytes) -> None:
+        """Take a part of the words behind the status code."""
+        self.reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; those behind the body are left out."""
+        if not self.begun:
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Take the status code, unless the answer is still to come."""
+        status = self._parser.get_status_code()
+        if status >= 200:  # noqa: PLR2004 - those below are words before the answer
+            self.status, self.begun = status, True
+        else:
+            self.headers.clear()
+            self.reason = b""
+
+    def on_body(self, part: bytes) -> None:
+        """Take a part of the body."""
+        self._parts.append(part)
+
+    def on_message_complete(self) -> None:
+        """Note the end of the answer."""
+        if self.begun:
+            self.done = True
+            self.reusable = self._parser.should_keep_alive()
