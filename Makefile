@@ -8,6 +8,9 @@ SOAK_SECONDS ?= 600
 BIN := .venv/bin
 READY := .venv/.ready
 
+# Every worker of the tests would rewrite all their assertions, and every process compile all its modules, each time.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test coverage check check-format check-lint check-types check-api bench bench-page soak builds docs format clean
 

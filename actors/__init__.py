@@ -1,4 +1,5 @@
 """The running sessions: turns, sessions, supervisor, the actors of the store and the memory, and tools of the model.
 
-`runtime` puts them together, `service` is their face. May import the domain, `warren.mailbox` and `warren.storage`.
+`runtime` opens them in order, `service` has the methods for callers. May import the domain, `warren.mailbox` and
+`warren.storage`.
 """

@@ -1,4 +1,4 @@
-"""One session's event stream: numbered once, kept until it is stored, read by every subscriber at its own pace."""
+"""The event log of a session: it numbers events, keeps them until they are stored, and serves readers at their pace."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,19 +10,20 @@ import trio
 
 from warren.events import Envelope, Event, StreamTruncated
 from warren.journal import Entry, Journal, Run
-from warren.service import OnEvent
+from warren.service import Notify
+from warren.values import define, frozen
 
 TAIL: Final = 64 * 1024
-"""Bytes of stored events that stay in memory for subscribers that are about to read them; the rest has the store."""
+"""Bytes of stored events that stay in memory for readers that are close behind; later readers read the store."""
 
 
-@attrs.frozen
+@frozen
 class LogPage:
     """A part of a session's stored events.
 
     Attributes:
-        events: those above where the reader stood, in order; empty at the end.
-        gone: events up to this seq are no longer kept; None if no event is.
+        events: the events above the reader's cursor, in order; empty at the end.
+        gone: events up to this seq are no longer kept; None if no stored event is kept.
     """
 
     events: list[Envelope] = attrs.field(factory=list)
@@ -38,28 +39,28 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class EventLog:
-    """The stream of one session. It outlives the actor that writes it: subscribers survive a crash and a revival.
+    """The events of one session. The log outlives the session's actor, so that readers survive a crash and an eviction.
 
     Attributes:
         session_id: the session.
-        read_stored: reads events that the journal no longer holds.
-        keep: how many of the newest events stay while the store does not take them.
-        closed: whether the session is gone: subscriptions end.
-        bound: events up to it may have been shown by another process.
-        journal: what the store does not have yet.
-        listeners: called with each event as it is published. They must not raise.
+        read_stored: reads events that the journal no longer has.
+        keep: the number of newest events that stay while the store refuses them.
+        on_left: called when a reader has left.
+        closed: whether the session is gone; readers end then.
+        bound: events up to this seq may have been published by another process.
+        journal: the events that the store does not have yet, and those that readers are about to read.
     """
 
     session_id: str
     read_stored: ReadLog
     keep: int
+    on_left: Callable[[], object] = lambda: None
     closed: bool = False
     bound: int = 0
     journal: Journal = attrs.field(init=False)
-    listeners: list[OnEvent] = attrs.field(factory=list)
-    _subscribers: "list[Subscription]" = attrs.field(factory=list)
+    _readers: "list[LogReader]" = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         self.journal = Journal(self.session_id)
@@ -71,40 +72,40 @@ class EventLog:
 
     @property
     def needed(self) -> bool:
-        """Whether somebody watches, or it holds events that no store has."""
-        return self.watched or self.pending or bool(self.listeners)
+        """Whether the log has a reader, or events that no store has."""
+        return bool(self._readers) or self.pending
 
     @property
     def watched(self) -> bool:
-        """Whether somebody subscribes to it."""
-        return bool(self._subscribers)
+        """Whether the log has a reader."""
+        return bool(self._readers)
 
     @property
     def subscriptions(self) -> int:
         """The number of readers."""
-        return len(self._subscribers)
+        return len(self._readers)
 
     @property
     def pending(self) -> bool:
-        """Whether it holds events that were shown and that no store has."""
+        """Whether the log has events that were published and that no store has."""
         return self.journal.pending
 
     @property
     def floor(self) -> int:
-        """The newest event that is no longer here; the store has what is up to it, or nobody."""
+        """The seq of the newest event that is no longer in memory. Events up to it are in the store, or lost."""
         return self.journal.floor
 
     def begin(self, record_seq: int) -> None:
         """Go on from the store, which has everything up to `record_seq`; new events are numbered above it.
 
-        If another process has gone on meanwhile, subscribers read its events from the store.
+        If another process has gone on meanwhile, readers get its events from the store.
         """
         self.journal.forget(record_seq)
         self.journal.start_above(record_seq)
-        self._wake()
+        self._notify_all()
 
     def unstored(self, terminal: Entry | None) -> tuple[Run, ...]:
-        """Return the events that the store does not have yet, and that of a terminal event to come."""
+        """Return the events that the store does not have yet, with a terminal event that is not published yet."""
         return self.journal.runs(terminal)
 
     def stamp(self, event: Event) -> Entry:
@@ -112,117 +113,159 @@ class EventLog:
         return Entry(self.journal.last_seq + 1, utc_now(), event)
 
     def publish(self, entry: Entry) -> None:
-        """Append to the journal, wake every subscriber and call every listener; never waits."""
+        """Append to the journal, and notify every reader that has read all before it; never waits."""
+        before = self.journal.last_seq
         self.journal.append(entry)
-        self._wake()
-        for listener in tuple(self.listeners):
-            listener(entry.envelope(self.session_id))
+        for reader in tuple(self._readers) if self._readers else ():
+            if reader.cursor >= before:
+                reader.notify(entry.event)
 
     def emit(self, event: Event) -> int:
         """Publish the next event; return its number."""
-        entry = self.stamp(event)
+        # `stamp` is written out here: this is done for each piece of each answer.
+        entry = Entry(self.journal.last_seq + 1, datetime.now(UTC), event)
         self.publish(entry)
         return entry.seq
 
     def stored(self) -> None:
-        """Take note that everything up to now is in the store: forget it, but for what is about to be read.
+        """Forget the events, which are all in the store now, except those that a reader is about to read.
 
-        A subscriber that keeps up has the last events of a turn still to read when they are stored: reading those
-        from the store would cost a query for each turn. One that is further behind reads from the store.
+        A reader that keeps up reads the last events of a turn just after they are stored. To read them from the store
+        would cost a query for each turn. A reader that is further behind reads from the store.
         """
         journal = self.journal
-        if not self._subscribers:
+        if not self._readers:
             journal.forget(journal.last_seq)
             return
         before, journal.stored = journal.stored, journal.last_seq
-        unread = [each.cursor for each in self._subscribers if each.cursor >= journal.floor]
+        unread = [each.cursor for each in self._readers if each.cursor >= journal.floor]
         journal.forget(max(before, min(unread, default=journal.stored)))
         if journal.size > TAIL:
             journal.forget(journal.stored)
 
     def trim(self) -> None:
-        """Forget the oldest events past `keep`: no store takes them."""
+        """Forget the oldest events beyond `keep`, which no store takes."""
         self.journal.forget_oldest(self.keep)
 
     def close(self) -> None:
-        """End every subscription after what was published."""
+        """Let every reader end after the last published event."""
         self.closed = True
-        self._wake()
+        self._notify_all()
 
-    def attach(self, subscription: "Subscription") -> None:
-        """Count a subscription in: from now on it is woken."""
-        self._subscribers.append(subscription)
+    def read(self, cursor: int = 0) -> "LogReader":
+        """Return a new reader of the events above a seq."""
+        reader = LogReader(self, cursor)
+        self._readers.append(reader)
+        return reader
 
-    def detach(self, subscription: "Subscription") -> None:
-        """Count a subscription out. Idempotent."""
-        if subscription in self._subscribers:
-            self._subscribers.remove(subscription)
-        if not self._subscribers and self.read_stored is not None:
-            self.journal.forget(self.journal.stored)
+    def leave(self, reader: "LogReader") -> None:
+        """Forget a reader. Idempotent."""
+        if reader in self._readers:
+            self._readers.remove(reader)
+            if not self._readers:
+                self.journal.forget(self.journal.stored)
+            self.on_left()
 
-    def _wake(self) -> None:
-        for subscriber in self._subscribers:
-            subscriber.wake()
+    def _notify_all(self) -> None:
+        for reader in tuple(self._readers):
+            reader.notify(None)
 
 
-@attrs.define(eq=False)
-class Subscription(AsyncIterator[Envelope]):
-    """One reader of a session's events: a place in its log, from which it reads on whenever it is asked for more.
+def notify_nobody(_event: Event | None) -> None:
+    """Do nothing: the notification of a reader that needs none."""
 
-    However slow it is, it misses nothing that the journal or the store has, and holds no more than a page.
+
+@define(eq=False)
+class LogReader(AsyncIterator[Envelope]):
+    """A place in a session's log: the `EventReader` of `warren.service`.
+
+    A slow reader misses nothing that the journal or the store has, and holds at most one page.
 
     Attributes:
-        log: the stream.
-        cursor: the last seq that was read for it.
+        log: the log.
+        cursor: the last seq that was taken.
+        notify: see EventReader.
     """
 
     log: EventLog
     cursor: int
+    notify: Notify = notify_nobody
     _ready: deque[Envelope] = attrs.field(factory=deque)
-    _wakeup: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def session_id(self) -> str:
+        """See EventReader."""
+        return self.log.session_id
+
+    @property
+    def newest(self) -> int:
+        """See EventReader."""
+        return self.log.last_seq
+
+    @property
+    def over(self) -> bool:
+        """See EventReader."""
+        return self.log.closed and not self._ready and self.cursor >= self.log.last_seq
 
     def begin_with(self, seq: int, event: Event) -> None:
-        """Tell this reader alone of an event, and go on above its number."""
+        """Give this reader alone an event, and continue above its number."""
         self._ready.append(Envelope(self.log.session_id, seq, utc_now(), event))
         self.cursor = seq
 
-    def wake(self) -> None:
-        """Let the reader look again."""
-        self._wakeup.set()
+    def take(self) -> list[Envelope] | None:
+        """See EventReader."""
+        if self._ready:
+            page = list(self._ready)
+            self._ready.clear()
+            return page
+        journal = self.log.journal
+        if self.cursor >= journal.last_seq:
+            return []
+        if self.cursor < journal.floor:
+            return None
+        page = journal.after(self.cursor)
+        self.cursor = page[-1].seq if page else journal.last_seq
+        return page
+
+    async def load(self) -> list[Envelope]:
+        """See EventReader."""
+        log, floor = self.log, self.log.floor
+        stored, page = await log.read_stored(log.session_id, self.cursor), list[Envelope]()
+        gone = floor if stored.gone is None else stored.gone
+        if gone > self.cursor:  # no log has these events any more; the marker repeats the last seq that was taken
+            marker = StreamTruncated(gone - self.cursor, self.cursor)
+            page.append(Envelope(log.session_id, self.cursor, utc_now(), marker))
+            self.cursor = gone
+        page += stored.events
+        self.cursor = stored.events[-1].seq if stored.events else max(self.cursor, floor)
+        return page
+
+    def another(self) -> "LogReader":
+        """See EventReader."""
+        return self.log.read(self.cursor)
+
+    def close(self) -> None:
+        """See EventReader."""
+        self.notify = notify_nobody
+        self.log.leave(self)
 
     async def __anext__(self) -> Envelope:
         while not self._ready:
-            # No checkpoint between the look at the log and the wait for its next event.
-            if self.cursor < self.log.last_seq:
-                await self._read()
-            elif self.log.closed:
-                raise StopAsyncIteration
-            else:
-                self._wakeup = trio.Event()
-                await self._wakeup.wait()
+            page = self.take()
+            if page is None:
+                page = await self.load()
+            elif len(page) > 1:  # this reader is behind, and may read for long without waiting for an event
+                self._ready.extend(page)
+                await trio.lowlevel.checkpoint()
+                continue
+            elif not page:
+                if self.over:
+                    raise StopAsyncIteration
+                await self._wait()
+            self._ready.extend(page)
         return self._ready.popleft()
 
-    async def _read(self) -> None:
-        """Read the next events above the cursor."""
-        log, floor = self.log, self.log.floor
-        if self.cursor >= floor:
-            page = log.journal.after(self.cursor)
-            self._ready.extend(page)
-            self.cursor = page[-1].seq if page else log.last_seq
-            if len(page) > 1:  # one that keeps up has just waited; another one may have much to read
-                await trio.lowlevel.checkpoint()
-        else:
-            self._queue(await log.read_stored(log.session_id, self.cursor), floor)
-
-    def _queue(self, page: LogPage, floor: int) -> None:
-        gone = floor if page.gone is None else page.gone
-        if gone > self.cursor:
-            self._skip(gone - self.cursor, to=gone)
-        self._ready.extend(page.events)
-        self.cursor = page.events[-1].seq if page.events else max(self.cursor, floor)
-
-    def _skip(self, dropped: int, *, to: int) -> None:
-        """Queue the marker of events that are kept nowhere; it repeats the last delivered seq."""
-        marker = StreamTruncated(dropped, self.cursor)
-        self._ready.append(Envelope(self.log.session_id, self.cursor, utc_now(), marker))
-        self.cursor = to
+    async def _wait(self) -> None:
+        news = trio.Event()
+        self.notify = lambda _event: news.set()
+        await news.wait()

@@ -1,74 +1,105 @@
-"""The `on_event` callbacks of hosts: each follows the log of a session while one turn runs."""
+"""The readers of turns: each begins at the first event of one turn in the session's log."""
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import attrs
 import trio
 
-from warren.actors.eventlog import EventLog
-from warren.events import TERMINAL, Envelope, Event
-from warren.service import OnEvent
+from warren.actors.eventlog import EventLog, LogReader, notify_nobody
+from warren.events import TERMINAL, Event
+from warren.service import EventReader, OnBegin, OnEvent
+from warren.values import define, frozen
 
 logger: Final = logging.getLogger("warren.session")
 
+Begins = Callable[[Event], bool | None]
+"""Called with each event when it is published. True says that the event is the first one of the turn, or of its input;
+False that it is not; None that there will be no such event."""
 
-@attrs.define(eq=False)
-class _Listener:
-    """Passes the events of one turn of a session on to a callback.
+
+@frozen
+class Telling:
+    """The `on_begin` that calls a function with each event of the turn as it is published.
+
+    A session answers the caller of a turn after the turn's last event, so the function has had all events by then. If
+    the function raises, the error is logged, and the function gets no more events of this turn.
 
     Attributes:
-        log: the events of the session.
-        callback: the host's function; None once the turn has ended, or the function has raised.
-        begins: asked with each event, until it returns True: whether that is the turn's, or its input's, first one.
-            None says that there will be no such event.
-        begun: whether it has returned True.
-        alone: whether nobody waits for the turn any more: the listener goes when it has nothing more to pass on.
+        callback: the function.
     """
 
-    log: EventLog
-    callback: OnEvent | None
-    begins: Callable[[Event], bool | None]
-    begun: bool | None = False
+    callback: OnEvent
+
+    def __call__(self, reader: EventReader) -> None:
+        """Call the function with the events so far, and with each later one."""
+
+        def tell(_event: Event | None = None) -> None:
+            for envelope in reader.take() or ():
+                try:
+                    self.callback(envelope)
+                except Exception:  # the host's bug ends neither the session nor the turn
+                    logger.exception("on_event of session %s raised: it gets no more of this turn", reader.session_id)
+                    reader.close()
+                    return
+                if isinstance(envelope.event, TERMINAL):
+                    reader.close()
+                    return
+
+        reader.notify = tell
+        tell()
+
+
+@define(eq=False)
+class _Watch:
+    """Waits for the first event of a turn.
+
+    Attributes:
+        reader: follows the log; it is given to the caller of the turn.
+        begins: recognises the first event.
+        on_begin: the caller's function.
+        begun: whether the function was called.
+        alone: whether the caller no longer waits for the turn; the watch ends then if the turn cannot begin.
+    """
+
+    reader: LogReader
+    begins: Begins
+    on_begin: OnBegin
+    begun: bool = False
     alone: bool = False
 
-    def __call__(self, envelope: Envelope) -> None:
-        callback = self.callback
-        self.begun = self.begun or self.begins(envelope.event)
-        if callback is not None and self.begun:
-            if isinstance(envelope.event, TERMINAL):
-                self.callback = None
+    def look(self, event: Event | None) -> None:
+        """Check an event that was published; None if the log was changed in another way."""
+        reader, before = self.reader, self.reader.log.last_seq - 1
+        begins = None if event is None else self.begins(event)
+        if begins:
+            self.begun, reader.cursor, reader.notify = True, before, notify_nobody
             try:
-                callback(envelope)
+                self.on_begin(reader)
             except Exception:  # the host's bug ends neither the session nor the turn
-                logger.exception("on_event of session %s raised: it gets no more of this turn", envelope.session_id)
-                self.callback = None
-        if self.alone and (self.callback is None or self.begun is None):
-            self.log.listeners.remove(self)
+                logger.exception("on_begin of session %s raised: it gets nothing of this turn", reader.session_id)
+                reader.close()
+            return
+        reader.cursor = reader.log.last_seq
+        if self.alone and event is not None and begins is None:
+            reader.close()
 
 
 @contextmanager
-def listening(log: EventLog, callback: OnEvent, begins: Callable[[Event], bool | None]) -> Iterator[None]:
-    """Call a function with each event of a turn, as it is published, until the turn has ended.
+def beginning(log: EventLog, begins: Begins, on_begin: OnBegin) -> Iterator[None]:
+    """Call a function with a reader of a turn, when the turn publishes its first event. The block waits for the turn.
 
-    A session answers whoever waits for a turn behind the turn's last event. So the callback has had all events when the
-    block that waits for the answer goes on. If the block is cancelled, the turn goes on, and so does the callback.
-
-    Args:
-        log: the events of the session.
-        callback: the function; if it raises, that is logged, and it gets no more of this turn.
-        begins: asked with each event as it is published, until it returns True: that event is the first one to tell.
-            None says that there will be no such event.
+    If the block is cancelled, the turn goes on, and may even begin later. A `Telling` is called in that case, other
+    functions are not.
     """
-    listener = _Listener(log, callback, begins)
-    log.listeners.append(listener)
+    watch = _Watch(log.read(log.last_seq), begins, on_begin)
+    watch.reader.notify = watch.look
     try:
         yield
     except trio.Cancelled:
-        listener.alone = True
+        watch.alone = isinstance(on_begin, Telling)
         raise
     finally:
-        if not listener.alone or listener.callback is None:
-            log.listeners.remove(listener)
+        if not (watch.begun or watch.alone):
+            watch.reader.close()

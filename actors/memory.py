@@ -24,6 +24,7 @@ from warren.memory import MAX_HITS, MemoryEntry, MemoryHit, Progress, Tail
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import MessageRow, SessionRecord
 from warren.tools import Tool, tool
+from warren.values import define
 
 if TYPE_CHECKING:
     from warren.storage.memory import MemoryStore
@@ -54,7 +55,7 @@ async def _signature(
 _TOOL: Final = tool(name=SEARCH, description=USAGE, category="memory")(_signature)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class MemoryActor(Owner["MemoryStore"]):
     """Owns the memory. Searches do not go through the mailbox, so they never wait for texts that are being stored.
 

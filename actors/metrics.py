@@ -10,6 +10,7 @@ import trio
 
 from warren.errors import StoreError, WarrenError
 from warren.health import FAILED_AFTER, LATE_LOOP_MS, SLOW_COMMIT_MS, LoopHealth, Status, StoreHealth, worst
+from warren.values import define
 
 ABOUT_ONE: Final = frozenset({"leased", "lease_lost", "conflict", "unstorable", "too_big"})
 """Causes of errors that concern one session: the store itself is fine."""
@@ -23,7 +24,7 @@ INTERVAL: Final = 0.5
 """Seconds between two measurements of the event loop."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Samples:
     """The newest durations of one kind, in seconds."""
 
@@ -50,7 +51,7 @@ class Samples:
         return round(sorted(self._durations)[rank - 1] * 1000, 3)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Writes:
     """The durations and the errors of the store's writes."""
 
@@ -111,7 +112,7 @@ class Writes:
         return "degraded" if slow or self._error is not None else "ok"
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class LoopLag:
     """The lag of the event loop: the time by which timers are late."""
 

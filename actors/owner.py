@@ -11,12 +11,13 @@ import trio
 from warren.actors.supervision import Restarts, supervise, supervised_nursery
 from warren.errors import StoreError, WarrenError
 from warren.mailbox import Mail, Mailbox, MailboxClosedError
+from warren.values import define
 
 T = TypeVar("T")
 MAILBOX_CAPACITY: Final = 100_000
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Owner(ABC, Generic[T]):
     """Handles all mail that waits as one batch.
 

@@ -14,6 +14,7 @@ from warren.actors.supervision import supervised_nursery
 from warren.errors import WarrenError
 from warren.health import ProjectorHealth
 from warren.storage import Runner, thread_runner
+from warren.values import define
 
 if TYPE_CHECKING:
     from warren.storage.projection import Follower, Status, Step
@@ -33,7 +34,7 @@ LAST_SLICE: Final = 1.0
 logger: Final = logging.getLogger("warren.projector")
 
 
-@attrs.define
+@define
 class Pace:
     """The rest after a slice of work: in proportion to its processor time, and to the load of the rest of the process.
 
@@ -53,7 +54,7 @@ class Pace:
         return rest if step.more else max(TICK, rest)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class ProjectorActor:
     """Follows the commits of this process and of all others. It has no mailbox, because no caller waits for it.
 

@@ -13,6 +13,7 @@ from warren.options import NO_OPTIONS, TurnOptions
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Labelled, Operation
 from warren.tools import Tool
+from warren.values import frozen
 from warren.views import TurnResult
 
 R = TypeVar("R")
@@ -24,7 +25,7 @@ class Claim(Message[R]):
     __slots__ = ()
 
 
-@attrs.frozen
+@frozen
 class StartTurn(Claim[TurnResult]):
     """Run one turn."""
 
@@ -33,14 +34,14 @@ class StartTurn(Claim[TurnResult]):
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class Compact(Claim[CompactionEntry]):
     """Compact the context now; the session is busy meanwhile, as with a turn."""
 
     instructions: str | None = None
 
 
-@attrs.frozen
+@frozen
 class Arrived(Message[TurnResult | bool]):
     """Take an input of the store's inbox in.
 
@@ -60,28 +61,28 @@ class Arrived(Message[TurnResult | bool]):
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class Withdraw(Message[int]):
     """Take an input out of the inbox that no turn has taken. The reply is the number of the input."""
 
     input_id: str
 
 
-@attrs.frozen
+@frozen
 class Wake(Message[None]):
     """Look for an input in the inbox whose turn may begin."""
 
     urgent: ClassVar[bool] = True
 
 
-@attrs.frozen
+@frozen
 class BeginNext(Claim[None]):
     """Begin the turn of the first input in the inbox, which the scheduler has counted already."""
 
     urgent: ClassVar[bool] = True
 
 
-@attrs.frozen
+@frozen
 class Decide(Message[None]):
     """Allow or deny a tool call of the running turn that waits for a decision."""
 
@@ -89,12 +90,12 @@ class Decide(Message[None]):
     decision: Decision
 
 
-@attrs.frozen
+@frozen
 class Interrupt(Message[None]):
     """End the running turn early. The reply comes when it has ended."""
 
 
-@attrs.frozen
+@frozen
 class Retire(Message[None]):
     """End the session's actor.
 
@@ -107,17 +108,17 @@ class Retire(Message[None]):
     how: Literal["stop", "archive", "delete"]
 
 
-@attrs.frozen
+@frozen
 class LeaveMemory(Message[None]):
     """Leave memory if nothing else is asked of the session. The next message to the session brings it back."""
 
 
-@attrs.frozen
+@frozen
 class Loaded(Message[SessionRecord]):
     """Load the session. The reply is its record."""
 
 
-@attrs.frozen
+@frozen
 class Relabel(Message[SessionRecord]):
     """Show other labels or another title, also while a turn runs. The reply is the session's record.
 
@@ -133,7 +134,7 @@ class Relabel(Message[SessionRecord]):
     stored: Labelled | None = None
 
 
-@attrs.frozen
+@frozen
 class Remember(Message[int]):
     """Take entries into the memory, all or none. The reply is the number of new ones.
 
@@ -144,14 +145,14 @@ class Remember(Message[int]):
     tail: Tail | None = None
 
 
-@attrs.frozen
+@frozen
 class Forget(Message[None]):
     """Drop all that is remembered of a session."""
 
     session_id: str
 
 
-@attrs.frozen
+@frozen
 class Write(Message[Any]):
     """Apply one operation to the store. The reply is the result of the operation, and comes after its commit."""
 

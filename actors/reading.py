@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 
 from warren import codec
-from warren.actors.eventlog import Subscription
+from warren.actors.eventlog import LogReader
 from warren.actors.metrics import LoopLag
 from warren.actors.projector import ProjectorActor
 from warren.actors.protocol import Loaded
@@ -20,7 +19,7 @@ from warren.errors import (
     PersistenceDisabledError,
     SessionNotFoundError,
 )
-from warren.events import Envelope, RunFailed
+from warren.events import RunFailed
 from warren.fields import FieldValueError
 from warren.health import Status, worst
 from warren.inputs import Input
@@ -29,9 +28,10 @@ from warren.memory import MemoryHit
 from warren.peers import PeerInfo
 from warren.records import SessionRecord, within
 from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest
-from warren.service import Capabilities, Health
+from warren.service import Capabilities, EventReader, Health
 from warren.statistics import RuntimeStatistics, SessionStatistics
 from warren.storage import not_found
+from warren.values import define
 from warren.views import (
     DamagedRow,
     HistoryEntry,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from warren.storage.results import Rows
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Reads:
     """The reading half of the service; each method's promise is written down in `warren.service.SessionService`."""
 
@@ -121,9 +121,7 @@ class Reads:
         return view_of(record, live=True, active=actor.turn_runs)
 
     @asynccontextmanager
-    async def subscribe(
-        self, session_id: str, *, after_seq: int | None = None
-    ) -> AsyncIterator[AsyncIterator[Envelope]]:
+    async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         """See SessionService."""
         made(SubscribeRequest, session_id, after_seq=after_seq)
         supervisor = self._supervisor
@@ -132,21 +130,19 @@ class Reads:
             raise no_store("only events of sessions of this process can be replayed")
         actor = supervisor.revive(session_id)
         log = actor.log
-        subscription = Subscription(log, 0)
-        log.attach(subscription)  # before the wait: a log without subscriptions is dropped when its actor ends
+        reader = log.read()  # before the wait: a log without readers is dropped when its actor ends
         try:
             await actor.mailbox.ask(Loaded())
             if after_seq is not None and after_seq > max(log.last_seq, log.bound):
                 raise FieldValueError("after_seq", f"must be from 0 to {log.last_seq}, the log's end").refusal()
-            subscription.cursor = log.last_seq if after_seq is None else after_seq
+            reader.cursor = log.last_seq if after_seq is None else after_seq
             if after_seq:
-                await self._tell_of_lost_turn(subscription, after_seq)
+                await self._tell_of_lost_turn(reader, after_seq)
             if after_seq is not None:
                 await self._check_kept(session_id, after_seq)
-            yield subscription
+            yield reader
         finally:
-            log.detach(subscription)
-            self._supervisor.registry.release(session_id)
+            reader.close()
 
     async def _is_beyond(self, session_id: str) -> bool:
         """Return whether only a session store could have a session: it is not in this process."""
@@ -161,15 +157,15 @@ class Reads:
                 problem = f"events up to {gone} are gone and no store has them"
                 raise PersistenceDisabledError(problem, session_id=session_id)
 
-    async def _tell_of_lost_turn(self, subscription: Subscription, after_seq: int) -> None:
+    async def _tell_of_lost_turn(self, reader: LogReader, after_seq: int) -> None:
         """Begin a subscription with the end of a turn whose beginning the reader saw, if the turn died unstored."""
-        log, store = subscription.log, await self._reader()
+        log, store = reader.log, await self._reader()
         if log.floor < after_seq <= log.last_seq:  # this process has shown that event, so that its turn is known here
             return
         lost_to = await store.lost(log.session_id, after_seq)
         if lost_to is not None:
             problem = "the process ended during the turn: nothing of the turn was stored"
-            subscription.begin_with(lost_to, RunFailed(log.session_id, problem, "crash"))
+            reader.begin_with(lost_to, RunFailed(log.session_id, problem, "crash"))
 
     @keywords_of(SearchRequest)
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:

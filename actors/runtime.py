@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-import attrs
 import trio
 
 from warren.actors.erasing import finish_erasing
@@ -13,7 +12,7 @@ from warren.actors.memory import OpenMemory, remembering
 from warren.actors.metrics import LoopLag
 from warren.actors.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.service import Service
-from warren.actors.shared import McpHealthOf, PassingTools, Shared
+from warren.actors.shared import DynamicTools, McpHealthOf, Shared
 from warren.actors.storage import DirectStorage, OpenStore, Storage, storing
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.actors.supervisor.gauge import MemoryGauge
@@ -24,11 +23,12 @@ from warren.errors import StoreError
 from warren.model import Providers
 from warren.storage.ephemeral import EphemeralStore
 from warren.tools import Tool
+from warren.values import frozen
 
 logger: Final = logging.getLogger("warren.runtime")
 
 
-@attrs.frozen
+@frozen
 class Runtime:
     """The parts of an open runtime.
 
@@ -50,7 +50,7 @@ async def open_runtime(
     open_store: OpenStore | None = None,
     open_memory: OpenMemory | None = None,
     open_projection: OpenProjection | None = None,
-    passing_tools: PassingTools | None = None,
+    dynamic_tools: DynamicTools | None = None,
     mcp_health: McpHealthOf | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Runtime]:
@@ -66,7 +66,7 @@ async def open_runtime(
         open_store: opens the store; None keeps the sessions in memory.
         open_memory: opens the memory; None is no memory.
         open_projection: opens the projections of the store as files; None is no projections.
-        passing_tools: see `Shared`.
+        dynamic_tools: see `Shared`.
         mcp_health: see `Shared`.
         notes: see `Shared`.
 
@@ -91,7 +91,7 @@ async def open_runtime(
             projector = await stack.enter_async_context(projecting(open_projection))
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
-        runtime = (config, providers, by_name, storage, memory, threads, passing_tools, mcp_health, notes or {})
+        runtime = (config, providers, by_name, storage, memory, threads, dynamic_tools, mcp_health, notes or {})
         shared = Shared(*runtime, memory_fault=memory_fault, session_store=stored is not None)
         yield await stack.enter_async_context(_sessions(shared, projector))
 

@@ -1,7 +1,6 @@
 """The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
@@ -10,7 +9,7 @@ import trio
 from warren.actors import forking
 from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
-from warren.actors.listening import listening
+from warren.actors.listening import Telling, beginning
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Retire, StartTurn
 from warren.actors.reading import Reads, no_store
 from warren.actors.schemas import check_options
@@ -57,8 +56,9 @@ from warren.requests import (
     SessionRef,
     WithdrawRequest,
 )
-from warren.service import OnEvent, SessionCall, TurnCall
+from warren.service import OnBegin, SessionCall, TurnCall
 from warren.tools import Tool
+from warren.values import define
 from warren.views import (
     SessionView,
     TurnResult,
@@ -67,7 +67,7 @@ from warren.views import (
 R = TypeVar("R")
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Service(Reads):
     """The sessions of one runtime; each method's promise is written down in `warren.service.SessionService`."""
 
@@ -78,8 +78,8 @@ class Service(Reads):
         """See SessionService."""
         self._supervisor.check_open()
         shared, config = self._supervisor.shared, self._supervisor.shared.config
-        own_tools, brought = _by_name(call.tools or ()), _by_name(call.extra_tools)
-        tools = _names_of(call.tools, {*shared.tool_names, *own_tools, *brought})
+        session_tools, turn_tools = _by_name(call.tools or ()), _by_name(call.extra_tools)
+        tools = _names_of(call.tools, {*shared.tool_names, *session_tools, *turn_tools})
         asked = await check_options(part(SessionOptions, call, tools=tools))
         asked.check_kinds(shared.categories)
         _check_compactor(call.compactor, asked.compaction or config.compaction)
@@ -100,7 +100,7 @@ class Service(Reads):
             labels=dict(call.labels or {}),
             title=call.title,
         )
-        turn = None if call.prompt is None else StartTurn(call.prompt, tools=brought)
+        turn = None if call.prompt is None else StartTurn(call.prompt, tools=turn_tools)
         instructions = call.system_prompt or config.system_prompt
 
         async def create(creation: Creation | None = None) -> SessionActor:
@@ -109,8 +109,8 @@ class Service(Reads):
             self._supervisor.scheduler.check_session()
             if turn is not None:
                 self._supervisor.scheduler.check_turn()
-            said = instructions_of(instructions, record, shared, self._comms, own_tools)
-            return self._supervisor.spawn(record, said, Own(own_tools, call.compactor), creation)
+            said = instructions_of(instructions, record, shared, self._comms, session_tools)
+            return self._supervisor.spawn(record, said, Own(session_tools, call.compactor), creation)
 
         if call.idempotency_key is not None:
             compared = given(SessionRequest, call) | {
@@ -120,19 +120,19 @@ class Service(Reads):
                 # Also at its default, as under the keys that older stores have.
                 "structured_output_retries": call.structured_output_retries,
             }
-            return await self._create_once(creation_of(call.idempotency_key, compared), create, turn, call.on_event)
+            return await self._create_once(creation_of(call.idempotency_key, compared), create, turn, _on_begin(call))
         actor = await create()
         if turn is None:
             await actor.mailbox.ask(Loaded())
             return TurnResult(record.session_id)
-        return await self._turn(actor, turn, call.on_event)
+        return await self._turn(record.session_id, turn, _on_begin(call))
 
     async def _create_once(
         self,
         creation: Creation,
         create: Callable[[Creation], Awaitable[SessionActor]],
         turn: StartTurn | None,
-        on_event: OnEvent | None,
+        on_begin: OnBegin | None,
     ) -> TurnResult:
         """Create a session under a key and run its first turn, unless an earlier call did so.
 
@@ -150,33 +150,34 @@ class Service(Reads):
         if found.outcome:
             return ended(found.outcome, session_id)
         said = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT)
-        return await self._say(session_id, said, turn.tools, on_event)
+        return await self._enqueue(session_id, said, turn.tools, on_begin)
 
     @keywords_of(TurnCall)
     async def start_turn(self, call: TurnCall) -> TurnResult:
         """See SessionService."""
-        options, brought = turn_options(call), _by_name(call.extra_tools)
+        options, turn_tools = turn_options(call), _by_name(call.extra_tools)
         if options is not NO_OPTIONS:
             options = await check_options(options)
             options.check_kinds(self._supervisor.shared.categories)
         if call.mode != "busy":
             said = Input(new_session_id(), call.mode, call.prompt, utc_now(), call.idempotency_key, options=options)
-            return await self._say(call.session_id, said, brought, call.on_event)
-        turn = StartTurn(call.prompt, options, brought)
-        return await self._turn(self._supervisor.revive(call.session_id), turn, call.on_event)
+            return await self._enqueue(call.session_id, said, turn_tools, _on_begin(call))
+        turn = StartTurn(call.prompt, options, turn_tools)
+        return await self._turn(call.session_id, turn, _on_begin(call))
 
-    async def _say(
-        self, session_id: str, said: Input, tools: Mapping[str, Tool], on_event: OnEvent | None
+    async def _enqueue(
+        self, session_id: str, said: Input, tools: Mapping[str, Tool], on_begin: OnBegin | None
     ) -> TurnResult:
-        if on_event is None:
-            return await self._comms.say(session_id, said, tools=tools)
+        if on_begin is None:
+            return await self._comms.enqueue_and_wait(session_id, said, tools=tools)
+        registry = self._supervisor.registry
 
         def begins(_event: Event) -> bool | None:
-            actor = self._supervisor.registry.find(session_id)
+            actor = registry.find(session_id)
             return actor is not None and actor.conversation.inbox.running(said)
 
-        with self._listening(session_id, on_event, begins):
-            return await self._comms.say(session_id, said, tools=tools)
+        with beginning(registry.handle(session_id).log, begins, on_begin):
+            return await self._comms.enqueue_and_wait(session_id, said, tools=tools)
 
     @keywords_of(ContextRequest)
     async def inject_context(self, wanted: ContextRequest) -> bool:
@@ -184,7 +185,7 @@ class Service(Reads):
         said = Input(
             new_session_id(), "context", wanted.text, utc_now(), wanted.idempotency_key, wanted.source, starts=False
         )
-        return await self._comms.put(wanted.session_id, said, waits=False, tools={}) is True
+        return await self._comms.enqueue(wanted.session_id, said, waits=False, tools={}) is True
 
     @keywords_of(WithdrawRequest)
     async def withdraw(self, wanted: WithdrawRequest) -> None:
@@ -224,38 +225,28 @@ class Service(Reads):
             raise SessionNotRunningError("the session runs no turn", session_id=session_id)
         return actor
 
-    async def _turn(self, actor: SessionActor, turn: Message[R], on_event: OnEvent | None = None) -> R:
+    async def _turn(self, session_id: str, turn: Message[R], on_begin: OnBegin | None = None) -> R:
         try:
-            reply = self._supervisor.admit(actor, turn)
+            reply = self._supervisor.admit(session_id, turn)
         except WarrenError:
             await trio.lowlevel.checkpoint()  # a caller that retries in a loop would starve the turn it waits for
             raise
-        if on_event is None:
+        if on_begin is None:
             return await reply.wait()
 
         def begins(event: Event) -> bool | None:
             # From its admission to the reply the session runs no other turn, but it may end one that a crash left open.
             return None if reply.settled else isinstance(event, RunStarted)
 
-        with self._listening(actor.session_id, on_event, begins):
+        with beginning(self._supervisor.registry.handle(session_id).log, begins, on_begin):
             return await reply.wait()
-
-    @contextmanager
-    def _listening(self, session_id: str, on_event: OnEvent, begins: Callable[[Event], bool | None]) -> Iterator[None]:
-        """Call a host's function with the events of a turn of a session, which need not be live yet."""
-        registry = self._supervisor.registry
-        try:
-            with listening(registry.handle(session_id).log, on_event, begins):
-                yield
-        finally:
-            registry.release(session_id)
 
     @keywords_of(CompactRequest)
     async def compact(self, wanted: CompactRequest) -> CompactionEntry:
         """See SessionService."""
         if not self.capabilities().session_compaction:
             raise _no_compaction()
-        return await self._turn(self._supervisor.revive(wanted.session_id), Compact(wanted.instructions))
+        return await self._turn(wanted.session_id, Compact(wanted.instructions))
 
     # -- forks and labels
 
@@ -301,6 +292,10 @@ class Service(Reads):
         """See SessionService."""
         self._supervisor.check_loop()
         await self._supervisor.stop()
+
+
+def _on_begin(call: SessionCall | TurnCall) -> OnBegin | None:
+    return call.on_begin if call.on_event is None else Telling(call.on_event)
 
 
 def _no_compaction() -> CompactionDisabledError:

@@ -1,4 +1,4 @@
-"""What the sessions of a runtime have in common."""
+"""The resources that all sessions of a runtime share, and those that one session has of its own."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Literal
@@ -15,47 +15,48 @@ from warren.errors import StoreError
 from warren.health import McpHealth, MemoryHealth
 from warren.model import Providers
 from warren.tools import Tool
+from warren.values import frozen
 
-PassingTools = Callable[[str | None, Collection[str]], Mapping[str, Tool]]
+DynamicTools = Callable[[str | None, Collection[str]], Mapping[str, Tool]]
 McpHealthOf = Callable[[], Sequence[McpHealth]]
 
 
-@attrs.frozen
+@frozen
 class Own:
-    """What only one session has, and no store can hold.
+    """The tools and the compactor that the host gave one session. They are objects, so no store can keep them.
 
     Attributes:
-        tools: by name.
-        compactor: its compaction strategy, in place of the runtime's.
+        tools: the session's tools, by name.
+        compactor: the session's compactor; None for that of the runtime.
     """
 
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
     compactor: Compactor | NewCompactor | None = None
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything."""
+        """Return whether the session has tools or a compactor of its own."""
         return bool(self.tools) or self.compactor is not None
 
 
 NOTHING_OWN: Final = Own()
 
 
-@attrs.frozen
+@frozen
 class Shared:
-    """What all sessions of a runtime share.
+    """The resources that all sessions of a runtime share.
 
     Attributes:
-        config: its settings.
-        providers: resolves models.
+        config: the settings of the runtime.
+        providers: resolves the names of models.
         tools: the runtime's tools, by name.
-        storage: where the sessions are kept.
-        memory: None without the memory-store capability.
-        passing_tools: returns tools that come and go, by name, such as those of servers, under none of the names that
-            are taken: what all sessions get, and with a session's id what that session gets too.
-        mcp_health: tells how the servers of all sessions do.
-        notes: what the instructions of a new session say of a tool, by the tool's name, where it is offered.
-        tool_threads: bounds sync tools that run at once.
-        memory_fault: why there is no memory although the runtime was to have one.
+        storage: the store of the sessions.
+        memory: the memory actor; None without the memory-store capability.
+        dynamic_tools: returns the tools of MCP servers at this moment, by name: those for all sessions, and those of
+            the session whose id it gets. It gets the names that are taken and returns none of them.
+        mcp_health: returns the health of the MCP servers that all sessions use.
+        notes: texts about tools, by the tool's name; the instructions of a new session contain those of its tools.
+        tool_threads: bounds the synchronous tools that run at once.
+        memory_fault: the error that keeps the memory from working; None if there is none.
         session_store: whether sessions outlive the process. Only the service asks for it, to answer calls that need it.
     """
 
@@ -65,7 +66,7 @@ class Shared:
     storage: Storage
     memory: MemoryActor | None
     tool_threads: trio.CapacityLimiter
-    passing_tools: PassingTools | None = None
+    dynamic_tools: DynamicTools | None = None
     mcp_health: McpHealthOf | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
     memory_fault: StoreError | None = None
@@ -75,26 +76,26 @@ class Shared:
     def tool_names(self) -> Collection[str]:
         """The names of all tools that a session may be given."""
         there = {*self.tools, *([SEARCH] if self.memory is not None else [])}
-        return there if self.passing_tools is None else {*there, *self.passing_tools(None, there)}
+        return there if self.dynamic_tools is None else {*there, *self.dynamic_tools(None, there)}
 
     def memory_health(self) -> MemoryHealth | None:
-        """Return how the memory is; None if the runtime was to have none."""
+        """Return the health of the memory; None if the runtime has none by its settings."""
         if self.memory_fault is not None:
             return MemoryHealth("degraded", 0, self.memory_fault.message)
         return None if self.memory is None else self.memory.health()
 
     @property
     def categories(self) -> frozenset[Category]:
-        """The kinds of tools that there may be."""
+        """The kinds of tools that sessions of this runtime may have."""
         there: set[Category] = {"callback", "comms", *(tool.category for tool in self.tools.values())}
         if self.memory is not None:
             there.add("memory")
-        if self.passing_tools is not None:
+        if self.dynamic_tools is not None:
             there.add("mcp")
         return frozenset(there)
 
     def switch_of(self, category: Category) -> Literal["on", "off", "unavailable"]:
-        """Return whether sessions that do not say otherwise get tools of a kind."""
+        """Return whether sessions get tools of a kind by default."""
         if category not in self.categories:
             return "unavailable"
         return "on" if self.config.switches.on(category) else "off"

@@ -17,8 +17,9 @@ from warren.errors import StoreError, WarrenError
 from warren.health import StoreHealth
 from warren.mailbox import Mail
 from warren.statistics import StorageStatistics
-from warren.storage import Claim, Claimed, Decline, Held, Lease, Operation, Release, Request
+from warren.storage import Claim, Claimed, DeclineHandover, Lease, LeaseHeld, Operation, Release, RequestHandover
 from warren.storage.ephemeral import EphemeralStore
+from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.storage import Store
@@ -50,7 +51,7 @@ class Storage(Protocol):
     async def reader(self) -> "Store":
         """Return the store, for reads. Raises StoreError(cause="closed") at the end of the runtime."""
 
-    async def claim(self, session_id: str) -> Claimed | Held | None:
+    async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """Take a session's lease; see `Claim`. Raises StoreError."""
 
     async def ask_for(self, session_id: str) -> bool:
@@ -87,7 +88,7 @@ class Storage(Protocol):
         """Return the figures of the writes; None for a store without a queue. Never waits."""
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class DirectStorage:
     """A store in this process's memory: each operation is applied at once, without an actor or a thread in between."""
 
@@ -99,13 +100,13 @@ class DirectStorage:
         """See Storage."""
         return self._store
 
-    async def claim(self, session_id: str) -> Claimed | Held | None:
+    async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """See Storage."""
         return self._store.apply(Claim(session_id))
 
     async def ask_for(self, session_id: str) -> bool:
         """See Storage."""
-        return not self._store.apply(Request(session_id))
+        return not self._store.apply(RequestHandover(session_id))
 
     def release(self, session_id: str, lease: Lease) -> None:
         """See Storage."""
@@ -135,7 +136,7 @@ class DirectStorage:
         return None
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class StorageActor(Owner["Store"]):
     """Owns the store and commits all operations that wait as one group.
 
@@ -153,14 +154,14 @@ class StorageActor(Owner["Store"]):
         """See Storage."""
         return self._lapses
 
-    async def claim(self, session_id: str) -> Claimed | Held | None:
+    async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """See Storage."""
         self._releases.pop(session_id, None)  # a late retry of that release would drop the new lease
         return await self.write(Claim(session_id))
 
     async def ask_for(self, session_id: str) -> bool:
         """See Storage."""
-        if not await self.write(Request(session_id)):
+        if not await self.write(RequestHandover(session_id)):
             return True
         deadline = trio.current_time() + HAND_OVER_TIMEOUT
         answer = None
@@ -176,7 +177,7 @@ class StorageActor(Owner["Store"]):
 
     def decline(self, session_id: str) -> None:
         """See Storage."""
-        self._post(Decline(session_id))
+        self._post(DeclineHandover(session_id))
 
     def _post(self, operation: Operation[Any]) -> None:
         with contextlib.suppress(WarrenError):  # the mailbox is closed: all leases of this process end with it

@@ -1,4 +1,4 @@
-"""How crashes are contained: restarts within an intensity, and nurseries whose errors arrive plain."""
+"""The containment of crashes: restarts within an intensity, and nurseries whose errors are not wrapped in groups."""
 
 import logging
 from collections import deque
@@ -10,11 +10,12 @@ import attrs
 import trio
 
 from warren.config import Intensity
+from warren.values import define
 
 logger: Final = logging.getLogger("warren.supervision")
 
 
-@attrs.define
+@define
 class Restarts:
     """Counts an actor's crashes against its allowed intensity."""
 
@@ -33,7 +34,8 @@ class Restarts:
 async def supervised_nursery() -> AsyncIterator[trio.Nursery]:
     """Open a nursery for long-lived actors.
 
-    What the body raises leaves as it was raised. An actor that gives up ends the body, and its error leaves plain.
+    An error of the body is raised as it is. If an actor fails for good, the body is cancelled and the actor's error is
+    raised. Neither is wrapped in an exception group.
     """
     failure: Exception | KeyboardInterrupt | SystemExit | None = None
     try:

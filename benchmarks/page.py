@@ -16,9 +16,12 @@ ROOT: Final = Path(__file__).parent.parent
 RUN: Final = Path(__file__).parent / "run.json"
 PAGE: Final = ROOT / "docs" / "performance.md"
 SCRIPTS: Final = (
+    "model_over_http",
+    "peer_over_http",
     "mailbox_ask",
     "memory_turn",
     "durable_turn",
+    "postgres_turn",
     "peer_turns",
     "projection",
     "growth",
@@ -28,6 +31,7 @@ SCRIPTS: Final = (
     "concurrency",
     "peer_concurrency",
     "gateway",
+    "websocket_turn",
     "rest_turn",
     "loop_lag",
     "compaction",
@@ -35,6 +39,7 @@ SCRIPTS: Final = (
     "turn_walk",
     "instructions",
     "import_time",
+    "start_time",
     "memory_quality",
     "memory_index",
     "memory_graph",

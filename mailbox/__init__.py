@@ -1,7 +1,6 @@
 """Mailboxes for actors: typed messages, one-shot reply slots, and a bounded queue with one receiver.
 
-Nothing here knows any particular actor. This package may import the domain (`warren.errors`, `warren.values`), and of
-the runtime nothing.
+Nothing here knows any particular actor. May import the domain, and nothing else of the runtime.
 """
 
 from warren.mailbox.mail import Mail, Message, Reply

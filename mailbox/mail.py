@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
-import attrs
 import outcome
 import trio
 
-from warren.values import value
+from warren.values import define, value
 
 R = TypeVar("R")
 
@@ -26,7 +25,7 @@ class Message(Generic[R]):
     urgent: ClassVar[bool] = False
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Reply(Generic[R]):
     """A one-shot slot for the answer to one message.
 

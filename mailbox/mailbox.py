@@ -8,6 +8,7 @@ import trio
 
 from warren.errors import CapacityExceededError, WarrenError
 from warren.mailbox.mail import Mail, Message, Reply
+from warren.values import define, frozen
 
 R = TypeVar("R")
 
@@ -16,7 +17,7 @@ class MailboxClosedError(Exception):
     """Raised by `Mailbox.receive` when the mailbox is closed and empty. End your receive loop."""
 
 
-@attrs.frozen
+@frozen
 class MailboxStatistics:
     """The figures of a mailbox at one moment.
 
@@ -33,7 +34,7 @@ class MailboxStatistics:
     closed: bool
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Mailbox:
     """The mail of one actor. Any task of the event loop may send; one task receives.
 

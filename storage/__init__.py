@@ -1,7 +1,7 @@
-"""Stores of sessions: their interface, the operations that change them, and their homes.
+"""Stores of sessions: their interface, the operations that change them, and the implementations.
 
-`ephemeral/` has them in memory, `sqlite/` in one SQLite file. Only `sqlite/`, `memory/`, `projection/` and
-`maintenance/` need apsw. May import the domain and `warren.mailbox`.
+`ephemeral/` keeps sessions in memory, `sqlite/` in one SQLite file, `postgres/` in a PostgreSQL database and needs
+psycopg. Only `sqlite/`, `memory/`, `projection/` and `maintenance/` need apsw. May import the domain.
 """
 
 from warren.storage.operations import (
@@ -11,21 +11,21 @@ from warren.storage.operations import (
     Claim,
     Claimed,
     Commit,
-    Decline,
+    DeclineHandover,
     Delete,
+    EndInputs,
     Enqueue,
     Enqueued,
     Erased,
     Fork,
-    Held,
+    InputOutcome,
     Label,
     Labelled,
     Lease,
+    LeaseHeld,
     Operation,
     Release,
-    Request,
-    Settle,
-    Settled,
+    RequestHandover,
 )
 from warren.storage.refusals import key_used, leased, name_taken, not_found, retired
 from warren.storage.results import StoredSession
@@ -39,22 +39,22 @@ __all__ = [
     "Claim",
     "Claimed",
     "Commit",
-    "Decline",
+    "DeclineHandover",
     "Delete",
+    "EndInputs",
     "Enqueue",
     "Enqueued",
     "Erased",
     "Fork",
-    "Held",
+    "InputOutcome",
     "Label",
     "Labelled",
     "Lease",
+    "LeaseHeld",
     "Operation",
     "Release",
-    "Request",
+    "RequestHandover",
     "Runner",
-    "Settle",
-    "Settled",
     "Store",
     "StoredSession",
     "inline_runner",

@@ -9,17 +9,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
-import attrs
-
 from warren.creation import Creation
 from warren.inputs import Input, Numbered
 from warren.journal import Run
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.requests import ForkRequest
-from warren.values import value
+from warren.values import frozen, value
 
 R_co = TypeVar("R_co", covariant=True)
-MAX_SETTLED: Final = 1_000
+MAX_OUTCOMES: Final = 1_000
 """Inputs with a key of which a session remembers the outcome, besides that of the prompt that it was created with."""
 UNKNOWN: Final = b""
 """The outcome of an input that a turn took and that has not ended."""
@@ -34,7 +32,7 @@ class Operation(ABC, Generic[R_co]):
         """The session it changes."""
 
 
-@attrs.frozen
+@frozen
 class Lease:
     """The right of a process to write a session, until another process takes the session over.
 
@@ -49,15 +47,20 @@ FIRST: Final = Lease(1)
 """The lease of a session that its process has just created."""
 
 
-@attrs.frozen
-class Settled:
-    """The outcome of inputs that a turn took: JSON, or `UNKNOWN` while the turn runs."""
+@frozen
+class InputOutcome:
+    """The numbers of inputs that no longer wait, and their outcome.
+
+    Attributes:
+        numbers: the inputs' numbers in the session's inbox.
+        outcome: the ending of their turn as JSON, or `UNKNOWN` while the turn runs.
+    """
 
     numbers: tuple[int, ...] = ()
     outcome: bytes = UNKNOWN
 
 
-NOTHING: Final = Settled()
+NOTHING: Final = InputOutcome()
 
 
 @value
@@ -77,8 +80,9 @@ class Commit(Operation[None]):
         events: new rows of the event log, or events that are to be encoded as rows.
         compaction: the move of the record's head, if this commit moves it.
         lease: the lease under which the session is written.
-        settled: inputs of the session's inbox that the turn took.
+        inputs: the inputs that the turn took, with its outcome.
         creation: the key under which the session is created; on its first commit only.
+        hurried: whether the lock of another process is waited for a moment only: the caller has waited for it before.
     """
 
     record: SessionRecord
@@ -86,8 +90,9 @@ class Commit(Operation[None]):
     events: tuple[EventRow | Run, ...] = ()
     compaction: CompactionEntry | None = None
     lease: Lease = FIRST
-    settled: Settled = NOTHING
+    inputs: InputOutcome = NOTHING
     creation: Creation | None = None
+    hurried: bool = False
 
     @property
     def session_id(self) -> str:
@@ -95,16 +100,16 @@ class Commit(Operation[None]):
         return self.record.session_id
 
 
-@attrs.frozen
+@frozen
 class Claimed:
-    """All that a session's actor needs before it may write.
+    """The state of a session for the actor that has taken its lease.
 
     Attributes:
         record: the session.
         lease: the lease under which it is written.
         inbox: the inputs that wait for it.
-        inbox_to: inputs up to this number were given to the inbox before; those that do not wait are settled.
-        lost: problems of inputs that were damaged, and wait no longer.
+        inbox_to: inputs up to this number were given to the inbox before; those that do not wait have their outcome.
+        lost: a description of each damaged input; such inputs no longer wait.
     """
 
     record: SessionRecord
@@ -114,15 +119,15 @@ class Claimed:
     lost: tuple[str, ...] = ()
 
 
-@attrs.frozen
-class Held:
-    """The answer to a claim if another process, of that name, has the lease."""
+@frozen
+class LeaseHeld:
+    """The answer to a claim if another process has the lease. `holder` is the name of that process."""
 
     holder: str
 
 
-@attrs.frozen
-class Claim(Operation[Claimed | Held | None]):
+@frozen
+class Claim(Operation[Claimed | LeaseHeld | None]):
     """Take a session's lease; None if there is no such session.
 
     A lease is free if its holder put it back, or if its holder is dead; after a dead holder new events are numbered far
@@ -132,7 +137,7 @@ class Claim(Operation[Claimed | Held | None]):
     session_id: str
 
 
-@attrs.frozen
+@frozen
 class Release(Operation[None]):
     """Put a session's lease back: all that was shown of it is stored. Without effect on a lease that was lost."""
 
@@ -140,7 +145,7 @@ class Release(Operation[None]):
     lease: Lease
 
 
-@attrs.frozen
+@frozen
 class Archive(Operation[None]):
     """Retire a session. Idempotent; fails with SessionNotFoundError if there is none.
 
@@ -150,7 +155,7 @@ class Archive(Operation[None]):
     session_id: str
 
 
-@attrs.frozen
+@frozen
 class Labelled:
     """A session with its new labels and title, and the number of the change, by which newer ones are known."""
 
@@ -158,7 +163,7 @@ class Labelled:
     change: int
 
 
-@attrs.frozen
+@frozen
 class Label(Operation[Labelled]):
     """Change a session's labels and its title; None removes a label. A running turn goes on.
 
@@ -171,7 +176,7 @@ class Label(Operation[Labelled]):
     title: str | None = None
 
 
-@attrs.frozen
+@frozen
 class Delete(Operation[None]):
     """Remove a session and all that is stored of it, except its id: no later write brings it back.
 
@@ -183,14 +188,14 @@ class Delete(Operation[None]):
     session_id: str
 
 
-@attrs.frozen
+@frozen
 class Erased(Operation[None]):
     """Note that nothing is left of a deleted session anywhere."""
 
     session_id: str
 
 
-@attrs.frozen
+@frozen
 class Fork(Operation[SessionRecord]):
     """Make a session of the beginning of another one, whichever process has that; returns its record.
 
@@ -207,14 +212,14 @@ class Fork(Operation[SessionRecord]):
     wanted: ForkRequest
 
 
-@attrs.frozen
+@frozen
 class Enqueued:
     """The answer of an inbox to an input.
 
     Attributes:
-        numbered: the input; an earlier one if its key was known.
-        fresh: whether it was not known.
-        outcome: the outcome of an earlier one, as it was settled with; None while it waits.
+        numbered: the input and its number; if an earlier input has the same key, that one.
+        fresh: whether the input is new.
+        outcome: the stored outcome of an earlier input with the same key; None while that one waits.
         elsewhere: whether another process has the session: that one finds the input in the store.
     """
 
@@ -224,7 +229,7 @@ class Enqueued:
     elsewhere: bool = False
 
 
-@attrs.frozen
+@frozen
 class Enqueue(Operation[Enqueued]):
     """Put an input into a session's inbox, once for each key.
 
@@ -238,16 +243,16 @@ class Enqueue(Operation[Enqueued]):
     anywhere: bool = False
 
 
-@attrs.frozen
-class Settle(Operation[None]):
-    """Take inputs out of a session's inbox for which no turn is stored. Without effect on inputs that are not there."""
+@frozen
+class EndInputs(Operation[None]):
+    """Remove inputs without a turn from a session's inbox, with their outcome. Ignores inputs that are not there."""
 
     session_id: str
-    settled: Settled
+    inputs: InputOutcome
 
 
-@attrs.frozen
-class Request(Operation[bool]):
+@frozen
+class RequestHandover(Operation[bool]):
     """Ask the process that has a session to hand it over; return whether there is one, alive, to be asked.
 
     Fails with SessionNotFoundError if there is no such session.
@@ -256,8 +261,8 @@ class Request(Operation[bool]):
     session_id: str
 
 
-@attrs.frozen
-class Decline(Operation[None]):
+@frozen
+class DeclineHandover(Operation[None]):
     """Refuse to hand a session over: it is at work."""
 
     session_id: str

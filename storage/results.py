@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-import attrs
-
 from warren.errors import StoreError
 from warren.inputs import Numbered
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
+from warren.values import frozen
 
 R = TypeVar("R")
 
 
-@attrs.frozen
+@frozen
 class Damage:
     """A row that is passed over.
 
@@ -45,7 +44,7 @@ class Rows(list[R]):
                 self.damaged.append(Damage(name(row), exc.message))
 
 
-@attrs.frozen
+@frozen
 class StoredSession:
     """The beginning of a session's actor.
 
@@ -59,7 +58,7 @@ class StoredSession:
     seq_floor: int
 
 
-@attrs.frozen
+@frozen
 class Context:
     """The messages of a session that its model sees, as they are stored.
 
@@ -74,7 +73,7 @@ class Context:
     rows: list[bytes]
 
 
-@attrs.frozen
+@frozen
 class StoredPage:
     """A part of a session's history, all of it from one state of the store.
 
@@ -93,7 +92,7 @@ class StoredPage:
     left_out: tuple[Span, ...]
 
 
-@attrs.frozen
+@frozen
 class Replay:
     """A part of a session's event log, from one state of the store.
 
@@ -106,14 +105,15 @@ class Replay:
     gone: int | None
 
 
-@attrs.frozen
+@frozen
 class News:
     """Changes of other processes that concern this one.
 
     Attributes:
         wanted: sessions of this process that it is asked to hand over.
         arrived: inputs that wait for sessions of this process, with the session of each.
-        inbox_to: the highest number that any input of the store was given.
+        inbox_to: the position in the inboxes at which the next look begins. In a file it is the highest number that any
+            input was given; in a database, where inputs are not committed in the order of their numbers, a snapshot.
         last_seqs: of the sessions that were asked about, the number of the last event that is stored; None for one that
             is archived. A session that is not here is left out.
     """

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 import os
 import sys
 import threading
@@ -13,6 +14,8 @@ import hypothesis
 import pytest
 import trio
 from trio.testing import MockClock
+
+from tests.transport.cli.process import Cli
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 REAL_LIMIT: Final = 120.0
@@ -38,6 +41,23 @@ def pytest_xdist_auto_num_workers() -> int:
 def soak_seconds() -> float:
     """How long a soak test goes on: the bound that `make soak` sets."""
     return float(os.environ.get("WARREN_SOAK_SECONDS", "60"))
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    """Run commands in a new folder; what still runs at the end is killed."""
+    command = Cli(tmp_path)
+    yield command
+    command.close()
+
+
+@pytest.fixture(scope="module")
+def silent_log() -> Iterator[None]:
+    """Keep the log of hundreds of crashes on purpose from burying a failure's own words."""
+    logger = logging.getLogger("warren")
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,3 +128,14 @@ def _tasks(task: trio.lowlevel.Task, indent: str = "") -> Iterator[str]:
     for nursery in task.child_nurseries:
         for child in nursery.child_tasks:
             yield from _tasks(child, indent + "  ")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were left out because the machine has no PostgreSQL; the run passes all the same."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)]
+    left_out = [reason for reason in reasons if "PostgreSQL is not installed" in reason]
+    if left_out:
+        title = f"{len(left_out)} TESTS OF THE POSTGRESQL STORE WERE LEFT OUT"
+        terminalreporter.write_sep("=", title, red=True, bold=True)
+        terminalreporter.write_line(left_out[0].removeprefix("Skipped: "))

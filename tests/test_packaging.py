@@ -16,7 +16,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[1]
 LINKS: Final = ("actors", "mailbox", "storage", "transport")
 BUILT_FROM: Final = ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "src", *LINKS)
-HEAVY: Final = ("apsw", "httpx", "numpy", "trio_websocket", "usearch")
+HEAVY: Final = ("apsw", "httpx", "numpy", "psycopg", "trio_websocket", "usearch")
 
 
 @pytest.fixture(scope="module")

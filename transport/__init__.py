@@ -1,4 +1,4 @@
-"""All that crosses the process: the surfaces, and outwards the providers of models. `embed` is the way in for programs.
+"""The surfaces through which clients reach the sessions, and the providers of models. Programs begin with `embed`.
 
-May import every other package. The folders import one another one way: `docs/architecture.md` shows the order.
+May import every other package. Its folders import one another in one direction: `docs/architecture.md` shows the order.
 """

@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING
 import attrs
 
 from warren.actors.runtime import open_runtime
-from warren.config import Config, StoreConfig
+from warren.config import Config, PostgresConfig, StoreConfig
 from warren.errors import MemoryDisabledError, PersistenceDisabledError
 from warren.memory import Embedder, MemoryConfig
 from warren.model import Provider
 from warren.service import SessionService
 from warren.tools import Tool
 from warren.transport.providers import Bounds, open_providers
+from warren.values import frozen
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import RuntimeServers, SessionTools
     from warren.storage.memory import MemoryStore
     from warren.storage.projection import Follower
-    from warren.storage.sqlite import SqliteStore
+    from warren.storage.store import Store
 
 
-@attrs.frozen
+@frozen
 class Hosted:
     """A runtime for its host.
 
@@ -84,7 +85,8 @@ async def open_host(
     config, given = config or Config(), tuple(tools)
     store = config.store
     open_store = None if store is None else _opener(store)
-    open_projection = None if store is None or not store.projections else _projection_opener(store)
+    # Beside a database there is no folder to put them in.
+    open_projection = _projection_opener(store) if isinstance(store, StoreConfig) and store.projections else None
     open_memory = None if config.memory is None else _memory_opener(config.memory, embedder)
     async with AsyncExitStack() as stack:
         limits = config.limits
@@ -100,7 +102,7 @@ async def open_host(
                 open_store=open_store,
                 open_memory=open_memory,
                 open_projection=open_projection,
-                passing_tools=None if own.servers is None else own.servers.tools,
+                dynamic_tools=None if own.servers is None else own.servers.tools,
                 mcp_health=None if own.servers is None else own.servers.health,
                 notes=own.notes_beside(given),
             )
@@ -108,7 +110,7 @@ async def open_host(
         yield await _hosted(runtime.service, own.servers, stack)
 
 
-@attrs.frozen
+@frozen
 class _Tools:
     """The tools of a runtime by its settings; without settings no module of them is imported."""
 
@@ -141,14 +143,25 @@ async def _hosted(service: SessionService, servers: "RuntimeServers | None", sta
     return Hosted(service, await stack.enter_async_context(open_session_tools(servers, service)))
 
 
-def _opener(config: StoreConfig) -> "Callable[[], Awaitable[SqliteStore]]":
-    """Return the function that opens the store; apsw is imported only here, for runtimes without its extra."""
+def _opener(config: StoreConfig | PostgresConfig) -> "Callable[[], Awaitable[Store]]":
+    """Return the function that opens the store; its database is imported only here, for runtimes without its extra."""
+    if isinstance(config, PostgresConfig):
+        return _database_opener(config)
     try:
         from warren.storage.sqlite import Holder, SqliteStore  # noqa: PLC0415 - see above
     except ModuleNotFoundError as exc:
         raise PersistenceDisabledError("Session persistence is disabled (build without 'session-store').") from exc
     holder = Holder.of(config)  # one for all openings: a storage actor that crashed keeps its leases
     return lambda: SqliteStore.open(config, holder=holder)
+
+
+def _database_opener(config: PostgresConfig) -> "Callable[[], Awaitable[Store]]":
+    try:
+        from warren.storage.postgres import Holder, PostgresStore  # noqa: PLC0415 - as above
+    except ImportError as exc:  # psycopg raises one of its own kind if it finds no libpq
+        raise PersistenceDisabledError("A PostgreSQL store needs psycopg: install warren[postgres].") from exc
+    holder = Holder.of(config)  # one for all openings, as above
+    return lambda: PostgresStore.open(config, holder=holder)
 
 
 def _projection_opener(config: StoreConfig) -> "Callable[[], Follower]":

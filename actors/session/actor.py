@@ -46,8 +46,8 @@ from warren.inputs import Input
 from warren.journal import Entry
 from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry, SessionRecord
-from warren.storage import Archive, Delete, Settled, retired
-from warren.values import value
+from warren.storage import Archive, Delete, InputOutcome, retired
+from warren.values import define, value
 from warren.views import SessionSummary, SessionView, summary_of, view_of
 
 
@@ -107,7 +107,7 @@ class TurnEnd:
     committed: Committed
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class SessionActor:
     """One live session.
 
@@ -302,7 +302,7 @@ class SessionActor:
                     self._send(self._retire)
                 case Effect.REPORT:
                     for each in self._machine.take_retirers():
-                        each.refuse(ending.again()) if isinstance(ending, WarrenError) else each.answer(None)
+                        each.refuse(ending.copy()) if isinstance(ending, WarrenError) else each.answer(None)
                 case Effect.HANG_UP:
                     self.log.close()
                 case Effect.LEAVE if self.log.pending:
@@ -366,7 +366,7 @@ class SessionActor:
     def _apply_fetched(self, signal: Signal, fetched: Fetched) -> None:
         if fetched.refused is not None:
             self.conversation.inbox.leave_to(fetched.refused)
-        error = None if fetched.refused is None else fetched.refused.again()
+        error = None if fetched.refused is None else fetched.refused.copy()
         self._perform(self._machine.step(signal), fetched=fetched, ending=error)
 
     def _serve_postponed(self, fetched: Fetched) -> None:
@@ -387,7 +387,7 @@ class SessionActor:
         try:
             match mail.message:
                 case Arrived() | Withdraw() if refused is not None:
-                    mail.refuse(refused.again())
+                    mail.refuse(refused.copy())
                 case Arrived() if conversation.archived:
                     mail.refuse(retired(self.session_id))
                 case Arrived() as message:
@@ -402,8 +402,8 @@ class SessionActor:
         except WarrenError as exc:
             mail.refuse(exc)
 
-    async def _store_withdrawal(self, withdrawn: Settled) -> Result:
-        error = await self.conversation.store_settled(withdrawn)
+    async def _store_withdrawal(self, withdrawn: InputOutcome) -> Result:
+        error = await self.conversation.store_outcome(withdrawn)
         return partial(self.conversation.inbox.withdrew, withdrawn.numbers[0], error)
 
     # -- a turn
@@ -452,10 +452,10 @@ class SessionActor:
     async def _drop(self, error: WarrenError) -> Result:
         """Take an input out of the store that no turn can begin with; if the store refuses, it waits on."""
         inbox = self.conversation.inbox
-        kept = await self.conversation.store_settled(inbox.settled(error))
+        kept = await self.conversation.store_outcome(inbox.outcome(error))
 
         def apply() -> None:
-            inbox.settle(error) if kept is None else inbox.put_back(error)
+            inbox.end_turn(error) if kept is None else inbox.put_back(error)
             self._perform(self._machine.step(Signal.NOT_BEGUN))
 
         return apply
@@ -489,7 +489,7 @@ class SessionActor:
         terminal = self._terminal(turn, outcome)
         ending = outcome.ending(self.session_id, turn.first_seq, terminal)
         if turn.compacted is None:
-            record = outcome.settled(
+            record = outcome.record_after(
                 turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
             )
             committed = await conversation.commit(record, terminal, ending)
@@ -512,7 +512,7 @@ class SessionActor:
         """
         ending = self._publish_end(end)
         self._perform(self._machine.step(Signal.ENDED), ending=end.turn.compacted or ending)
-        self._settle_inputs(end, ending)
+        self._end_inputs(end, ending)
 
     def _publish_end(self, end: TurnEnd) -> Ending:
         """Let the conversation and the events be as the turn leaves them; return the ending of the turn."""
@@ -527,7 +527,8 @@ class SessionActor:
             conversation.roll_back(outcome.charged(end.turn.record, conversation.known))
         elif end.record is not None:
             conversation.keep(end.record)
-            conversation.context.leave_out(end.record.left_out)
+            if end.outcome.refused:
+                conversation.context.leave_out(end.record.left_out)
         if terminal is not None:
             self.log.publish(terminal)
         if error is None:
@@ -536,10 +537,10 @@ class SessionActor:
             self.log.trim()
         return ending
 
-    def _settle_inputs(self, end: TurnEnd, ending: Ending) -> None:
+    def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""
         if end.committed.error is None:
-            self.conversation.inbox.settle(ending)
+            self.conversation.inbox.end_turn(ending)
         elif isinstance(ending, WarrenError):
             self.conversation.inbox.put_back(ending)
 
@@ -575,7 +576,7 @@ class SessionActor:
         if signal is Signal.RETIRED:
             for mail in machine.postponed:  # requests that came meanwhile for the same need not be made again
                 if isinstance(mail.message, Retire) and mail.message.how in asked:
-                    mail.answer(None) if error is None else mail.refuse(error.again())
+                    mail.answer(None) if error is None else mail.refuse(error.copy())
         self._perform(machine.step(signal), ending=error)
 
     async def _store_pending(self) -> Result:
@@ -600,7 +601,7 @@ class SessionActor:
             # The loop did not come to it, but it is stored: it has ended as it says.
             ending = self._publish_end(end)
             self._reply(end.turn.compacted or ending)
-            self._settle_inputs(end, ending)
+            self._end_inputs(end, ending)
         self.conversation.release()
         self.mailbox.abandon(error)
         if admitted:
@@ -613,7 +614,7 @@ class SessionActor:
         self.conversation.inbox.close(error(), turn_error)
         starter = self._machine.take_starter()
         if starter is not None:
-            starter.refuse(turn_error.again())
+            starter.refuse(turn_error.copy())
         for mail in (*self._machine.close(), *self._mail, *([] if self._in_hand is None else [self._in_hand])):
             mail.refuse(error())
 

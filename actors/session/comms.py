@@ -22,13 +22,14 @@ from warren.records import SessionRecord
 from warren.storage import Enqueue, Enqueued
 from warren.storage.refusals import name_taken
 from warren.tools import Tool, ToolError, tool
+from warren.values import define
 from warren.views import TurnResult
 
 if TYPE_CHECKING:
     from warren.storage import Store
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Comms:
     """Puts inputs into the inboxes of sessions. An input is stored before its sender hears that it was taken."""
 
@@ -37,7 +38,9 @@ class Comms:
     _limit: int  # of inputs that wait for one session
     _entering: set[str] = attrs.field(factory=set)
 
-    async def put(self, session_id: str, said: Input, *, waits: bool, tools: Mapping[str, Tool]) -> TurnResult | bool:
+    async def enqueue(
+        self, session_id: str, said: Input, *, waits: bool, tools: Mapping[str, Tool]
+    ) -> TurnResult | bool:
         """Put an input into a session's inbox, and return when it is stored there, or when its turn has ended.
 
         An input with the key of an earlier one is not taken twice: its sender gets the outcome of the earlier one.
@@ -56,7 +59,7 @@ class Comms:
             WarrenError: the error that the turn ended with.
         """
         self._mailboxes.check_open()
-        known = await self._enqueue(session_id, said, anywhere=not waits)
+        known = await self._store_input(session_id, said, anywhere=not waits)
         if known.outcome is not None and not waits:
             return False
         if known.elsewhere:  # the process with the session polls the store for new inputs
@@ -73,7 +76,7 @@ class Comms:
             return known.fresh  # another process has just taken the session; the input is stored and goes with it
         return answer if waits else known.fresh and answer is True
 
-    async def _enqueue(self, session_id: str, said: Input, *, anywhere: bool) -> Enqueued:
+    async def _store_input(self, session_id: str, said: Input, *, anywhere: bool) -> Enqueued:
         """Store an input. Ask another process for the session if it is there, unless the input may be `anywhere`."""
         limit, find = self._limit, partial(_enqueued, session_id, said.input_id)
         operation, storage = Enqueue(session_id, said, limit, anywhere), self._storage
@@ -90,16 +93,16 @@ class Comms:
     def found(self, session_id: str, numbered: Numbered) -> None:
         """Tell a session of an input that another process has put into its inbox.
 
-        An input that this process is storing is left to `put`, whose message has the sender's tools as well. There is
-        no checkpoint between its commit and that message, so that the input is never told twice.
+        An input that this process is storing is left to `enqueue`, whose message has the sender's tools as well. There
+        is no checkpoint between its commit and that message, so the session never gets two messages of one input.
         """
         if numbered.input.input_id not in self._entering:
             message = Arrived(numbered.input, waits=False, number=numbered.number)
             self._mailboxes.mailbox(session_id).tell(message)
 
-    async def say(self, session_id: str, said: Input, *, tools: Mapping[str, Tool]) -> TurnResult:
-        """Put an input into a session's inbox, and return the result of its turn. Raises the errors of `put`."""
-        result = await self.put(session_id, said, waits=True, tools=tools)
+    async def enqueue_and_wait(self, session_id: str, said: Input, *, tools: Mapping[str, Tool]) -> TurnResult:
+        """Put an input into a session's inbox, and return the result of its turn. Raises the errors of `enqueue`."""
+        result = await self.enqueue(session_id, said, waits=True, tools=tools)
         if isinstance(result, bool):
             raise AgentError("the turn came to nothing", session_id=session_id, cause="crash")
         return result
@@ -155,7 +158,7 @@ class Comms:
 
         Raises:
             InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
-            WarrenError: the errors of `put`.
+            WarrenError: the errors of `enqueue`.
         """
         me, to = record.options.peer, message.to
         if me is None:
@@ -172,7 +175,7 @@ class Comms:
         message_id = new_session_id()
         text = words(me.name, message_id, message)
         said = Input(message_id, "peer", text, utc_now(), source=me.name, starts=other.options.peer.keep_alive)
-        await self.put(other.session_id, said, waits=False, tools={})
+        await self.enqueue(other.session_id, said, waits=False, tools={})
         return message_id
 
     async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:

@@ -5,8 +5,6 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from warren.actors.eventlog import EventLog
 from warren.actors.session.inbox import Ending, Inbox
 from warren.actors.storage import Storage
@@ -18,8 +16,20 @@ from warren.forking import relabelled
 from warren.journal import Entry
 from warren.messages import SystemMessage
 from warren.records import CompactionEntry, MessageRow, SessionRecord
-from warren.storage import FIRST, Claimed, Commit, Held, Labelled, Lease, Settle, Settled, leased, not_found
+from warren.storage import (
+    FIRST,
+    Claimed,
+    Commit,
+    EndInputs,
+    InputOutcome,
+    Labelled,
+    Lease,
+    LeaseHeld,
+    leased,
+    not_found,
+)
 from warren.transcript import Transcript
+from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.storage import Store
@@ -27,7 +37,7 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("warren.session")
 
 
-@attrs.frozen
+@frozen
 class Committed:
     """The outcome of the commit of a turn.
 
@@ -43,7 +53,7 @@ class Committed:
 COMMITTED: Final = Committed()
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Conversation:
     """The conversation of one session in memory. One task at a time changes it.
 
@@ -66,6 +76,7 @@ class Conversation:
     record: SessionRecord | None = None
     lease: Lease | None = None
     _lapses: int = 0
+    _locked: bool = False  # whether the newest turn was refused because another process kept the store locked
     _labelled: int = 0  # the number of the store's change that the labels are of
     # What the next model call sees; beyond the record's message_count it is a running turn's. None: not loaded.
     _context: Transcript | None = None
@@ -151,12 +162,12 @@ class Conversation:
         if self.current:
             return
         found = await self.storage.claim(self.log.session_id)
-        if ask and isinstance(found, Held) and await self.storage.ask_for(self.log.session_id):
+        if ask and isinstance(found, LeaseHeld) and await self.storage.ask_for(self.log.session_id):
             found = await self.storage.claim(self.log.session_id)
         match found:
             case None:
                 raise self._gone()
-            case Held(holder):
+            case LeaseHeld(holder):
                 raise leased(self.log.session_id, holder)
             case Claimed(record, lease, inbox, inbox_to, lost):
                 for problem in lost:
@@ -168,13 +179,17 @@ class Conversation:
                     await self._close_open_turn(record)
 
     async def store_pending(self) -> None:
-        """Store the events of a turn that the store refused before; if the store refuses again, they stay here."""
+        """Store the events of a turn that the store refused before; if the store refuses again, they stay here.
+
+        A locked store has been waited for when it refused the turn, so it is not waited for as long again.
+        """
         for _ in range(2):
             if self.log.pending:
                 try:
                     await self.acquire()
                     record = self.known.changed(last_seq=self.log.last_seq)
-                    await self.storage.write(Commit(record, (), self.log.unstored(None), lease=self._lease()))
+                    events, lease = self.log.unstored(None), self._lease()
+                    await self.storage.write(Commit(record, (), events, lease=lease, hurried=self._locked))
                 except WarrenError as exc:
                     # A storage actor that crashed has restarted by the second try. A full or locked store would only
                     # hold up the end of the session.
@@ -250,9 +265,11 @@ class Conversation:
 
         Changes nothing here: the loop does, by `keep` or `roll_back`.
         """
+        self._locked = False
         try:
             await self._write(record, self.known.message_count, terminal, ending=ending)
         except StoreError as exc:
+            self._locked = exc.cause == "locked"
             lost = exc.cause in ("crash", "conflict", "lease_lost")
             return Committed(None if await self._stored_after_all(exc, record) else exc, lost)
         except WarrenError as exc:
@@ -264,16 +281,16 @@ class Conversation:
         self.context.truncate(record.message_count)
         self.keep(record)
 
-    async def store_settled(self, inputs: Settled) -> WarrenError | None:
-        """Store the ending of inputs without a turn; return the error if the store refuses."""
+    async def store_outcome(self, inputs: InputOutcome) -> WarrenError | None:
+        """Store the outcome of inputs without a turn; return the error if the store refuses."""
         try:
-            await self.storage.write(Settle(self.log.session_id, inputs))
+            await self.storage.write(EndInputs(self.log.session_id, inputs))
         except WarrenError as exc:
             return exc
         return None
 
-    async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, told: Entry) -> None:
-        """Store a new head in the middle of a turn, with the turn's messages and events up to the one that reports it.
+    async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, announcement: Entry) -> None:
+        """Store a new head in the middle of a turn, with the turn's messages and its events up to the announcement.
 
         The context is still the old one: the turn replaces it.
 
@@ -281,7 +298,7 @@ class Conversation:
             StoreError, SessionNotFoundError: if the store refuses; nothing is changed.
         """
         try:
-            await self._write(record, self.known.message_count, told, entry)
+            await self._write(record, self.known.message_count, announcement, entry)
         except StoreError as exc:
             if not await self._stored_after_all(exc, record):
                 raise
@@ -301,9 +318,9 @@ class Conversation:
         """Commit the record, the messages from position `first` on, the events with a last one, and a new head."""
         bodies = self.context.since(first)
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
-        settled = self.inbox.settled(ending)
+        inputs = self.inbox.outcome(ending)
         events = self.log.unstored(last)
-        await self.storage.write(Commit(record, rows, events, compaction, self._lease(), settled, creation))
+        await self.storage.write(Commit(record, rows, events, compaction, self._lease(), inputs, creation))
 
     def _lease(self) -> Lease:
         return self.lease or FIRST

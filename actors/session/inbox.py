@@ -10,8 +10,9 @@ from warren.actors.protocol import Arrived
 from warren.errors import AgentError, InvalidParamsError, WarrenError, of_body
 from warren.inputs import Input, Numbered
 from warren.mailbox import Mail
-from warren.storage import NOTHING, Settled
+from warren.storage import NOTHING, InputOutcome
 from warren.tools import Tool
+from warren.values import define, frozen
 from warren.views import TurnResult
 
 REMEMBERED: Final = 1_000
@@ -19,7 +20,7 @@ REMEMBERED: Final = 1_000
 Ending = TurnResult | WarrenError
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Waiting:
     """An input, and the callers that wait for the end of the turn that takes it.
 
@@ -39,7 +40,7 @@ class Waiting:
         return self.numbered.input
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Inbox:
     """The inputs of one session.
 
@@ -55,7 +56,7 @@ class Inbox:
     _withdrawn: dict[int, tuple[Waiting, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
     _taken: dict[int, Waiting] = attrs.field(factory=dict)
     _kept: set[int] = attrs.field(factory=set)  # those that a compaction has stored in the middle of the turn
-    _settled: dict[int, Ending] = attrs.field(factory=dict)
+    _endings: dict[int, Ending] = attrs.field(factory=dict)
     _loaded_to: int = 0
 
     def load(self, stored: Iterable[Numbered], loaded_to: int) -> None:
@@ -77,7 +78,7 @@ class Inbox:
 
     def may_take(self, number: int) -> bool:
         """Return whether a turn can still take an input, which may be on its way from the store."""
-        return not any(number in gone for gone in (self._taken, self._settled, self._withdrawn))
+        return not any(number in gone for gone in (self._taken, self._endings, self._withdrawn))
 
     # -- coming in
 
@@ -91,7 +92,7 @@ class Inbox:
         elif there is not None:
             there.askers.append(mail)
         else:
-            _answer(mail, self._settled.get(number) or self._unknown())
+            _answer(mail, self._endings.get(number) or self._unknown())
 
     def running(self, said: Input) -> bool | None:
         """Return whether the running turn has taken an input, or one with the same key; None if it no longer waits."""
@@ -104,13 +105,13 @@ class Inbox:
         there = self._waiting.get(number) or self._taken.get(number)
         if number in self._withdrawn:
             there, _ = self._withdrawn[number]
-        if there is None and number not in self._settled and number > self._loaded_to:
+        if there is None and number not in self._endings and number > self._loaded_to:
             there = self._waiting[number] = Waiting(Numbered(number, message.input))
         if there is not None:  # if it came from the store, it has no tools
             there.tools = there.tools or message.tools
         return there
 
-    def withdraw(self, mail: Mail[int], input_id: str) -> Settled:
+    def withdraw(self, mail: Mail[int], input_id: str) -> InputOutcome:
         """Keep an input from all turns, and return the change for the store; `withdrew` answers the request.
 
         Raises InvalidParamsError if no such input waits.
@@ -118,7 +119,7 @@ class Inbox:
         for number, each in self._waiting.items():
             if each.input.input_id == input_id:
                 self._withdrawn[number] = self._waiting.pop(number), mail
-                return Settled((number,), stored(withdrawal(self.session_id)))
+                return InputOutcome((number,), stored(withdrawal(self.session_id)))
         problem = f"$.input_id: no input {input_id!r} waits"
         raise InvalidParamsError(problem, path="$.input_id", session_id=self.session_id)
 
@@ -164,11 +165,11 @@ class Inbox:
             self.take(each)
         return entering
 
-    def settled(self, ending: Ending | None) -> Settled:
-        """Return the inputs that the turn has taken, with its ending for the store; None while the turn runs."""
+    def outcome(self, ending: Ending | None) -> InputOutcome:
+        """Return the inputs that the turn has taken, with its ending for the store; `ending` is None while it runs."""
         if not self._taken:
             return NOTHING
-        return Settled(tuple(self._taken), b"" if ending is None else stored(ending))
+        return InputOutcome(tuple(self._taken), b"" if ending is None else stored(ending))
 
     def keep_taken(self) -> None:
         """Note that the inputs that the turn has taken so far are stored, whatever becomes of the turn."""
@@ -176,7 +177,7 @@ class Inbox:
 
     # -- ends
 
-    def settle(self, ending: Ending) -> None:
+    def end_turn(self, ending: Ending) -> None:
         """Answer for the inputs of a turn that is stored."""
         taken, self._taken, self._kept = self._taken, {}, set()
         for number, each in taken.items():
@@ -198,7 +199,7 @@ class Inbox:
     def close(self, error: WarrenError, turn_error: WarrenError) -> None:
         """Refuse all askers: the session's actor has ended, and `turn_error` is how its turn has."""
         for each, mail in self._withdrawn.values():
-            mail.refuse(error.again())
+            mail.refuse(error.copy())
             _refuse(each, error)
         for each in self._taken.values():
             _refuse(each, turn_error)
@@ -211,16 +212,16 @@ class Inbox:
             _answer(mail, ending)
 
     def _remember(self, number: int, ending: Ending) -> None:
-        self._settled[number] = ending
-        while len(self._settled) > REMEMBERED:
-            del self._settled[next(iter(self._settled))]
+        self._endings[number] = ending
+        while len(self._endings) > REMEMBERED:
+            del self._endings[next(iter(self._endings))]
 
     def _unknown(self) -> WarrenError:
         problem = "a turn took the input, and what came of it is not known any more: see the history"
         return AgentError(problem, session_id=self.session_id, cause="outcome_unknown")
 
 
-@attrs.frozen
+@frozen
 class StoredEnding:
     """The ending of an input's turn: a result, or the body of an error."""
 
@@ -256,9 +257,9 @@ def _answer(mail: Mail[TurnResult | bool], ending: Ending) -> None:
     if isinstance(ending, TurnResult):
         mail.answer(ending)
     else:
-        mail.refuse(ending.again())
+        mail.refuse(ending.copy())
 
 
 def _refuse(waiting: Waiting, error: WarrenError) -> None:
     for mail in waiting.askers:
-        mail.refuse(error.again())
+        mail.refuse(error.copy())

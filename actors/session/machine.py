@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 import attrs
 
 from warren.errors import SessionBusyError, SessionNotFoundError, SessionNotRunningError, WarrenError
+from warren.values import define, frozen
 
 M = TypeVar("M")
 
@@ -123,7 +124,7 @@ class Verdict(Enum):
     """Handle the request again after the next change of the state."""
 
 
-@attrs.frozen
+@frozen
 class Move:
     """A legal move.
 
@@ -264,7 +265,7 @@ ADMITTED: Final = frozenset(
 """The states between the admission of a turn and its end."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Machine(Generic[M]):
     """The state of one session, and the requests that wait for a change of it.
 

@@ -34,14 +34,14 @@ def plan_of(message: StartTurn | Compact, record: SessionRecord, shared: Shared,
     """
     if record.archived:
         raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-    asked, brought = NO_OPTIONS, own.tools
+    asked, given_tools = NO_OPTIONS, own.tools
     if isinstance(message, StartTurn):
-        asked, brought = message.options, {**own.tools, **message.tools}
+        asked, given_tools = message.options, {**own.tools, **message.tools}
     session = record.options
     provider = asked.provider or (shared.config.provider if asked.model else session.provider)
     limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
-    options = asked.over(session)
-    tools = tools_of(record, asked, shared, comms, brought)
+    options = session.of_calls if asked is NO_OPTIONS else asked.over(session)
+    tools = tools_of(record, asked, shared, comms, given_tools)
     window = partial(window_for, model=choice.model, max_tokens=options.max_tokens, tools=tools)
     return TurnPlan(
         prompt=message.prompt if isinstance(message, StartTurn) else None,
@@ -77,25 +77,33 @@ def _compaction_of(
 
 
 def instructions_of(
-    given: str | None, record: SessionRecord, shared: Shared, comms: Comms, own_tools: Mapping[str, Tool]
+    given: str | None, record: SessionRecord, shared: Shared, comms: Comms, session_tools: Mapping[str, Tool]
 ) -> str | None:
     """Return the instructions of a new session: the given ones, and the notes of the tools that it is offered."""
     if not shared.notes:
         return given
-    offered = tools_of(record, NO_OPTIONS, shared, comms, own_tools)
+    offered = tools_of(record, NO_OPTIONS, shared, comms, session_tools)
     notes = [note for name, note in shared.notes.items() if offered.get(name) is shared.tools[name]]
     return "\n\n".join([*([given] if given else []), *notes]) or None
 
 
 def tools_of(
-    record: SessionRecord, asked: TurnOptions, shared: Shared, comms: Comms, brought: Mapping[str, Tool]
+    record: SessionRecord, asked: TurnOptions, shared: Shared, comms: Comms, given_tools: Mapping[str, Tool]
 ) -> Mapping[str, Tool]:
-    """Return the tools that the model is offered: of the categories that are on, those that the session may use."""
+    """Return the tools that the model is offered: of the categories that are on, those that the session may use.
+
+    Args:
+        record: the session.
+        asked: the options of the turn.
+        shared: the resources of the runtime, with its tools.
+        comms: has the tools for messages to peers.
+        given_tools: tools that the host gave the session, or the caller the turn, by name. They replace others.
+    """
     memory = shared.memory
     search = {} if memory is None else {SEARCH: memory.tool_of(record.session_id)}
-    known = {**search, **comms.tools_of(record), **shared.tools, **brought}
-    if shared.passing_tools is not None:
-        known |= shared.passing_tools(record.session_id, known)
+    known = {**search, **comms.tools_of(record), **shared.tools, **given_tools}
+    if shared.dynamic_tools is not None:
+        known |= shared.dynamic_tools(record.session_id, known)
     if not known:
         return known
     switches = asked.switched(record.options, shared.config.switches)

@@ -1,5 +1,5 @@
-"""The supervisor: the registry of sessions, and the rules for which may begin a turn and which leaves memory.
+"""The supervisor: the registry of sessions, and the scheduler, which starts turns and evicts sessions.
 
-Imports `warren.actors.session`, the modules at the top of `warren.actors` that are no part of the service, and the
+May import `warren.actors.session`, the modules at the top of `warren.actors` that are no part of the service, and the
 layers below.
 """

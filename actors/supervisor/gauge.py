@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import attrs
 import trio
+
+from warren.values import define
 
 STATM: Final = Path("/proc/self/statm")
 PAGE: Final = resource.getpagesize()
@@ -25,7 +26,7 @@ def resident() -> int | None:
         return None
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class MemoryGauge:
     """Compares the memory of the process with its limit.
 

@@ -1,6 +1,7 @@
 """The registry: all that this process has of a session, by the session's id."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import attrs
@@ -11,12 +12,13 @@ from warren.actors.session.actor import SessionActor
 from warren.actors.shared import NOTHING_OWN, Own
 from warren.actors.storage import Storage
 from warren.journal import envelopes
+from warren.values import define
 
 REPLAY_PAGE: Final = 500
 """Events that are read from the store at once."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Handle:
     """All that this process has of one session.
 
@@ -43,7 +45,7 @@ class Handle:
         return self.log.needed or bool(self.own)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Registry:
     """The handles of the sessions that live in this process, are watched here, or have something that no store has.
 
@@ -66,7 +68,7 @@ class Registry:
         """Return a session's handle, made if there is none."""
         handle = self._handles.get(session_id)
         if handle is None:
-            log = EventLog(session_id, self._read_log, self.event_log)
+            log = EventLog(session_id, self._read_log, self.event_log, partial(self.release, session_id))
             handle = self._handles[session_id] = Handle(log)
         return handle
 

@@ -13,7 +13,7 @@ import attrs
 
 from warren.config import Limits
 from warren.errors import AgentError, CapacityExceededError
-from warren.values import value
+from warren.values import define, frozen, value
 
 FIRST_BACKOFF: Final = 30.0
 """Seconds for which a session is left alone after its first crash, as each try may cost a call of a model."""
@@ -54,7 +54,7 @@ class Recover:
 Action = Begin | Evict | Decline | Recover
 
 
-@attrs.frozen
+@frozen
 class Backoff:
     """The pause of a session whose turns crash or cannot be stored.
 
@@ -67,7 +67,7 @@ class Backoff:
     until: float
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Scheduler:
     """Shares out the turns and the memory of one process among its sessions.
 
@@ -215,6 +215,7 @@ class Scheduler:
         """Note that a turn was admitted after `check_turn`, and so while no session waits."""
         self.running.add(session_id)
         self.idle.pop(session_id, None)
+        self._stayed.clear()
 
     def asks(self, session_id: str) -> None:
         """Note that a session has a turn to begin; `assign` returns `Begin` when it may."""

@@ -3,12 +3,12 @@
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from warren.actors.protocol import Loaded
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.errors import StoreError, WarrenError
+from warren.values import define
 
 if TYPE_CHECKING:
     from warren.storage import Store
@@ -19,7 +19,7 @@ FIRST_RECOVERY: Final = 15.0
 """Seconds to the second look for work, if the store cannot be asked for the time of a lease."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class StoreWatcher:
     """Looks at the store again and again. A look costs next to nothing while no other process writes."""
 

@@ -21,6 +21,7 @@ from warren.fields import encodable
 from warren.mailbox import Mailbox, Message, Reply
 from warren.records import SessionRecord
 from warren.statistics import RuntimeStatistics
+from warren.values import define
 
 R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
@@ -29,7 +30,7 @@ TICK: Final = 0.01
 BeginActor = Callable[[SessionActor], Awaitable[None]]
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Supervisor:
     """Runs the sessions' actors. The scheduler decides which of them work; this class acts on it.
 
@@ -120,19 +121,26 @@ class Supervisor:
         """See Mailboxes."""
         return self.revive(session_id).mailbox
 
-    def admit(self, actor: SessionActor, turn: Message[R]) -> Reply[R]:
-        """Claim the session for a turn, or refuse at once.
+    def admit(self, session_id: str, turn: Message[R]) -> Reply[R]:
+        """Claim a session for a turn, or refuse at once. Its actor is started if need be.
 
         Raises:
             SessionBusyError: if it runs a turn.
             SessionNotFoundError: if it retires.
             CapacityExceededError: if as many turns run as may run, memory is short, or the mailbox is full.
             AgentError: if the runtime drains or ends.
+            RuntimeError: if the caller runs on another event loop.
         """
-        if not actor.turn_runs:
-            self.scheduler.check_turn()
-        reply = actor.mailbox.post(turn)
-        self.scheduler.begun(actor.session_id)
+        self.check_open()
+        actor = self.registry.find(session_id) or self.revive(session_id)
+        try:
+            if not actor.turn_runs:
+                self.scheduler.check_turn()
+            reply = actor.mailbox.post(turn)
+        except WarrenError:  # it was needed all the same
+            self.scheduler.needed(session_id, trio.current_time())
+            raise
+        self.scheduler.begun(session_id)
         return reply
 
     async def drain(self) -> None:
@@ -243,11 +251,11 @@ class Supervisor:
                 done.append(action)
                 match action:
                     case Begin(session_id):
-                        if session_id != asking and not self._told(session_id, BeginNext()):
+                        if session_id != asking and not self._send(session_id, BeginNext()):
                             self.scheduler.turn_ended(session_id, now)
                             again = True
                     case Evict(session_id):
-                        if not self._told(session_id, LeaveMemory()):
+                        if not self._send(session_id, LeaveMemory()):
                             self.scheduler.stays(session_id, now)
                             again = True
                     case Decline(session_id):
@@ -256,8 +264,8 @@ class Supervisor:
                         self._start(self.registry.handle(session_id)).mailbox.tell(Wake())
         return done
 
-    def _told(self, session_id: str, message: Message[Any]) -> bool:
-        """Send a message to a live session; return whether the session takes it."""
+    def _send(self, session_id: str, message: Message[Any]) -> bool:
+        """Send a message to a live session; return whether its mailbox has taken it."""
         actor = self.registry.find(session_id)
         if actor is not None:
             with contextlib.suppress(WarrenError):  # it retires, or its mailbox is full
@@ -310,7 +318,7 @@ class Supervisor:
 
     def _terminate(self, handle: Handle, actor: SessionActor, error: WarrenError) -> None:
         """Have an actor that ends answer everybody, and forget it. There is no checkpoint in here."""
-        actor.terminate(error.again)
+        actor.terminate(error.copy)
         if actor.conversation.inbox.paused:
             self.scheduler.failed(handle.session_id, trio.current_time())
         handle.actor = handle.scope = None

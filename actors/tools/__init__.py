@@ -1,4 +1,5 @@
 """Tools for models: files, shell, web, clock, skills, MCP servers.
 
-`workspace` makes the tools of a runtime from its settings. Of the actors this package may import `supervision` alone.
+`workspace` makes the tools of a runtime from its settings. May import `supervision` and `streams` at the top of
+`warren.actors`, and the domain.
 """

@@ -17,6 +17,7 @@ import trio
 
 from warren.fields import FieldValueError, positive
 from warren.tools import Tool, ToolError, tool
+from warren.values import frozen
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -55,7 +56,7 @@ _Url = Annotated[str, "http or https address of the page"]
 _Chars = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHARS), "how much of the text to return at most"]
 
 
-@attrs.frozen
+@frozen
 class FetchLimits:
     """The bounds of one call.
 
@@ -121,7 +122,7 @@ def _inner(address: Address) -> IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour
 
 
-@attrs.frozen
+@frozen
 class _Pinned(httpx.AsyncBaseTransport):
     """An HTTP transport that resolves a name, checks its addresses, and connects to an address that it has checked."""
 
@@ -167,7 +168,7 @@ class _Pinned(httpx.AsyncBaseTransport):
         await self.inner.aclose()
 
 
-@attrs.frozen
+@frozen
 class _Fetcher:
     allow: tuple[Network, ...]
     limits: FetchLimits

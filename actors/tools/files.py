@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Final
 
-import attrs
 import msgspec
 
 from warren.actors.tools import files_search, files_text
 from warren.actors.tools.files_root import Root, shown, told
 from warren.tools import Tool, tool
+from warren.values import frozen
 
 MAX_LINES: Final = 2000
 _Path = Annotated[str, "path from the root folder, as in src/main.py"]
@@ -41,7 +41,7 @@ def file_tools(root: Path, *, writable: bool = True) -> tuple[Tool, ...]:
     return tuple(tool(each) for each in (*reading, *changing))
 
 
-@attrs.frozen
+@frozen
 class _Files:
     """The functions of the tools; the model reads their docstrings."""
 

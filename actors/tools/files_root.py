@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from warren.fields import FieldValueError
 from warren.tools import ToolError
+from warren.values import frozen
 
 LOCK_SECONDS: Final = 20.0
 MAX_DEPTH: Final = 64
@@ -88,7 +87,7 @@ def opened(name: str, folder: int) -> Iterator[int]:
         os.close(fd)
 
 
-@attrs.frozen
+@frozen
 class Place:
     """A name in an open folder.
 
@@ -183,7 +182,7 @@ def _version(found: os.stat_result | None) -> tuple[int, ...] | None:
     return None if found is None else (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-@attrs.frozen
+@frozen
 class Root:
     """The folder that bounds the tools for files.
 

@@ -18,6 +18,7 @@ import re2  # type: ignore[import-untyped]
 from warren.actors.tools.files_root import MAX_DEPTH, Place, open_regular, opened, shown
 from warren.actors.tools.files_text import SAMPLE, encoding_of
 from warren.tools import ToolError
+from warren.values import define, frozen
 
 SEARCH_SECONDS: Final = 15.0
 MAX_ENTRIES: Final = 50_000
@@ -79,7 +80,7 @@ def glob_pattern(glob: str) -> Any:
     return pattern(f"^(?:{''.join(parts)})$", "glob")
 
 
-@attrs.frozen
+@frozen
 class Entry:
     """An entry of a folder.
 
@@ -96,7 +97,7 @@ class Entry:
     mode: int
 
 
-@attrs.define
+@define
 class Walk:
     """A sorted walk through a folder and the folders below it. It follows no links, and notes skipped entries.
 
@@ -176,7 +177,7 @@ def listing(place: Place, glob: str) -> str:
     return answer(lines, walk, "(nothing matches)")
 
 
-@attrs.define
+@define
 class Search:
     """The search of one pattern in many files.
 

@@ -10,6 +10,7 @@ import attrs
 
 from warren.actors.tools.files_root import Place, shown, told
 from warren.tools import ToolError
+from warren.values import define
 
 MAX_PAGE: Final = 64 * 1024
 """Characters that one reading returns."""
@@ -36,7 +37,7 @@ def encoding_of(sample: bytes) -> str | None:
     return None if b"\0" in sample else "utf-8"
 
 
-@attrs.define
+@define
 class _Page:
     """The lines of one answer of read_file, up to its bound."""
 

@@ -14,6 +14,7 @@ from warren.health import McpHealth
 from warren.service import SessionService
 from warren.tool_config import McpServer
 from warren.tools import Tool
+from warren.values import define, frozen
 
 
 class SessionTools(Protocol):
@@ -45,7 +46,7 @@ async def open_pool(servers: Sequence[McpServer]) -> AsyncIterator["RuntimeServe
         yield RuntimeServers(pool, len(servers))
 
 
-@attrs.frozen
+@frozen
 class RuntimeServers:
     """The connected servers of a runtime.
 
@@ -58,7 +59,7 @@ class RuntimeServers:
     count: int
 
     def tools(self, session_id: str | None, taken: Collection[str]) -> Mapping[str, Tool]:
-        """Return the tools of the runtime's servers and of a session's, by name; see `Shared.passing_tools`."""
+        """Return the tools of the runtime's servers and of a session's, by name; see `Shared.dynamic_tools`."""
         return {each.spec.name: each for each in self.pool.tools(session_id, taken)}
 
     def health(self) -> Sequence[McpHealth]:
@@ -79,7 +80,7 @@ async def open_session_tools(servers: RuntimeServers, service: SessionService) -
         nursery.cancel_scope.cancel()
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Own:
     """The servers of one session.
 
@@ -92,7 +93,7 @@ class _Own:
     watch: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Pooled:
     """SessionTools on the pool of the runtime."""
 

@@ -16,6 +16,7 @@ from warren.actors.tools.shell_output import Tail
 from warren.actors.tools.shell_process import END_LIMIT, Command, Ended
 from warren.fields import positive
 from warren.tools import Tool, ToolError, tool
+from warren.values import frozen
 
 ALLOWED: Final = ("PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER")
 """Patterns of the environment variables that a command gets: none of them holds a key."""
@@ -71,7 +72,7 @@ def shell_tool(
     return tool(name="shell", description=usage, timeout=timeout + 2 * END_LIMIT)(shell.run)
 
 
-@attrs.frozen
+@frozen
 class Shell:
     """Runs the commands of one tool.
 

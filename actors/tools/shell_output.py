@@ -5,12 +5,14 @@ from typing import Final
 import attrs
 import trio
 
+from warren.values import define
+
 CHUNK: Final = 64 * 1024
 CONTINUES: Final = range(0x80, 0xC0)
 """The continuation bytes of UTF-8."""
 
 
-@attrs.define
+@define
 class Tail:
     """The last bytes of a stream.
 

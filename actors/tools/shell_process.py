@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
 import trio
 
-from warren.actors.tools.lines import LineReader
+from warren.actors.streams import LineReader
 from warren.actors.tools.shell_output import Tail
 from warren.tools import ToolError
+from warren.values import define, frozen
 
 GRACE: Final = 2.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -25,7 +25,7 @@ KEEPER: Final = str(Path(__file__).with_name("shell_keeper.py"))
 LONGEST_WORD: Final = 1024
 
 
-@attrs.frozen
+@frozen
 class Ended:
     """The end of a shell: its exit code or minus its signal, and the number of processes that it left behind."""
 
@@ -33,7 +33,7 @@ class Ended:
     left: int
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Command:
     """A started command. Its starter has to await `end` in each case.
 

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import attrs
 
+from warren.values import frozen
+
 MAX_BYTES: Final = 64 * 1024
 """The most bytes of a file: a model reads it as a whole."""
 MAX_FRONT: Final = 4 * 1024
@@ -19,7 +21,7 @@ class SkillFileError(Exception):
     """A file is no skill; the text continues after the file's name."""
 
 
-@attrs.frozen
+@frozen
 class Skill:
     """Instructions for a kind of task.
 

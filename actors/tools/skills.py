@@ -13,6 +13,7 @@ from warren.actors.tools.skill_file import Skill, SkillFileError, read_skill
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.tools import Tool, ToolError, tool
+from warren.values import frozen
 
 logger: Final = logging.getLogger("warren.skills")
 SHIPPED: Final = Path(__file__).parent / "shipped"
@@ -36,7 +37,7 @@ async def _signature(name: Annotated[str, "The skill's name, as it is listed"]) 
 _TOOL: Final = tool(name=LOAD, description=USAGE)(_signature)
 
 
-@attrs.frozen
+@frozen
 class Skills:
     """The skills of a runtime.
 

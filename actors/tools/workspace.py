@@ -12,6 +12,7 @@ from warren.extras import missing
 from warren.fields import FieldValueError
 from warren.tool_config import ToolsConfig
 from warren.tools import Tool
+from warren.values import frozen
 
 if TYPE_CHECKING:
     from warren.actors.tools.skills import Skills
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@attrs.frozen
+@frozen
 class Workspace:
     """The tools of a runtime.
 

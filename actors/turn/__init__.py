@@ -1,4 +1,4 @@
 """A turn: the loop of steps, with model calls, tool calls, approvals, compaction and extraction.
 
-Imports the modules at the top of `warren.actors` that are no part of the service, and the layers below.
+May import the modules at the top of `warren.actors` that are no part of the service, and the layers below.
 """

@@ -13,11 +13,12 @@ from warren.errors import InvalidParamsError
 from warren.events import Event, ToolApprovalRequested, ToolApprovalResolved
 from warren.messages import ToolUseBlock
 from warren.tools import Tool
+from warren.values import define
 
 NOBODY: Final = "not run: it was not approved in time"
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class RunningTime:
     """The running time of a turn. Its clock is stopped while a tool call waits for approval.
 
@@ -35,9 +36,8 @@ class RunningTime:
     def __attrs_post_init__(self) -> None:
         self.scope = trio.CancelScope(deadline=self._began + self.left)
 
-    @property
     def seconds(self) -> float:
-        """Seconds of running time so far."""
+        """Return the running time so far."""
         return (trio.current_time() if self._stopped is None else self._stopped) - self._began
 
     @contextmanager
@@ -51,17 +51,17 @@ class RunningTime:
         finally:
             self._waiting -= 1
             if not self._waiting:
-                self._began, self._stopped = trio.current_time() - self.seconds, None
+                self._began, self._stopped = trio.current_time() - self.seconds(), None
                 self.scope.deadline = self._began + self.left
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Waiting:
     decided: trio.Event = attrs.field(factory=trio.Event)
     decision: Decision | None = None
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Approvals:
     """The gates of a turn's tool calls, and the calls that wait for a decision.
 

@@ -25,7 +25,7 @@ from warren.records import CompactionEntry
 from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import Usage
-from warren.values import value
+from warren.values import define, frozen, value
 from warren.windows import Window, window_of
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ Raises WarrenError if it could not be stored: then nothing has changed.
 CUT_SHORT: Final = CompactionFailed("the turn ended before the compaction did", "cancelled")
 
 
-@attrs.frozen
+@frozen
 class CompactionPlan:
     """The settings of a session's compaction.
 
@@ -77,7 +77,7 @@ class SummaryCall:
     commit: CommitCompaction
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Compaction:
     """One attempt to compact the context of a running turn. The context is wholly old or wholly new at its end.
 
@@ -101,7 +101,7 @@ class Compaction:
 
     async def summarise(self, last_input_tokens: int) -> CompactionEntry | None:
         """Compact by a summary of the model. On failure publish the event that says so, and return None."""
-        return await self._told(self._summary, last_input_tokens)
+        return await self._run(self._summary, last_input_tokens)
 
     async def drop_oldest(self, result: CompactionResult, last_input_tokens: int) -> CompactionEntry | None:
         """Compact without a model, to the head that `mechanical` made of the context."""
@@ -109,7 +109,7 @@ class Compaction:
         async def rebuild(_messages: Sequence[Message]) -> tuple[CompactionResult, int]:
             return result, 0
 
-        return await self._told(rebuild, last_input_tokens)
+        return await self._run(rebuild, last_input_tokens)
 
     async def refuse(self, error: CompactionError, last_input_tokens: int) -> None:
         """Publish the failure of an attempt that could not begin."""
@@ -117,12 +117,12 @@ class Compaction:
         async def rebuild(_messages: Sequence[Message]) -> tuple[CompactionResult, int]:
             raise error
 
-        await self._told(rebuild, last_input_tokens)
+        await self._run(rebuild, last_input_tokens)
 
-    async def _told(
+    async def _run(
         self, rebuild: Callable[[Sequence[Message]], Awaitable[tuple[CompactionResult, int]]], last_input_tokens: int
     ) -> CompactionEntry | None:
-        """Run the steps between the events of their start and their end."""
+        """Run an attempt, and publish its beginning and its end."""
         self.by.emit(CompactionStarted(last_input_tokens, estimate(self.context.size), len(self.context)))
         entry, self.failure = None, CUT_SHORT
         try:
@@ -195,7 +195,7 @@ def _runs(positions: Sequence[int], messages: Sequence[Message]) -> Iterator[tup
         yield positions[begin], messages[begin:end]
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class ContextKeeper:
     """Keeps the context of a turn within the window of its model.
 
@@ -289,7 +289,7 @@ def window_for(
     if tokens is None:
         return None
     specs = [tool.spec for tool in tools.values()]
-    return Window(tokens, max_tokens or 0, estimate(len(codec.encode(specs))))
+    return Window(tokens, max_tokens or 0, estimate(len(codec.encode_whole(specs))))
 
 
 def prefix_of(first: bytes | None, compaction: CompactionEntry | None) -> list[bytes]:

@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-import attrs
-
 from warren.actors.schemas import check_fit
 from warren.errors import AgentError, ProviderError, WarrenError
 from warren.events import Event, ExtractionCompleted, ExtractionFailed
@@ -12,6 +10,7 @@ from warren.messages import Message
 from warren.model import ModelReply
 from warren.options import OutputWish
 from warren.structured.output import Fit, correction, request
+from warren.values import define
 
 NO_SUCH_FORM: Final = ("bad_request", "server_error")
 """Causes of the errors of servers that refuse a schema: most answer 400, llama.cpp's 500, which no retry helps."""
@@ -20,7 +19,7 @@ Ask = Callable[[Sequence[Message], Mapping[str, Any] | None], Awaitable[ModelRep
 """Calls the model with the context and these messages, and a schema to force its answer into, if any."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Extraction:
     """Asks for the answer of one turn as data that fits a schema. It adds nothing to the transcript.
 

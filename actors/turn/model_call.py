@@ -16,11 +16,12 @@ from warren.fields import encodable
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, WholePieces
 from warren.usage import Usage
+from warren.values import define
 
 logger: Final = logging.getLogger("warren.model")
 
 
-@attrs.define
+@define
 class PublishedText:
     """The published text of a call, and the place of the running attempt in it; one for answer, one for reasoning.
 
@@ -55,7 +56,7 @@ class PublishedText:
         return rest
 
 
-@attrs.define
+@define
 class ModelCall:
     """The model call of one step.
 

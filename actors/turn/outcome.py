@@ -97,7 +97,7 @@ class Outcome:
         """
         return now.changed(**self._costs(base))
 
-    def settled(
+    def record_after(
         self, base: SessionRecord, now: SessionRecord, terminal: Entry | None, last_seq: int, message_count: int
     ) -> SessionRecord:
         """Return the record after the turn; `terminal` is None if the turn only compacted."""

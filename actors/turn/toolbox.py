@@ -23,11 +23,12 @@ from warren.events import (
 from warren.fields import encodable
 from warren.messages import ToolResult, ToolUseBlock
 from warren.tools import Tool, ToolArgumentsError, ToolError, asking
+from warren.values import define
 
 logger: Final = logging.getLogger("warren.tools")
 
 
-@attrs.define
+@define
 class ToolRun:
     """The tool calls of one step.
 

@@ -44,9 +44,9 @@ from warren.model import ModelChoice, ModelReply, ModelRequest
 from warren.options import ModelOptions, OutputWish
 from warren.records import CompactionEntry, SessionRecord
 from warren.tools import Tool
-from warren.transcript import Transcript
+from warren.transcript import Continued, Transcript
 from warren.usage import NO_USAGE, Usage
-from warren.values import value
+from warren.values import define, value
 
 logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
@@ -85,7 +85,7 @@ class TurnPlan:
     output: OutputWish | None
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Turn:
     """A running turn. It appends to the session's context; the session actor commits the messages, or removes them.
 
@@ -132,6 +132,7 @@ class Turn:
         marks = (record.last_input_tokens, record.last_compaction_step)
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
         self._time = RunningTime(plan.meter.seconds_left())
+        plan.meter.clock = self._time.seconds
         self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit, self._time)
 
     def interrupt(self, error: AgentError) -> None:
@@ -151,7 +152,7 @@ class Turn:
         error: WarrenError | None = None
         try:
             with self._time.scope:
-                await self._steps()
+                await (self._compact_only() if self.plan.prompt is None else self._converse(self.plan.prompt))
         except WarrenError as exc:
             error = exc
         except Exception as exc:  # a tool or a provider may be the host's code: its bug ends the turn, not the session
@@ -165,13 +166,11 @@ class Turn:
         if error is not None:
             self._close(CANCELLED if self._interrupted else error.message)
         if self.first_seq is not None:
-            self._clock()
             self._warn()  # subscribers get the usage of the last step before the terminal event
         return self.so_far() if error is None else self.so_far().failed(error)
 
     def so_far(self) -> Outcome:
         """Return the outcome of the turn."""
-        self._clock()
         marks = (self.keeper.last_input_tokens, self.keeper.last_step)
         return Outcome(
             self.text,
@@ -187,14 +186,7 @@ class Turn:
     def _cancelled(self) -> WarrenError:
         if self._interrupted is not None:
             return self._interrupted
-        self._clock()
         return self._exhausted(self.plan.meter.exhausted() or self.plan.meter.use("time"))
-
-    async def _steps(self) -> None:
-        if self.plan.prompt is None:
-            await self._compact_only()
-        else:
-            await self._converse(self.plan.prompt)
 
     async def _compact_only(self) -> None:
         if self.plan.compaction is None:
@@ -208,7 +200,7 @@ class Turn:
     async def _converse(self, prompt: str) -> None:
         self.first_seq = self.emit(RunStarted(self.record.session_id, prompt))
         self._take_inputs(last=False)
-        self._add(UserMessage(prompt))
+        self.context.append(UserMessage(prompt))
         while True:
             message = await self._call_model(await self._make_room())
             calls = message.tool_calls
@@ -224,13 +216,13 @@ class Turn:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""
         taken = self.inputs(last, self._has_room)
         for said in taken:
-            self._add(UserMessage(said.text) if said.kind == "steer" else ContextMessage(said.text, said.source))
+            message = UserMessage(said.text) if said.kind == "steer" else ContextMessage(said.text, said.source)
+            self.context.append(message)
             self.emit(InputTaken(said.input_id, said.kind, said.text, said.source))
         return bool(taken)
 
     def _has_room(self) -> bool:
         """Return whether the budgets have a step left for inputs; if not, the next turn takes them."""
-        self._clock()
         return self.plan.meter.has_steps(
             1 if self.plan.output is None else 2
         )  # a step for the answer, and one for the answer as data
@@ -249,7 +241,7 @@ class Turn:
         plan, context = self.plan, await self._make_room()
         request = ModelRequest(
             plan.choice.model,
-            (*context, *asked),
+            Continued(context, asked),
             options=plan.options,
             answer_schema=schema,
             tokens_left=self._tokens_left(),
@@ -304,19 +296,18 @@ class Turn:
         self._tool_run = run = ToolRun(plan.tools, self.emit, timeout, plan.tool_threads, approvals)
         await run.run(calls, allowed)
         self._tool_run = None
-        self._add(ToolResultsMessage(run.ordered()))
+        self.context.append(ToolResultsMessage(run.ordered()))
         if allowed < len(calls):
             raise self._exhausted(plan.meter.use("tool_calls"))
 
     def _accept(self, message: AssistantMessage) -> None:
         """Add the answer to the context. Raises ProviderError for content that is no JSON, such as half a character."""
         try:
-            self._add(message)
+            self.context.append(message)
         except (TypeError, ValueError) as exc:
             raise ProviderError(f"the model's answer cannot be kept: {exc}", cause="provider_bug") from exc
 
     def _check_budgets(self) -> None:
-        self._clock()
         self._warn()
         self._check_exhausted()
 
@@ -327,9 +318,6 @@ class Turn:
     def _check_exhausted(self) -> None:
         if (use := self.plan.meter.exhausted()) is not None:
             raise self._exhausted(use)
-
-    def _clock(self) -> None:
-        self.plan.meter.clock(self._time.seconds)
 
     def _exhausted(self, use: Use) -> BudgetExhaustedError:
         kind = use.budget_type
@@ -343,13 +331,10 @@ class Turn:
             # Partial text has cost tokens, even if the provider could not report them any more.
             said = estimate(len(partial.text.encode()))
             self.plan.meter.charge(Usage(estimate(self.context.size), said, estimated=True))
-            self._add(partial)
+            self.context.append(partial)
         if self._tool_run is not None:
             self._tool_run.close(reason)
-            self._add(ToolResultsMessage(self._tool_run.ordered()))
-
-    def _add(self, message: Message) -> None:
-        self.context.append(message)
+            self.context.append(ToolResultsMessage(self._tool_run.ordered()))
 
 
 def cancelled() -> AgentError:

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import logging
 import os
+import resource
 import statistics
 import sys
 import time
@@ -29,6 +30,8 @@ class Script:
     Attributes:
         delay: seconds that each of its calls takes.
         tools: whether it calls the tool `look_up` first, with `argument`, and answers then.
+        url: the address of a server with the model, whose answer is `answer`; none for a fake in the process.
+        patience: seconds for each part of a request; the five that some give to connecting are too few for a thousand.
     """
 
     delay: float = 0.0
@@ -38,6 +41,8 @@ class Script:
     argument: str = "rabbits"
     found: str = "They live in a warren."
     tokens: int = 100
+    url: str | None = None
+    patience: float = 600.0
 
 
 def load(path: Path) -> ModuleType:
@@ -138,6 +143,8 @@ def main(path: str) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     logging.disable(logging.WARNING)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a thousand sessions have as many connections
     driver = Driver(load(Path(path)))
     for line in sys.stdin:
         answer = {}

@@ -1,11 +1,12 @@
 """Google's Agent Development Kit: a Runner with the DatabaseSessionService on SQLite, or the one in memory."""
 
 import asyncio
+import os
 from contextlib import asynccontextmanager
 
 from google.adk.agents import LlmAgent
 from google.adk.events import Event
-from google.adk.models import BaseLlm, LlmResponse
+from google.adk.models import BaseLlm, Gemini, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import DatabaseSessionService, InMemorySessionService
 from google.genai import types
@@ -44,9 +45,7 @@ class Conversations:
             """Look something up."""
             return script.found
 
-        agent = LlmAgent(
-            name="fake", model=FakeModel(model="fake", script=script), tools=[look_up] if script.tools else []
-        )
+        agent = LlmAgent(name="fake", model=_model(script), tools=[look_up] if script.tools else [])
         self.script, self.service = script, service
         self.runner = Runner(app_name=USER["app_name"], agent=agent, session_service=service)
         self.known, self.creating = set(), asyncio.Lock()
@@ -77,6 +76,14 @@ class Conversations:
             async with self.creating:  # two at once find the database locked
                 await self.service.create_session(**USER, session_id=session)
             self.known.add(session)
+
+
+def _model(script):
+    if script.url is None:
+        return FakeModel(model="fake", script=script)
+    # Its client is told both by the environment only.
+    os.environ |= {"GOOGLE_GEMINI_BASE_URL": script.url, "GOOGLE_API_KEY": "none"}
+    return Gemini(model="gemini-benchmark")
 
 
 @asynccontextmanager

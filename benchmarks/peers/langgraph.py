@@ -8,12 +8,14 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from openai import DefaultAsyncHttpxClient
 
-PACKAGES = ("langgraph", "langgraph-checkpoint-sqlite", "langchain-core", "aiosqlite")
+PACKAGES = ("langgraph", "langgraph-checkpoint-sqlite", "langchain-core", "langchain-openai", "openai", "aiosqlite")
 BACKEND = "asyncio"
 
 
@@ -47,7 +49,7 @@ class Conversations:
 
     def __init__(self, script, saver):
         self.script = script
-        self.graph = self._built(FakeModel(script=script)).compile(checkpointer=saver)
+        self.graph = self._built(_model(script)).compile(checkpointer=saver)
 
     async def turn(self, session):
         """Run a turn."""
@@ -82,6 +84,16 @@ class Conversations:
             graph.add_conditional_edges("model", tools_condition)
             graph.add_edge("tools", "model")
         return graph
+
+
+def _model(script):
+    if script.url is None:
+        return FakeModel(script=script)
+    client = DefaultAsyncHttpxClient(timeout=script.patience)  # its own one outlives the event loop
+    address = f"{script.url}/v1"
+    return ChatOpenAI(
+        model="gpt-benchmark", base_url=address, api_key="none", timeout=script.patience, http_async_client=client
+    )
 
 
 def _config(session):

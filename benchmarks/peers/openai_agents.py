@@ -3,8 +3,19 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from agents import Agent, Model, ModelResponse, RunConfig, Runner, SQLiteSession, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    Model,
+    ModelResponse,
+    OpenAIChatCompletionsModel,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    function_tool,
+    set_tracing_disabled,
+)
 from agents.usage import Usage
+from openai import AsyncOpenAI
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 PACKAGES = ("openai-agents", "openai", "pydantic")
@@ -49,7 +60,7 @@ class Conversations:
             return script.found
 
         self.script, self.folder = script, folder
-        self.agent = Agent("fake", model=FakeModel(script), tools=[look_up] if script.tools else [])
+        self.agent = Agent("fake", model=_model(script), tools=[look_up] if script.tools else [])
         self.config = RunConfig(tracing_disabled=True)
         self.sessions, self.histories = {}, {}
 
@@ -76,6 +87,16 @@ class Conversations:
         if session not in self.sessions:
             self.sessions[session] = SQLiteSession(session, self.folder / "sessions.sqlite3")
         return self.sessions[session]
+
+
+def _model(script):
+    if script.url is None:
+        return FakeModel(script)
+    return OpenAIChatCompletionsModel("gpt-benchmark", _client(script))
+
+
+def _client(script):
+    return AsyncOpenAI(base_url=f"{script.url}/v1", api_key="none", timeout=script.patience)
 
 
 @asynccontextmanager

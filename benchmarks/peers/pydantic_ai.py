@@ -9,6 +9,7 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
+from openai import AsyncOpenAI
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
@@ -20,9 +21,11 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 
-PACKAGES = ("pydantic-ai-slim", "pydantic")
+PACKAGES = ("pydantic-ai-slim", "openai", "pydantic")
 BACKEND = "asyncio"
 
 
@@ -85,7 +88,7 @@ class Conversations:
 
     def __init__(self, script, database):
         self.script, self.database, self.histories = script, database, {}
-        self.agent = Agent(FakeModel(script))
+        self.agent = Agent(_model(script))
         if script.tools:
 
             @self.agent.tool_plain
@@ -112,6 +115,13 @@ class Conversations:
         ]
         for _ in range(messages // 2):
             await self.database.add(session, ModelMessagesTypeAdapter.dump_json(turn))
+
+
+def _model(script):
+    if script.url is None:
+        return FakeModel(script)
+    client = AsyncOpenAI(base_url=f"{script.url}/v1", api_key="none", timeout=script.patience)
+    return OpenAIChatModel("gpt-benchmark", provider=OpenAIProvider(openai_client=client))
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Warren, driven as its peers are. Its model too gives the whole answer at once, of which Warren makes an event."""
+"""Warren, driven as its peers are. Its fake model, too, gives the answer at once, of which Warren makes an event."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -75,6 +75,10 @@ async def opened(script: Any, folder: Path | None) -> AsyncIterator[Conversation
 
     store = None if folder is None else StoreConfig(folder)
     limits = Limits(max_sessions=MANY, max_live=MANY)
-    config = Config(store=store, model="fake", provider="fake", limits=limits)
-    async with open_supervisor(config, providers={"fake": Model(script)}, tools=[look_up]) as service:
+    fake = script.url is None
+    name, provider = ("fake", "fake") if fake else ("gpt-benchmark", "openai")
+    config = Config(store=store, model=name, provider=provider, limits=limits)
+    models = {"fake": Model(script)}
+    environ = None if fake else {"OPENAI_BASE_URL": f"{script.url}/v1"}
+    async with open_supervisor(config, providers=models, tools=[look_up], environ=environ) as service:
         yield Conversations(service, script)

@@ -9,7 +9,7 @@ The domain does no I/O and imports none of the packages `mailbox`, `storage`, `a
 from typing import TYPE_CHECKING
 
 from warren.budget import Budget
-from warren.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
+from warren.config import Config, Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
 from warren.errors import ErrorCode, WarrenError
 from warren.events import Envelope, Event
 from warren.messages import Message
@@ -34,6 +34,7 @@ __all__ = [
     "Message",
     "ModelReply",
     "ModelRequest",
+    "PostgresConfig",
     "Provider",
     "RetryPolicy",
     "SessionPage",

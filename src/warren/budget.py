@@ -1,22 +1,22 @@
 """Budgets: the limits of a turn or a session, their use, and the warnings before they run out."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Self
 
 import attrs
 
 from warren.errors import BudgetCause
 from warren.events import BudgetWarning
-from warren.fields import fits, is_whole_or_none, positive
+from warren.fields import fits, is_whole, optional, positive
 from warren.usage import NO_USAGE, Usage
-from warren.values import value
+from warren.values import define, frozen, value
 
 BudgetType = BudgetCause
 WARN_AT = 0.8
 
 
-@attrs.frozen
+@frozen
 class Budget:
     """Limits of a turn or a session. None is no limit.
 
@@ -29,10 +29,10 @@ class Budget:
         max_steps: number of model calls.
     """
 
-    max_tokens: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
+    max_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
     max_seconds: float | None = attrs.field(default=None, validator=[positive, fits])
-    max_tool_calls: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
-    max_steps: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
+    max_tool_calls: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
+    max_steps: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
 
     def overridden(self, other: "Budget | None") -> "Budget":
         """Return these limits, replaced by those that `other` sets."""
@@ -66,7 +66,7 @@ class Spent:
 NOTHING: Final = Spent()
 
 
-@attrs.frozen
+@frozen
 class Use:
     """One limit and its use."""
 
@@ -88,7 +88,7 @@ _FIGURES: Final[tuple[tuple[BudgetType, str, str], ...]] = (
 """For each kind of limit the field of Budget that sets it, and the field of Spent and Meter that it limits."""
 
 
-@attrs.define
+@define
 class _Limit:
     """One limit that is set, of the turn (`before` is 0) or of the session.
 
@@ -114,27 +114,32 @@ class _Limit:
         return Use(self.budget_type, self.used(meter), self.limit)
 
 
-@attrs.define
+@define
 class Meter:
     """Charges one turn against its own budget and its session's.
 
     Attributes:
         usage: tokens of the turn's model calls so far.
-        seconds: running time of the turn as of the last `clock`.
         tool_calls: number of tools run.
         steps: number of model calls.
+        clock: returns the running time of the turn so far, in seconds; 0 until the turn begins.
     """
 
     _limits: list[_Limit]
     usage: Usage = NO_USAGE
-    seconds: float = 0.0
     tool_calls: int = 0
     steps: int = 0
+    clock: Callable[[], float] = lambda: 0.0
 
     @classmethod
     def of(cls, turn: Budget, session: Budget, before: Spent) -> Self:
         """Return a meter for a turn with its own budget, in a session that has used `before` of its budget."""
         return cls([*_set_limits(turn, NOTHING), *_set_limits(session, before)])
+
+    @property
+    def seconds(self) -> float:
+        """Running time of the turn so far."""
+        return self.clock()
 
     @property
     def tokens(self) -> int:
@@ -152,10 +157,6 @@ class Meter:
             self.usage += usage
         self.tool_calls += tool_calls
         self.steps += steps
-
-    def clock(self, seconds: float) -> None:
-        """Set the turn's running time so far, in seconds."""
-        self.seconds = seconds
 
     def seconds_left(self) -> float:
         """Return the seconds that the turn may still run; infinite without a time limit."""

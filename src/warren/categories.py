@@ -5,6 +5,7 @@ from typing import Final, Literal, get_args
 import attrs
 
 from warren.fields import OneOf
+from warren.values import frozen
 
 Category = Literal["builtins", "shell", "memory", "mcp", "comms", "callback"]
 """The origin of a tool: the workspace, the shell, the memory, MCP servers, peers, or the host's own code."""
@@ -18,7 +19,7 @@ TOUCH_THE_MACHINE: Final[frozenset[Category]] = frozenset({"builtins", "shell"})
 """Kinds that are off unless a runtime, a session or a turn enables them."""
 
 
-@attrs.frozen
+@frozen
 class Switches:
     """Switches of the kinds of tools: a model is offered the kinds that are on, if the runtime has them.
 
@@ -62,7 +63,7 @@ class Switches:
 INHERIT: Final = Switches()
 
 
-@attrs.frozen
+@frozen
 class Gates:
     """Gates of tool calls, by the tool's kind: a call runs (`auto`), waits for approval (`ask`) or is refused (`deny`).
 
@@ -96,7 +97,7 @@ class Gates:
         return Gates(**{name: max(self.of(name), other.of(name), key=_GATES.index) for name in CATEGORIES})
 
 
-@attrs.frozen
+@frozen
 class Decision:
     """The answer to a tool call that waits for approval. The model reads the reason."""
 

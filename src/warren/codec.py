@@ -125,8 +125,11 @@ def _tagged(
     converter: cattrs.Converter, union: Any, tag: str, classes: Mapping[str, type], unknown: type | None
 ) -> None:
     """Register a union of classes that differ by a tag. An object with another tag becomes an `unknown`, if given."""
-    for name, cls in classes.items():
-        converter.register_unstructure_hook(cls, _with_tag(converter, cls, tag, name))
+    names = {cls: name for name, cls in classes.items()}
+    # a factory, because a hook is a function that cattrs writes and compiles: no program needs all of them at its start
+    converter.register_unstructure_hook_factory(
+        names.__contains__, lambda cls: _with_tag(converter, cls, tag, names[cls])
+    )
     if unknown is not None:
         converter.register_unstructure_hook(unknown, lambda obj: {tag: obj.type, **obj.data})
     converter.register_unstructure_hook(union, converter.unstructure)
@@ -313,6 +316,25 @@ def parse(raw: bytes | str) -> Any:
     return data
 
 
+def parser_of(form: type[T]) -> Callable[[bytes], T]:
+    """Return a function that parses JSON texts into a msgspec struct, and skips members that it does not name.
+
+    It takes a fraction of the time of `parse` and of looking the members up. It raises ValueError for a text that is no
+    JSON in UTF-8, or does not have the form.
+
+    Trap: the depth of members of the type Any is not bounded as by `parse`.
+    """
+    decode = msgspec.json.Decoder(form).decode
+
+    def parsed(raw: bytes) -> T:
+        try:
+            return decode(raw)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+            raise ValueError(str(exc)) from exc
+
+    return parsed
+
+
 def _decode_large(raw: bytes | str) -> Any:
     """Decode with the garbage collector paused: each new list could start a collection over the whole heap."""
     paused = gc.isenabled()
@@ -393,7 +415,33 @@ def decode_stored(cls: Any, raw: bytes | str) -> Any:
 
 def decode_message(raw: bytes | str) -> messages.Message:
     """Build a message from its stored row. Raises ValueError if the row is damaged."""
-    return decode_stored(messages.Message, raw)  # type: ignore[no-any-return]
+    try:
+        row = _decode_text(raw)
+    except (msgspec.MsgspecError, UnicodeError):
+        return decode_stored(messages.Message, raw)  # type: ignore[no-any-return]
+    if isinstance(row, _PromptRow):
+        return messages.UserMessage(row.content)
+    return messages.AssistantMessage(tuple(messages.TextBlock(block.text) for block in row.blocks), row.stop_reason)
+
+
+# The rows of prompts and of answers that are text alone. Conversations mostly consist of them, and built from structs
+# they take a third of the time.
+class _PromptRow(msgspec.Struct, tag_field="role", tag="user", forbid_unknown_fields=True):
+    content: str
+
+
+class _TextRow(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+    text: str
+
+
+class _AnswerRow(msgspec.Struct, tag_field="role", tag="assistant", forbid_unknown_fields=True):
+    blocks: list[_TextRow]
+    stop_reason: messages.StopReason = "end_turn"
+
+
+_decode_text: Final[Callable[[bytes | str], _PromptRow | _AnswerRow]] = msgspec.json.Decoder(
+    _PromptRow | _AnswerRow
+).decode
 
 
 def decode_event(raw: bytes | str) -> events.Event:

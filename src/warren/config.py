@@ -9,13 +9,15 @@ from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
+from warren.database_url import is_database_url, without_password
 from warren.fields import FieldValueError, no_url, not_negative, positive
 from warren.memory import MemoryConfig
 from warren.options import ModelOptions
 from warren.tool_config import ToolsConfig
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class RetryPolicy:
     """The backoff of failed model calls: delays in seconds that grow by `factor` and are spread by `jitter`.
 
@@ -38,7 +40,7 @@ class RetryPolicy:
     max_retry_after: float = attrs.field(default=60.0, validator=not_negative)
 
 
-@attrs.frozen
+@frozen
 class Limits:
     """The limits of one runtime. Times are in seconds.
 
@@ -80,7 +82,7 @@ class Limits:
     drain: float = attrs.field(default=10.0, validator=not_negative)
 
 
-@attrs.frozen
+@frozen
 class Intensity:
     """The restart intensity of the storage actor: crashes that it may have before the runtime stops.
 
@@ -93,7 +95,7 @@ class Intensity:
     seconds: float = attrs.field(default=10.0, validator=positive)
 
 
-@attrs.frozen
+@frozen
 class StoreConfig:
     """The durable store.
 
@@ -119,14 +121,49 @@ class StoreConfig:
     projections: bool = True
 
 
-@attrs.frozen
+@frozen
+class PostgresConfig:
+    """The durable store in a PostgreSQL database: version 14 or newer, with UTF-8 as its encoding.
+
+    Attributes:
+        url: the address as libpq takes it: `postgresql://USER@HOST:PORT/DATABASE`, with options such as
+            `?sslmode=verify-full`. What it leaves out comes from libpq's variables and files, such as `PGPASSWORD` or
+            `~/.pgpass`. Its password is never shown.
+        timeout: seconds that a call waits for the server: for an answer, and for a lost connection to come back.
+        lock_timeout: seconds that a commit waits for the lock of another process on a session.
+        readers: connections that serve reads.
+        lease: seconds after which other processes may take over the sessions of this process if it hangs. The sessions
+            of a process that has died are free after a fourth of it.
+        holder: name of this process in the errors that other processes get for its sessions; None makes a name of the
+            program, the pid and the host.
+    """
+
+    url: str = attrs.field(validator=is_database_url)
+    timeout: float = attrs.field(default=10.0, validator=positive)
+    lock_timeout: float = attrs.field(default=1.0, validator=positive)
+    readers: int = attrs.field(default=2, validator=positive)
+    lease: float = attrs.field(default=15.0, validator=positive)
+    holder: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address without its password, for people."""
+        return without_password(self.url)
+
+    def __repr__(self) -> str:
+        others = [f"{field.name}={getattr(self, field.name)!r}" for field in attrs.fields(PostgresConfig)[1:]]
+        return f"PostgresConfig(url={self.shown!r}, {', '.join(others)})"
+
+
+@frozen
 class Config(ModelOptions):
     """All settings of a runtime; the options of model calls are those of sessions that set none.
 
     Raises FieldValueError, which names the field, if a compactor cannot work with the settings.
 
     Attributes:
-        store: the durable store; None keeps everything in memory (the `session-store` capability is off).
+        store: the durable store, in files or in a database; None keeps everything in memory (the `session-store`
+            capability is off).
         model: the model of sessions that name none.
         provider: the provider of sessions that name none, and of turns that name only a model; None lets the model's
             name decide.
@@ -143,7 +180,7 @@ class Config(ModelOptions):
         intensity: the restart intensity of the storage actor.
     """
 
-    store: StoreConfig | None = None
+    store: StoreConfig | PostgresConfig | None = None
     model: str = "echo"
     provider: str | None = None
     system_prompt: str | None = None

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Final, Literal, Self, TypedDict, Unpack
 
 import attrs
 
+from warren.values import frozen
+
 
 class ErrorCode(StrEnum):
     """The stable names of the errors. They are part of the contract and the same on every surface."""
@@ -56,6 +58,7 @@ StoreCause = Literal[
     "permission",
     "read_only",
     "too_big",
+    "unreachable",
     "unstorable",
 ]
 CapacityCause = Literal[
@@ -114,7 +117,7 @@ def _clip(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) + 1 :]}"
 
 
-@attrs.frozen
+@frozen
 class Numbers:
     """The numbers of one code on the surfaces that have numbers.
 
@@ -208,7 +211,7 @@ class WarrenError(Exception):
         """The numbers of the code on the surfaces that have numbers."""
         return NUMBERS[self.code]
 
-    def again(self) -> Self:
+    def copy(self) -> Self:
         """Return a copy without a traceback. Raise one copy in each task, or their tracebacks get mixed up."""
         copy = type(self).__new__(type(self), *self.args)
         copy.__dict__.update(self.__dict__ | {"details": dict(self.details)})

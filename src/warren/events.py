@@ -4,19 +4,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-import attrs
-
 from warren.categories import Category
 from warren.messages import StopReason
 from warren.usage import Usage
-from warren.values import value
+from warren.values import frozen, value
 
 InputKind = Literal["queue", "steer", "context", "peer"]
 """The kinds of inputs: one that waits for a turn of its own, one for the running turn, the host's, and a peer's."""
 FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "crash"]
 
 
-@attrs.frozen
+@frozen
 class RunStarted:
     """A turn began."""
 
@@ -24,7 +22,7 @@ class RunStarted:
     prompt: str
 
 
-@attrs.frozen
+@frozen
 class InputTaken:
     """An input from the inbox has entered the running turn; the model reads it in the next step."""
 
@@ -34,35 +32,35 @@ class InputTaken:
     source: str | None = None
 
 
-@attrs.frozen
+@frozen
 class TurnStarted:
     """A step began; `turn_number` counts the session's steps from 0 and survives restarts."""
 
     turn_number: int
 
 
-@attrs.frozen
+@frozen
 class TextDelta:
     """The next piece of the answer."""
 
     delta: str
 
 
-@attrs.frozen
+@frozen
 class ReasoningDelta:
     """The next piece of the model's readable reasoning."""
 
     delta: str
 
 
-@attrs.frozen
+@frozen
 class TextComplete:
     """The whole text of the step. It counts if it differs from the deltas, which a retried call leaves incomplete."""
 
     content: str
 
 
-@attrs.frozen
+@frozen
 class ToolCallRequested:
     """The model asked for a tool."""
 
@@ -71,7 +69,7 @@ class ToolCallRequested:
     args: Mapping[str, Any]
 
 
-@attrs.frozen
+@frozen
 class ToolApprovalRequested:
     """A tool call waits for approval, for at most `timeout_ms`."""
 
@@ -82,7 +80,7 @@ class ToolApprovalRequested:
     timeout_ms: int
 
 
-@attrs.frozen
+@frozen
 class ToolApprovalResolved:
     """A tool call that waited for approval runs or is denied. `reason` comes with the answer; None if it had none."""
 
@@ -92,7 +90,7 @@ class ToolApprovalResolved:
     reason: str | None = None
 
 
-@attrs.frozen
+@frozen
 class ToolExecutionStarted:
     """A tool began to run."""
 
@@ -100,7 +98,7 @@ class ToolExecutionStarted:
     name: str
 
 
-@attrs.frozen
+@frozen
 class ToolExecutionCompleted:
     """A tool ended. The events come in the order in which tools end."""
 
@@ -111,7 +109,7 @@ class ToolExecutionCompleted:
     duration_ms: int
 
 
-@attrs.frozen
+@frozen
 class ToolExecutionTimedOut:
     """A tool ran past its time limit; its error result follows."""
 
@@ -120,7 +118,7 @@ class ToolExecutionTimedOut:
     timeout_ms: int
 
 
-@attrs.frozen
+@frozen
 class ToolResultReceived:
     """A tool's result is ready for the model."""
 
@@ -129,7 +127,7 @@ class ToolResultReceived:
     is_error: bool
 
 
-@attrs.frozen
+@frozen
 class TurnCompleted:
     """A step ended."""
 
@@ -137,7 +135,7 @@ class TurnCompleted:
     usage: Usage
 
 
-@attrs.frozen
+@frozen
 class Retrying:
     """A model call failed and is tried again after `delay_ms`."""
 
@@ -147,7 +145,7 @@ class Retrying:
     delay_ms: int
 
 
-@attrs.frozen
+@frozen
 class BudgetWarning:
     """A budget is used up to `percent` (0 to 100 and above)."""
 
@@ -157,7 +155,7 @@ class BudgetWarning:
     percent: float
 
 
-@attrs.frozen
+@frozen
 class CompactionStarted:
     """The context is about to be summarised. `input_tokens` is its size as the model reported it."""
 
@@ -166,7 +164,7 @@ class CompactionStarted:
     message_count: int
 
 
-@attrs.frozen
+@frozen
 class CompactionCompleted:
     """The context is shorter from here on, and that is stored. The counts are of messages in the model's context."""
 
@@ -175,7 +173,7 @@ class CompactionCompleted:
     messages_after: int
 
 
-@attrs.frozen
+@frozen
 class CompactionFailed:
     """The context is unchanged, and the turn goes on. `reason` is for programs."""
 
@@ -183,14 +181,14 @@ class CompactionFailed:
     reason: str
 
 
-@attrs.frozen
+@frozen
 class ExtractionCompleted:
     """The answer is available as data too, after `attempts` model calls. Their text is not streamed."""
 
     attempts: int
 
 
-@attrs.frozen
+@frozen
 class ExtractionFailed:
     """The answer does not fit its schema after `attempts` model calls, and the turn is about to fail."""
 
@@ -198,7 +196,7 @@ class ExtractionFailed:
     attempts: int
 
 
-@attrs.frozen
+@frozen
 class RunCompleted:
     """The turn ended with an answer, and is stored. No event of the turn follows."""
 
@@ -207,7 +205,7 @@ class RunCompleted:
     usage: Usage
 
 
-@attrs.frozen
+@frozen
 class RunFailed:
     """The turn ended without an answer. No event of the turn follows."""
 
@@ -216,7 +214,7 @@ class RunFailed:
     cause: FailureCause
 
 
-@attrs.frozen
+@frozen
 class StreamTruncated:
     """Events are missing: they are no longer kept, they could not be sent, or a row of the log is damaged.
 
@@ -241,7 +239,7 @@ class StreamTruncated:
         return self.resume_after if self.cause is None else self.resume_after - self.dropped
 
 
-@attrs.frozen
+@frozen
 class UnknownEvent:
     """An event that a newer version wrote. It is kept unchanged."""
 

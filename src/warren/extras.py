@@ -10,6 +10,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "load": ("hdrh", "trio_websocket"),
     "mcp": ("mcp",),
     "memory-store": ("apsw", "numpy", "Stemmer", "usearch"),
+    "postgres": ("psycopg",),
     "session-store": ("apsw",),
     "skills": ("yaml",),
     "tools": ("re2",),

@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from warren.errors import InvalidParamsError
+from warren.values import frozen
 
 LARGEST: Final = 2**63 - 1
 CAN_CONFLICT: Final[Mapping[str, bool]] = {"can_conflict": True}
@@ -44,27 +45,25 @@ def not_negative(_instance: object, attribute: "attrs.Attribute[Any]", value: An
         raise FieldValueError(attribute.name, "must be 0 or above")
 
 
-@attrs.frozen
+@frozen
 class OfType:
-    """Refuse values that are not of one type exactly; None passes unless it is `required`.
+    """Refuse values that are not of one type exactly.
 
     Attributes:
         type: the type.
         words: the name of the type in errors, such as "a string".
-        required: whether None is refused.
     """
 
     type: type
     words: str
-    required: bool = True
 
     def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
         """Raise FieldValueError that names the field and the type."""
-        if type(value) is not self.type and (value is not None or self.required):
+        if type(value) is not self.type:
             raise FieldValueError(attribute.name, f"must be {self.words}")
 
 
-@attrs.frozen
+@frozen
 class OneOf:
     """Refuse values that are not one of the `choices`."""
 
@@ -76,7 +75,7 @@ class OneOf:
             raise FieldValueError(attribute.name, f"must be one of {', '.join(self.choices)}")
 
 
-@attrs.frozen
+@frozen
 class Between:
     """Refuse numbers outside of `low` to `high`, and values that are not numbers; None passes.
 
@@ -101,7 +100,7 @@ class Between:
         return value > self.low or not self.without_low
 
 
-@attrs.frozen
+@frozen
 class AtMost:
     """Refuse texts of more than `characters`; None passes."""
 
@@ -113,7 +112,7 @@ class AtMost:
             raise FieldValueError(attribute.name, f"must have at most {self.characters} characters")
 
 
-@attrs.frozen
+@frozen
 class InstanceOf:
     """Refuse values that are not instances of a class; None passes."""
 
@@ -125,17 +124,16 @@ class InstanceOf:
             raise FieldValueError(attribute.name, f"must be a {self.type.__name__}")
 
 
+def optional(*checks: Callable[[Any, "attrs.Attribute[Any]", Any], Any]) -> Callable[..., Any]:
+    """Return the validator that lets None pass and any other value through the checks."""
+    return attrs.validators.optional(checks)
+
+
 def is_text(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     """Refuse values other than texts that UTF-8 can hold."""
     problem = text_problem(value)
     if problem is not None:
         raise FieldValueError(attribute.name, problem)
-
-
-def is_text_or_none(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse values other than texts that UTF-8 can hold; None passes."""
-    if value is not None:
-        is_text(None, attribute, value)
 
 
 def text_problem(value: object) -> str | None:
@@ -171,7 +169,7 @@ def is_json(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) ->
         raise FieldValueError(attribute.name, f"cannot be written as JSON: {exc}") from None
 
 
-@attrs.frozen
+@frozen
 class Labels:
     """Refuse values other than texts under texts; None passes.
 
@@ -192,7 +190,6 @@ class Labels:
 
 
 is_whole: Final = OfType(int, "an integer")
-is_whole_or_none: Final = OfType(int, "an integer", required=False)
 is_flag: Final = OfType(bool, "true or false")
 
 
@@ -223,9 +220,10 @@ def fits(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> No
 
 
 def checks_of(field: "attrs.Attribute[Any]") -> Sequence[Callable[..., Any]]:
-    """Return a field's validators; attrs puts several into one object."""
-    together = getattr(field.validator, "_validators", None)
-    return together if together is not None else [field.validator] if field.validator is not None else []
+    """Return a field's validators; attrs puts several, and those that let None pass, into one object."""
+    inner = getattr(field.validator, "validator", field.validator)
+    together = getattr(inner, "_validators", None)
+    return together if together is not None else [inner] if inner is not None else []
 
 
 def _is_number(value: object) -> bool:

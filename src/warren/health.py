@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-import attrs
+from warren.values import frozen
 
 Status = Literal["ok", "degraded", "failed"]
 """Degraded: the part works, but something is missing or late. Failed: the part does not do its job."""
@@ -14,7 +14,7 @@ FAILED_AFTER: Final = 30.0
 """Seconds without a successful write, after which a store that refuses writes counts as failed."""
 
 
-@attrs.frozen
+@frozen
 class StoreHealth:
     """The health of the store. A probe writes to it regularly, also if no turn ends.
 
@@ -32,7 +32,7 @@ class StoreHealth:
     commit_p99_ms: float | None = None
 
 
-@attrs.frozen
+@frozen
 class MemoryHealth:
     """The health of the memory.
 
@@ -48,7 +48,7 @@ class MemoryHealth:
     last_error: str | None = None
 
 
-@attrs.frozen
+@frozen
 class ProjectorHealth:
     """The health of the projector, which writes the sessions as files.
 
@@ -65,7 +65,7 @@ class ProjectorHealth:
     last_error: str | None = None
 
 
-@attrs.frozen
+@frozen
 class LoopHealth:
     """The health of the event loop.
 
@@ -78,7 +78,7 @@ class LoopHealth:
     lag_p99_ms: float = 0.0
 
 
-@attrs.frozen
+@frozen
 class McpHealth:
     """The health of an MCP server whose tools all sessions get. A lost connection is retried for ever.
 

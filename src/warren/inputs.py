@@ -2,13 +2,12 @@
 
 from datetime import datetime
 
-import attrs
-
 from warren.events import InputKind
 from warren.options import NO_OPTIONS, TurnOptions
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Input:
     """One input in a session's inbox.
 
@@ -34,7 +33,7 @@ class Input:
     options: TurnOptions = NO_OPTIONS
 
 
-@attrs.frozen
+@frozen
 class Numbered:
     """An input and its place in the order in which the inbox took them."""
 

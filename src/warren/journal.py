@@ -1,7 +1,7 @@
 """The newest events of a session, with all that are not stored yet, and the merging and cutting of deltas."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -10,7 +10,7 @@ import attrs
 from warren import codec
 from warren.events import DELTAS, Envelope, Event, ReasoningDelta, StreamTruncated, TextDelta
 from warren.records import EventRow
-from warren.values import value
+from warren.values import define, value
 
 PAGE: Final = 256
 """Envelopes that a reader gets at once."""
@@ -33,7 +33,7 @@ class Entry:
         return Envelope(session_id, self.seq, self.timestamp, self.event)
 
 
-@attrs.define
+@define
 class Deltas:
     """Adjacent deltas of one kind in one step. They take less memory together than as entries."""
 
@@ -61,7 +61,7 @@ Run = Entry | Deltas
 """An event of a log, or adjacent deltas as one."""
 
 
-@attrs.define
+@define
 class Journal:
     """An append-only run of events in memory.
 
@@ -192,26 +192,6 @@ def cut(envelope: Envelope, lengths: list[int], after_seq: int) -> Envelope:
     known = after_seq - first + 1
     rest = envelope.event.delta[sum(lengths[:known]) :]
     return attrs.evolve(envelope, event=type(envelope.event)(rest), first_seq=_first(after_seq + 1, envelope.seq))
-
-
-def adjacent(left: Envelope, right: Envelope) -> bool:
-    """Tell whether two envelopes can be merged: adjacent deltas of one kind in one log."""
-    kind = type(left.event)
-    return (
-        kind is type(right.event)
-        and (right.first_seq or right.seq) == left.seq + 1
-        and left.session_id == right.session_id
-        and kind in DELTAS
-    )
-
-
-def merged(run: Sequence[Envelope]) -> Envelope:
-    """Merge envelopes into one. Each must be `adjacent` to the next."""
-    first, last = run[0], run[-1]
-    if first is last or not isinstance(first.event, DELTAS):
-        return first
-    text = "".join([each.event.delta for each in run if isinstance(each.event, DELTAS)])
-    return Envelope(first.session_id, last.seq, first.timestamp, type(first.event)(text), first.first_seq or first.seq)
 
 
 def _first(first_seq: int, seq: int) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from warren.fields import FieldValueError, fits, is_text, not_negative, positive
+from warren.values import frozen
 
 MAX_HITS: Final = 20
 """The most hits that a search returns."""
@@ -22,7 +23,7 @@ def _aware(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> 
         raise FieldValueError(attribute.name, "must have a time zone")
 
 
-@attrs.frozen
+@frozen
 class MemoryEntry:
     """The text of one message, to be remembered. Raises FieldValueError, which names the field, if a value is bad.
 
@@ -42,7 +43,7 @@ class MemoryEntry:
     created_at: datetime = attrs.field(validator=_aware)
 
 
-@attrs.frozen
+@frozen
 class Tail:
     """The remembered messages of a session from a position on.
 
@@ -55,7 +56,7 @@ class Tail:
     first: int
 
 
-@attrs.frozen
+@frozen
 class Unsettled:
     """A session with a remembered tail that its store may never have committed.
 
@@ -68,7 +69,7 @@ class Unsettled:
     since: datetime
 
 
-@attrs.frozen
+@frozen
 class MemoryHit:
     """One result of a search.
 
@@ -86,7 +87,7 @@ class MemoryHit:
     turn: int
 
 
-@attrs.frozen
+@frozen
 class MemoryStats:
     """The size of the memory and the state of its index.
 
@@ -140,7 +141,7 @@ class Embedder(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class MemoryConfig:
     """The settings of the semantic memory.
 

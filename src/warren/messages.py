@@ -5,10 +5,12 @@ from typing import Any, Literal
 
 import attrs
 
+from warren.values import frozen
+
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "content_filter", "cancelled"]
 
 
-@attrs.frozen
+@frozen
 class TextBlock:
     """Text of the model's answer."""
 
@@ -16,7 +18,7 @@ class TextBlock:
     metadata: Mapping[str, Any] | None = None
 
 
-@attrs.frozen
+@frozen
 class ReasoningBlock:
     """The model's reasoning.
 
@@ -29,7 +31,7 @@ class ReasoningBlock:
     metadata: Mapping[str, Any] | None = None
 
 
-@attrs.frozen
+@frozen
 class ToolUseBlock:
     """A tool call that the model asked for.
 
@@ -48,7 +50,7 @@ class ToolUseBlock:
     metadata: Mapping[str, Any] | None = None
 
 
-@attrs.frozen
+@frozen
 class UnknownBlock:
     """A block that a newer version wrote. It is kept unchanged, and left out of requests to a model."""
 
@@ -59,7 +61,7 @@ class UnknownBlock:
 Block = TextBlock | ReasoningBlock | ToolUseBlock | UnknownBlock
 
 
-@attrs.frozen
+@frozen
 class ToolResult:
     """The result of one tool call. Every call in a transcript has exactly one."""
 
@@ -68,21 +70,21 @@ class ToolResult:
     is_error: bool = False
 
 
-@attrs.frozen
+@frozen
 class SystemMessage:
     """Instructions of the program that hosts the session."""
 
     content: str
 
 
-@attrs.frozen
+@frozen
 class UserMessage:
     """A prompt of the user. It opens an exchange."""
 
     content: str
 
 
-@attrs.frozen
+@frozen
 class ContextMessage:
     """Text of the host or of another session between the prompts. The model reads it as text that is not the user's.
 
@@ -97,7 +99,7 @@ class ContextMessage:
     source: str | None = None
 
 
-@attrs.frozen
+@frozen
 class AssistantMessage:
     """One answer of the model: its blocks in order, and the reason for its end."""
 
@@ -133,7 +135,7 @@ def _unlike(call: ToolUseBlock, seen: set[str]) -> ToolUseBlock:
     return call if name == call.id else attrs.evolve(call, id=name)
 
 
-@attrs.frozen
+@frozen
 class ToolResultsMessage:
     """The results of all tool calls of the assistant message before it, in call order."""
 

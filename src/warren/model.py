@@ -9,17 +9,17 @@ from warren.messages import AssistantMessage, Message
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.usage import Usage
-from warren.values import value
+from warren.values import define, frozen, value
 
 
-@attrs.frozen
+@frozen
 class ModelRequest:
     """One model call.
 
     Attributes:
         model: the provider's own name of the model.
         messages: the context, oldest first, the system message (if any) at its head. It is read-only and may be lazy:
-            each access by index may decode a message.
+            each access by index may decode a message. It follows the conversation, so a copy is needed to keep it.
         tools: the tools that the model may call.
         options: the options of the call, such as its temperature; an option that is None is left to the provider.
         answer_schema: the JSON schema that the answer's text has to fit. The messages ask for it too, so a provider
@@ -76,7 +76,7 @@ class ReasoningPiece:
 Piece = TextPiece | ReasoningPiece
 
 
-@attrs.define
+@define
 class WholePieces:
     """Passes pieces on with whole characters: a high surrogate at the end waits for the next piece.
 

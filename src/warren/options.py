@@ -7,6 +7,7 @@ protocol.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 
@@ -26,13 +27,13 @@ from warren.fields import (
     fits,
     is_object,
     is_text,
-    is_text_or_none,
     is_whole,
-    is_whole_or_none,
     not_blank,
+    optional,
     positive,
 )
 from warren.peers import Peer
+from warren.values import frozen
 
 T = TypeVar("T")
 TurnMode = Literal["busy", "queue", "steer"]
@@ -64,7 +65,7 @@ def _retries(value: int | None) -> int | None:
     return RETRIES if value is None else value
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ModelOptions:
     """Options of every call of the model; None leaves an option to the next level: turn, session, runtime, provider.
 
@@ -75,7 +76,7 @@ class ModelOptions:
         top_p: share of the probability among whose likeliest words the model chooses. Use this or the temperature.
     """
 
-    max_tokens: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
+    max_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
     temperature: float | None = attrs.field(default=None, validator=Between(0, 2))
     top_p: float | None = attrs.field(default=None, validator=Between(0, 1, without_low=True))
 
@@ -97,7 +98,7 @@ def _nearest(levels: Iterable[Any]) -> Any:
     return None
 
 
-@attrs.frozen
+@frozen
 class OutputWish:
     """The data that a turn's answer is brought into.
 
@@ -110,7 +111,7 @@ class OutputWish:
     retries: int
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class TurnOptions(ModelOptions):
     """Options of one turn; None takes the session's.
 
@@ -125,21 +126,22 @@ class TurnOptions(ModelOptions):
         structured_output_retries: how often an answer that does not fit it is tried again.
     """
 
-    model: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank], metadata=CAN_CONFLICT)
-    provider: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank], metadata=CAN_CONFLICT)
+    model: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), metadata=CAN_CONFLICT)
+    provider: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), metadata=CAN_CONFLICT)
     budget: Budget | None = attrs.field(default=None, validator=InstanceOf(Budget))
     overrides: Switches | None = attrs.field(default=None, validator=InstanceOf(Switches), metadata=CAN_CONFLICT)
     approvals: Gates | None = attrs.field(default=None, validator=InstanceOf(Gates))
     output_schema: Mapping[str, Any] | None = attrs.field(default=None, validator=is_object)
     structured_output_retries: int | None = attrs.field(
-        default=None, validator=[is_whole_or_none, Between(0, MAX_RETRIES)]
+        default=None, validator=optional(is_whole, Between(0, MAX_RETRIES))
     )
 
     def output(self, session: "SessionOptions") -> OutputWish | None:
         """Return the data that a turn with these options is to answer with; None for none."""
         schema = _nearest((self.output_schema, session.output_schema))
-        retries = _nearest((self.structured_output_retries, session.structured_output_retries))
-        return None if schema is None else OutputWish(schema, retries)
+        if schema is None:
+            return None
+        return OutputWish(schema, _nearest((self.structured_output_retries, session.structured_output_retries)))
 
     def switched(self, session: "SessionOptions", runtime: Switches) -> Switches:
         """Return which kinds of tools a turn with these options is offered."""
@@ -167,7 +169,7 @@ def turn_options(request: TurnOptions) -> TurnOptions:
     return NO_OPTIONS if _turn_options(request) == _NONE_GIVEN else part(TurnOptions, request)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SessionOptions(TurnOptions):
     """Options that hold for all turns of a session, unless a turn says otherwise; they are stored with it.
 
@@ -185,16 +187,21 @@ class SessionOptions(TurnOptions):
     peer: Peer | None = attrs.field(default=None, validator=InstanceOf(Peer), metadata=CAN_CONFLICT)
     compaction: CompactionConfig | None = attrs.field(default=None, validator=InstanceOf(CompactionConfig))
 
+    @cached_property
+    def of_calls(self) -> ModelOptions:
+        """The options of each call of the model in a turn that brings no options of its own."""
+        return self.over()
 
-@attrs.frozen
+
+@frozen
 class SessionRequest(SessionOptions):
     """A session to create.
 
     Attributes:
         prompt: the user's words; null creates the session without a turn.
-        system_prompt: instructions for the model; null takes the runtime's.
+        system_prompt: system prompt: instructions for the model; null takes the runtime's.
         labels: marks of your own, for `session/list`.
-        title: its name for people; null takes the first words of its first prompt.
+        title: the session's name for people; null takes the first words of its first prompt.
         idempotency_key: of your own: a request that is sent again under the same key creates no second session, and has
             the result of the first; other parameters under a key that was used are refused.
     """
@@ -205,18 +212,18 @@ class SessionRequest(SessionOptions):
         "keep_alive": "peer.keep_alive",
         "comms_name": "peer.name",
     }
-    prompt: str | None = attrs.field(validator=[is_text_or_none, not_blank])
-    system_prompt: str | None = attrs.field(default=None, validator=is_text_or_none, kw_only=True)
+    prompt: str | None = attrs.field(validator=optional(is_text, not_blank))
+    system_prompt: str | None = attrs.field(default=None, validator=optional(is_text), kw_only=True)
     labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels(), kw_only=True)
     title: str | None = attrs.field(
-        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_TITLE)], kw_only=True
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
     )
     idempotency_key: str | None = attrs.field(
-        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_KEY)], kw_only=True, metadata=CAN_CONFLICT
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_KEY)), kw_only=True, metadata=CAN_CONFLICT
     )
 
 
-@attrs.frozen
+@frozen
 class TurnRequest(TurnOptions):
     """A turn to run; its options hold for this turn alone.
 
@@ -238,7 +245,7 @@ class TurnRequest(TurnOptions):
     prompt: str = attrs.field(validator=[is_text, not_blank])
     mode: TurnMode = attrs.field(default="busy", validator=OneOf(MODES), kw_only=True)
     idempotency_key: str | None = attrs.field(
-        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_KEY)], kw_only=True, metadata=CAN_CONFLICT
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_KEY)), kw_only=True, metadata=CAN_CONFLICT
     )
 
     def __attrs_post_init__(self) -> None:

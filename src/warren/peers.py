@@ -14,9 +14,10 @@ from warren.fields import (
     is_json,
     is_object,
     is_text,
-    is_text_or_none,
     not_blank,
+    optional,
 )
+from warren.values import frozen
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_TRUSTED: Final = 1_000
@@ -40,7 +41,7 @@ def peer_names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any)
             raise FieldValueError(f"{attribute.name}[{index}]", "must be 1 to 64 letters, digits, _ or -")
 
 
-@attrs.frozen
+@frozen
 class Peer:
     """The name of a session among its peers, and its trust.
 
@@ -55,7 +56,7 @@ class Peer:
     keep_alive: bool = attrs.field(default=False, validator=is_flag)
 
 
-@attrs.frozen
+@frozen
 class PeerMessage:
     """A message of one session to another. Raises FieldValueError, which names the field, if a value is bad.
 
@@ -75,9 +76,9 @@ class PeerMessage:
     kind: PeerKind = attrs.field(default="message", validator=OneOf(get_args(PeerKind)), kw_only=True)
     params: Mapping[str, Any] | None = attrs.field(default=None, validator=[is_object, is_json], kw_only=True)
     request_id: str | None = attrs.field(
-        default=None, validator=[is_text_or_none, not_blank], kw_only=True, metadata=CAN_CONFLICT
+        default=None, validator=optional(is_text, not_blank), kw_only=True, metadata=CAN_CONFLICT
     )
-    status: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank], kw_only=True)
+    status: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         """Refuse a response without its required fields, and fields that do not belong to the kind."""
@@ -89,7 +90,7 @@ class PeerMessage:
             raise FieldValueError("params", "is for a request")
 
 
-@attrs.frozen
+@frozen
 class PeerInfo:
     """A peer that a session trusts.
 

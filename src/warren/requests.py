@@ -21,14 +21,14 @@ from warren.fields import (
     fits,
     is_flag,
     is_text,
-    is_text_or_none,
     is_whole,
-    is_whole_or_none,
     not_blank,
     not_negative,
+    optional,
 )
 from warren.memory import MAX_HITS
 from warren.options import MAX_KEY, MAX_TITLE
+from warren.values import frozen
 
 MAX_PAGE: Final = 1_000
 MAX_OFFSET: Final = 2**53
@@ -36,7 +36,7 @@ MAX_OFFSET: Final = 2**53
 Scope = Literal["session", "project"]
 
 
-@attrs.frozen
+@frozen
 class SessionRef:
     """A session, by its id.
 
@@ -47,7 +47,7 @@ class SessionRef:
     session_id: str = attrs.field(validator=is_text)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ListRequest:
     """A page of the list of sessions.
 
@@ -64,7 +64,7 @@ class ListRequest:
     include_archived: bool = attrs.field(default=False, validator=is_flag)
 
 
-@attrs.frozen
+@frozen
 class HistoryRequest(SessionRef):
     """A page of a session's messages.
 
@@ -77,7 +77,7 @@ class HistoryRequest(SessionRef):
     limit: int = attrs.field(default=100, validator=[is_whole, Between(1, MAX_PAGE)], kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class CompactRequest(SessionRef):
     """A compaction to run now.
 
@@ -85,10 +85,10 @@ class CompactRequest(SessionRef):
         instructions: more text for the model that writes the summary.
     """
 
-    instructions: str | None = attrs.field(default=None, validator=is_text_or_none, kw_only=True)
+    instructions: str | None = attrs.field(default=None, validator=optional(is_text), kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class ForkRequest(SessionRef):
     """A session to make of the first messages of another one.
 
@@ -100,15 +100,15 @@ class ForkRequest(SessionRef):
     """
 
     at: int | None = attrs.field(
-        default=None, validator=[is_whole_or_none, not_negative, fits], kw_only=True, metadata=CAN_CONFLICT
+        default=None, validator=optional(is_whole, not_negative, fits), kw_only=True, metadata=CAN_CONFLICT
     )
     labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels(), kw_only=True)
     title: str | None = attrs.field(
-        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_TITLE)], kw_only=True
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
     )
 
 
-@attrs.frozen
+@frozen
 class LabelRequest(SessionRef):
     """A change of labels, or of the title.
 
@@ -119,11 +119,11 @@ class LabelRequest(SessionRef):
 
     labels: Mapping[str, str | None] | None = attrs.field(default=None, validator=Labels(removable=True))
     title: str | None = attrs.field(
-        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_TITLE)], kw_only=True
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
     )
 
 
-@attrs.frozen
+@frozen
 class SubscribeRequest(SessionRef):
     """A subscription to the events of a session.
 
@@ -131,10 +131,10 @@ class SubscribeRequest(SessionRef):
         after_seq: number of the last event that the subscriber has; 0 begins with the first event, null with the next.
     """
 
-    after_seq: int | None = attrs.field(default=None, validator=[is_whole_or_none, not_negative, fits], kw_only=True)
+    after_seq: int | None = attrs.field(default=None, validator=optional(is_whole, not_negative, fits), kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class ContextRequest(SessionRef):
     """A text for the model of a session that is no prompt.
 
@@ -145,13 +145,13 @@ class ContextRequest(SessionRef):
     """
 
     text: str = attrs.field(validator=[is_text, not_blank])
-    source: str | None = attrs.field(default=None, validator=[is_text_or_none, not_blank], kw_only=True)
+    source: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), kw_only=True)
     idempotency_key: str | None = attrs.field(
-        default=None, validator=[is_text_or_none, not_blank, AtMost(MAX_KEY)], kw_only=True, metadata=CAN_CONFLICT
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_KEY)), kw_only=True, metadata=CAN_CONFLICT
     )
 
 
-@attrs.frozen
+@frozen
 class WithdrawRequest(SessionRef):
     """An input to take back.
 
@@ -162,7 +162,7 @@ class WithdrawRequest(SessionRef):
     input_id: str = attrs.field(validator=is_text)
 
 
-@attrs.frozen
+@frozen
 class ApproveRequest(SessionRef):
     """The answer to a tool call that waits for approval.
 
@@ -175,10 +175,10 @@ class ApproveRequest(SessionRef):
 
     call_id: str = attrs.field(validator=is_text)
     decision: Answer = attrs.field(validator=OneOf(get_args(Answer)))
-    reason: str | None = attrs.field(default=None, validator=is_text_or_none, kw_only=True)
+    reason: str | None = attrs.field(default=None, validator=optional(is_text), kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class SearchRequest:
     """A search of the memory.
 
@@ -190,7 +190,7 @@ class SearchRequest:
     """
 
     query: str = attrs.field(validator=[is_text, not_blank])
-    session_id: str | None = attrs.field(default=None, validator=is_text_or_none, kw_only=True)
+    session_id: str | None = attrs.field(default=None, validator=optional(is_text), kw_only=True)
     scope: Scope = attrs.field(default="session", validator=OneOf(get_args(Scope)), kw_only=True)
     limit: int = attrs.field(default=5, validator=[is_whole, Between(1, MAX_HITS)], kw_only=True)
 

@@ -3,9 +3,10 @@
 import attrs
 
 from warren.fields import positive
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Retention:
     """Ages in seconds at which data is deleted; None keeps the data for ever. Raises FieldValueError for 0 and below.
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 import attrs
 
 from warren.compaction.policy import Compactor, NewCompactor
-from warren.events import Envelope
+from warren.events import Envelope, Event
 from warren.fields import FieldValueError
 from warren.health import LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
 from warren.inputs import Input
@@ -30,10 +30,78 @@ from warren.requests import (
 )
 from warren.statistics import RuntimeStatistics
 from warren.tools import Tool
+from warren.values import frozen
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
+
+Notify = Callable[[Event | None], None]
+"""Called when there is something to read: with the event, or None if the log has ended or moved on elsewhere."""
+
+
+class EventReader(Protocol):
+    """A place in a session's event log: its owner reads on whenever it likes, and nobody waits for it.
+
+    `async for` yields events until the session is archived or deleted, or the runtime ends. A surface that has no task
+    to wait in sets `notify`, and then calls `take` and `load` until it has read everything.
+
+    Attributes:
+        cursor: the last seq that was taken; setting it moves the reader.
+        notify: called, on the event loop, with the next event that is published once all before it were taken, and
+            with None if the log ends. It must neither block nor raise.
+    """
+
+    cursor: int
+    notify: Notify
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        ...
+
+    @property
+    def newest(self) -> int:
+        """The last seq that was published."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether there will be no more: the log has ended, and everything was taken."""
+        ...
+
+    def take(self) -> list[Envelope] | None:
+        """Take the next events that are in memory, at most a page, adjacent deltas as one.
+
+        Returns an empty list if everything was taken, None if the next events are no longer in memory: `load` does it.
+        """
+        ...
+
+    async def load(self) -> list[Envelope]:
+        """Take the next page of events from the store, with a marker for those that are kept nowhere.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        ...
+
+    def another(self) -> "EventReader":
+        """Return a new reader at the same place."""
+        ...
+
+    def close(self) -> None:
+        """Give the place up. Idempotent."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Envelope]: ...
+
+    async def __anext__(self) -> Envelope: ...
+
 
 OnEvent = Callable[[Envelope], None]
 """Called with each event of a turn, in order, on the event loop: it must not block. If it raises, that is logged."""
+OnBegin = Callable[[EventReader], None]
+"""Called once, on the event loop, when a turn publishes its first event: it gets a reader before that event.
+
+The reader goes on after the turn, until it is closed. The function must not block. If it raises, that is logged.
+"""
 
 
 def _are_tools(_instance: object, attribute: "attrs.Attribute[Any]", value: Any, *, names: bool = False) -> None:
@@ -55,7 +123,7 @@ def _is_callable(_instance: object, attribute: "attrs.Attribute[Any]", value: An
         raise FieldValueError(attribute.name, "must be callable")
 
 
-@attrs.frozen
+@frozen
 class SessionCall(SessionRequest):
     """The arguments of `SessionService.create_session`: a request, and objects that only code in the same process has.
 
@@ -66,6 +134,7 @@ class SessionCall(SessionRequest):
             the process either, and forks of the session have it too.
         extra_tools: tools for the first turn, see `TurnCall`.
         on_event: gets the events of the first turn, as `TurnCall` says.
+        on_begin: gets a reader of them, as `TurnCall` says.
     """
 
     tools: Sequence[str | Tool] | None = attrs.field(  # type: ignore[assignment] # a host may bring tools, not only names
@@ -74,9 +143,10 @@ class SessionCall(SessionRequest):
     compactor: Compactor | NewCompactor | None = attrs.field(default=None, kw_only=True)
     extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
     on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class TurnCall(TurnRequest):
     """The arguments of `SessionService.start_turn`: a request, and objects that only code in the same process has.
 
@@ -85,13 +155,16 @@ class TurnCall(TurnRequest):
             are not in it; one of a known name takes its place.
         on_event: gets the events of the turn, or from the one on with which the running turn takes the prompt: all of
             them before the call returns. If the call is cancelled, the turn runs on, and so does its callback.
+        on_begin: gets a reader of these events instead, for a caller that reads at a pace of its own. The result says
+            up to which event the turn reaches. If the call is cancelled before, it is not called any more.
     """
 
     extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
     on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class Capabilities:
     """Which optional capabilities are on, in the names of the contract.
 
@@ -108,7 +181,7 @@ class Capabilities:
     tools: Mapping[str, Literal["on", "off", "unavailable"]] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class Health:
     """The health of the runtime and of each part of it. The counts are of this moment.
 
@@ -165,7 +238,7 @@ class SessionService(Protocol):
         An `idempotency_key` creates one session: a call with the key of an earlier one gets that one's result, waits
         for it, or runs the first turn if the process died before the turn was stored. With a store this holds across
         restarts and processes. Other arguments under the same key are an InvalidParamsError; `compactor`,
-        `extra_tools` and `on_event` are not compared.
+        `extra_tools`, `on_event` and `on_begin` are not compared.
 
         Raises:
             InvalidParamsError: if an argument is bad, or differs from that of an earlier call with the key; no session
@@ -317,9 +390,7 @@ class SessionService(Protocol):
         """
         ...
 
-    def subscribe(
-        self, session_id: str, *, after_seq: int | None = None
-    ) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:
+    def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AbstractAsyncContextManager[EventReader]:
         """Follow a session's events: first the events above `after_seq` from the log, then live events.
 
         There is no gap between the two, and no event comes twice. However slowly a subscriber reads, it gets every

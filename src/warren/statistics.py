@@ -1,9 +1,9 @@
 """The statistics of a runtime, as plain values for operators and tests. They are of one moment."""
 
-import attrs
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class StorageStatistics:
     """The figures of the actor that writes the store.
 
@@ -16,7 +16,7 @@ class StorageStatistics:
     last_commit_ms: float | None
 
 
-@attrs.frozen
+@frozen
 class RuntimeStatistics:
     """The figures of a runtime.
 
@@ -49,7 +49,7 @@ class RuntimeStatistics:
     storage: StorageStatistics | None = None
 
 
-@attrs.frozen
+@frozen
 class SessionStatistics:
     """The figures of one live session.
 

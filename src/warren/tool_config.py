@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from warren.fields import FieldValueError, not_blank, not_negative, positive
+from warren.values import frozen
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -36,7 +37,7 @@ def _texts(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values)
 
 
-@attrs.frozen
+@frozen
 class McpServer:
     """An MCP server: either a process that is started (`command`) or a web service (`url`, streamable HTTP).
 
@@ -82,7 +83,7 @@ class McpServer:
                 raise FieldValueError(field, f"has no meaning for a server with {kind}")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ToolsConfig:
     """The tools that a runtime has. Tools that touch the machine are offered only if their kind is enabled.
 

@@ -11,6 +11,7 @@ import msgspec
 
 from warren.categories import Category, Decision
 from warren.fields import positive
+from warren.values import frozen
 
 Asking = Callable[[Mapping[str, Any]], Awaitable[Decision | None]]
 """Asks the approver of a session's calls a question of a tool. None: there is no approver, or no answer in time."""
@@ -18,7 +19,7 @@ asking: Final[ContextVar[Asking | None]] = ContextVar("asking", default=None)
 """The function with which the tool call in this context can ask; None outside of a call."""
 
 
-@attrs.frozen
+@frozen
 class ToolSpec:
     """The definition of a tool, as a model gets it.
 
@@ -41,7 +42,7 @@ class ToolArgumentsError(Exception):
     """The model's arguments do not fit the tool's signature."""
 
 
-@attrs.frozen
+@frozen
 class Tool:
     """A tool that a session can be given.
 

@@ -24,15 +24,18 @@ class Transcript(Sequence[Message]):
         size: bytes of the context. It is updated with each change, so that reading it costs the same at any length.
         refused: the step at which the memory or the store refused to take the oldest messages; None if the newest try
             succeeded. It is not stored.
+        form: a place for the provider's own form of the context, such as the bytes of its last request, which only that
+            provider understands. Appending a message leaves it here, and every other change of the context drops it.
     """
 
-    __slots__ = ("head", "left_out", "prefix", "refused", "rows", "size")
+    __slots__ = ("form", "head", "left_out", "prefix", "refused", "rows", "size")
     prefix: list[bytes]
     head: int
     rows: list[bytes]
     left_out: set[int]
     size: int
     refused: int | None
+    form: object
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Transcript(Sequence[Message]):
         self.left_out = set()
         self.size = self._measure()
         self.refused = None
+        self.form = None
         self.leave_out(left_out)
 
     @property
@@ -78,7 +82,7 @@ class Transcript(Sequence[Message]):
         """Leave the rows at these positions out of the context. Rows that were left out before come back."""
         gone = within(spans, self.head, self.end)
         if gone != self.left_out:
-            self.left_out = gone
+            self.left_out, self.form = gone, None
             self.size = self._measure()
 
     def append(self, message: Message) -> None:
@@ -91,15 +95,27 @@ class Transcript(Sequence[Message]):
         """Return the rows from a position of the whole conversation on. It must not be before `head`."""
         return self.rows[position - self.head :]
 
+    def bodies_from(self, position: int) -> Sequence[bytes]:
+        """Return the JSON of the messages in the context from a position on; all of `bodies` for one before `head`.
+
+        It costs what these messages cost, however long the context is.
+        """
+        if position < self.head:
+            return self.bodies
+        rows = self.since(position)
+        return rows if not self.left_out else [row for at, row in enumerate(rows, position) if at not in self.left_out]
+
     def truncate(self, count: int) -> None:
         """Remove the messages after the first `count` of the whole conversation."""
-        self.size -= sum(map(len, self.since(count)))
+        self.size -= sum(map(len, self.bodies_from(count)))
         del self.rows[count - self.head :]
+        self.left_out = {at for at in self.left_out if at < count}
+        self.form = None
 
     def move_head(self, head: int, prefix: Iterable[bytes]) -> list[bytes]:
         """Replace the rows before `head` by the prefix, and return them."""
         gone, self.rows = self.rows[: head - self.head], self.rows[head - self.head :]
-        self.head, self.prefix = head, list(prefix)
+        self.head, self.prefix, self.form = head, list(prefix), None
         self.left_out = {at for at in self.left_out if at >= head}
         self.size = self._measure()
         return gone
@@ -116,11 +132,45 @@ class Transcript(Sequence[Message]):
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
             return [codec.decode_message(body) for body in self.bodies[index]]
-        inside = index if index >= 0 else index + len(self)
-        if not 0 <= inside < len(self):
-            raise IndexError("no such message")
-        before = len(self.prefix)
+        inside, before = range(len(self))[index], len(self.prefix)
         return codec.decode_message(self.prefix[inside] if inside < before else self._seen()[inside - before])
 
     def __iter__(self) -> Iterator[Message]:
         return map(codec.decode_message, chain(self.prefix, self._seen()))
+
+
+class Continued(Sequence[Message]):
+    """A context, and messages behind it for one request that are no part of the conversation. It copies none of them.
+
+    Attributes:
+        context: the context.
+        asked: the messages behind it.
+    """
+
+    __slots__ = ("asked", "context")
+    asked: Sequence[Message]
+    context: Sequence[Message]
+
+    def __init__(self, context: Sequence[Message], asked: Sequence[Message]) -> None:
+        self.context = context
+        self.asked = asked
+
+    def __len__(self) -> int:
+        return len(self.context) + len(self.asked)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        places = range(len(self))[index]
+        return self._at(places) if isinstance(places, int) else [self._at(place) for place in places]
+
+    def _at(self, place: int) -> Message:
+        behind = place - len(self.context)
+        return self.context[place] if behind < 0 else self.asked[behind]
+
+    def __iter__(self) -> Iterator[Message]:
+        return chain(self.context, self.asked)

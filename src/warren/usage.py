@@ -5,9 +5,10 @@ from typing import Final
 import attrs
 
 from warren.fields import LEFT_OUT
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Usage:
     """Tokens of one or more model calls.
 

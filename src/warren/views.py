@@ -12,9 +12,10 @@ from warren.messages import Message, StopReason
 from warren.peers import Peer
 from warren.records import CompactionEntry, Lifecycle, Parent, SessionRecord
 from warren.usage import Usage
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class TurnResult:
     """The result of a turn that ended with an answer.
 
@@ -41,7 +42,7 @@ class TurnResult:
     last_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
-@attrs.frozen
+@frozen
 class SessionState:
     """The state and the settings of a session.
 
@@ -71,7 +72,7 @@ class SessionState:
     provider: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
-@attrs.frozen
+@frozen
 class Billing:
     """The token use of a session so far."""
 
@@ -79,7 +80,7 @@ class Billing:
     usage: Usage
 
 
-@attrs.frozen
+@frozen
 class SessionView:
     """The answer to `read`."""
 
@@ -87,7 +88,7 @@ class SessionView:
     billing: Billing
 
 
-@attrs.frozen
+@frozen
 class SessionSummary:
     """One row of `list`."""
 
@@ -103,7 +104,7 @@ class SessionSummary:
     title: str | None = None
 
 
-@attrs.frozen
+@frozen
 class DamagedRow:
     """A damaged row of the store, which is left out of a page.
 
@@ -116,7 +117,7 @@ class DamagedRow:
     problem: str
 
 
-@attrs.frozen
+@frozen
 class SessionPage:
     """A page of `list`: newest `updated_at` first, then by id.
 
@@ -129,7 +130,7 @@ class SessionPage:
     damaged: tuple[DamagedRow, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class HistoryEntry:
     """One message of a transcript.
 
@@ -146,7 +147,7 @@ class HistoryEntry:
     left_out: bool = False
 
 
-@attrs.frozen
+@frozen
 class HistoryPage:
     """A page of `history`, oldest first: the original conversation, also the messages before compactions.
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-import attrs
+from warren.values import frozen
 
 WINDOWS: Final[Mapping[str, int]] = {
     "claude-": 200_000,
@@ -41,7 +41,7 @@ that is too large a failed turn.
 """
 
 
-@attrs.frozen
+@frozen
 class Window:
     """A model's context window and its fixed parts, in estimated tokens.
 

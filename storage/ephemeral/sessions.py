@@ -14,12 +14,13 @@ from warren.inputs import Input, Numbered
 from warren.journal import Run, row_of
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
-from warren.storage.operations import MAX_SETTLED, Settled
+from warren.storage.operations import MAX_OUTCOMES, InputOutcome
+from warren.values import define
 
 _SEQ: Final = attrgetter("seq")
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Entered:
     """An input that was put into an inbox.
 
@@ -32,7 +33,7 @@ class Entered:
     outcome: bytes | None = None
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Inbox:
     """The inputs of one session: all that wait, and after its turn each input with a key."""
 
@@ -59,28 +60,28 @@ class Inbox:
         every = (each.numbered.input for each in self._inputs.values())
         return next((each for each in every if each.input_id == input_id), None)
 
-    def settle(self, settled: Settled) -> None:
-        """Note the outcome of inputs; those with a key are remembered for a while, the others are gone."""
-        for number in settled.numbers:
+    def store_outcome(self, inputs: InputOutcome) -> None:
+        """Store the outcome of inputs. An input with a key is remembered for a while; the others are removed."""
+        for number in inputs.numbers:
             entered = self._inputs.get(number)
             if entered is None:
                 continue
             if entered.numbered.input.key is None:
                 del self._inputs[number]
             else:
-                entered.outcome = settled.outcome
-        if settled.numbers and len(self._keys) > MAX_SETTLED:
+                entered.outcome = inputs.outcome
+        if inputs.numbers and len(self._keys) > MAX_OUTCOMES:
             self._forget()
 
     def _forget(self) -> None:
         ended = [number for number, each in self._inputs.items() if each.outcome is not None]
-        for number in ended[: max(0, len(ended) - MAX_SETTLED)]:
+        for number in ended[: max(0, len(ended) - MAX_OUTCOMES)]:
             key = self._inputs[number].numbered.input.key
             if key is not None and key != FIRST_PROMPT:
                 del self._inputs[number], self._keys[key]
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class StoredSession:
     """A session as it was last stored; see `warren.forking.Original` for the methods that a fork needs.
 

@@ -19,8 +19,9 @@ from warren.storage.operations import (
     Claim,
     Claimed,
     Commit,
-    Decline,
+    DeclineHandover,
     Delete,
+    EndInputs,
     Enqueue,
     Enqueued,
     Erased,
@@ -30,11 +31,11 @@ from warren.storage.operations import (
     Lease,
     Operation,
     Release,
-    Request,
-    Settle,
+    RequestHandover,
 )
 from warren.storage.refusals import inbox_full, key_used, name_taken, not_found, taken_over
 from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+from warren.values import define
 
 R = TypeVar("R")
 ENDED: Final = 1_000
@@ -42,7 +43,7 @@ ENDED: Final = 1_000
 KEEP_EVENTS: Final = 10_000
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class EphemeralStore:
     """Sessions in dicts. A session that is archived is gone, as one that is deleted.
 
@@ -108,8 +109,8 @@ class EphemeralStore:
         session.add_events(operation.events, self.keep_events)
         if operation.compaction is not None:
             session.compactions.append(operation.compaction)
-        if operation.settled.numbers:
-            session.inbox.settle(operation.settled)
+        if operation.inputs.numbers:
+            session.inbox.store_outcome(operation.inputs)
         self._changes += 1
 
     def _check_commit(self, operation: Commit, session: Session | None) -> None:
@@ -214,10 +215,10 @@ class EphemeralStore:
         inbox.add(numbered)
         return Enqueued(numbered)
 
-    def settle(self, operation: Settle) -> None:
+    def end_inputs(self, operation: EndInputs) -> None:
         """Apply the operation."""
         if operation.session_id not in self._ended:
-            self._session(operation.session_id).inbox.settle(operation.settled)
+            self._session(operation.session_id).inbox.store_outcome(operation.inputs)
 
     def fork(self, operation: Fork) -> SessionRecord:
         """Apply the operation."""
@@ -227,12 +228,12 @@ class EphemeralStore:
         self._changes += 1
         return record
 
-    def request(self, operation: Request) -> bool:
+    def request(self, operation: RequestHandover) -> bool:
         """Return that there is no other process to be asked."""
         self._session(operation.session_id)
         return False
 
-    def nothing(self, operation: Decline | Erased) -> None:
+    def nothing(self, operation: DeclineHandover | Erased) -> None:
         """Do nothing: no other process asks, and no copy is due to be erased."""
 
     # -- reading
@@ -380,10 +381,10 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     Delete: EphemeralStore.end,
     Erased: EphemeralStore.nothing,
     Enqueue: EphemeralStore.enqueue,
-    Settle: EphemeralStore.settle,
+    EndInputs: EphemeralStore.end_inputs,
     Fork: EphemeralStore.fork,
-    Request: EphemeralStore.request,
-    Decline: EphemeralStore.nothing,
+    RequestHandover: EphemeralStore.request,
+    DeclineHandover: EphemeralStore.nothing,
 }
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import apsw
-import attrs
 
 from warren.config import StoreConfig
 from warren.errors import StoreError
@@ -17,10 +16,11 @@ from warren.storage.maintenance.checks import unreadable
 from warren.storage.maintenance.files import look_at, reading, sync_folder
 from warren.storage.projection.follower import Follower
 from warren.storage.projection.projection import SESSIONS
+from warren.storage.rows import DELETED, SEQ_STRIDE
 from warren.storage.sqlite.database import transaction, version_of
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION
 from warren.storage.sqlite.lease import FOLDER, is_free
-from warren.storage.sqlite.rows import DELETED, SEQ_STRIDE
+from warren.values import frozen
 
 MEMORY_FOLDER: Final = "memory"
 """The folder of the memory, in the folder of a store."""
@@ -40,7 +40,7 @@ _GO_ON_ABOVE: Final = f"UPDATE sessions SET last_seq = last_seq + {SEQ_STRIDE} W
 _COUNT: Final = f"SELECT count(*) FROM sessions WHERE state <> {DELETED}"  # noqa: S608 - our own number
 
 
-@attrs.frozen
+@frozen
 class Copied:
     """The result of a copy.
 
@@ -123,7 +123,7 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
 # -- copying
 
 
-@attrs.frozen
+@frozen
 class _Wanted:
     """A database, the path of its copy, the SQL that changes the copy, and whether each row must be readable."""
 

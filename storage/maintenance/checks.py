@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import apsw
-import attrs
 
 from warren import codec
 from warren.storage.maintenance.damage import BadRow, scan
 from warren.storage.maintenance.report import Finding
+from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, shown, text_in
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import damaged
-from warren.storage.sqlite.rows import DELETED, MAX_NUMBER, OPEN, raw, shown, text_in
+from warren.values import frozen
 
 TABLES: Final = ("messages", "events", "compactions", "labels", "inbox")
 """Tables with rows that belong to sessions."""
@@ -34,7 +35,7 @@ MISLABELLED: Final = f"""
 NO_HOLDER: Final = f"(typeof(holder) <> 'integer' OR holder NOT BETWEEN 0 AND {MAX_NUMBER})"
 
 
-@attrs.frozen
+@frozen
 class Check:
     """One question: the sessions that it returns are not as they should be.
 

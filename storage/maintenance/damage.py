@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import apsw
-import attrs
 
 from warren import codec, journal
 from warren.ids import new_session_id
 from warren.records import EventRow
-from warren.storage.sqlite.operations import NEXT_CHANGE
-from warren.storage.sqlite.queries import event, message
-from warren.storage.sqlite.rows import (
+from warren.storage.rows import (
     COLUMNS,
     COMPACTION,
     DELETED,
@@ -24,22 +21,26 @@ from warren.storage.sqlite.rows import (
     SEQ_STRIDE,
     bytes_in,
     compaction,
+    event,
+    message,
     microseconds,
     moment,
     number_in,
-    raw,
     row_to_record,
     shown,
     text_in,
 )
-from warren.storage.sqlite.standins import NO_SUMMARY, stand_in
+from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.operations import NEXT_CHANGE
+from warren.storage.standins import NO_SUMMARY, stand_in
+from warren.values import frozen
 
 FILE: Final = "set-aside.jsonl"
 """The file beside the store that gets the rows that were set aside."""
 _ID_OF: Final = f"(SELECT {raw('session_id')} FROM sessions WHERE sessions.key = session)"
 
 
-@attrs.frozen
+@frozen
 class BadRow:
     """A row that cannot be read.
 
@@ -60,7 +61,7 @@ class BadRow:
     problem: str
 
 
-@attrs.frozen
+@frozen
 class _Table:
     """How the rows of a table are read.
 

@@ -21,14 +21,16 @@ from warren.storage.maintenance.retention import can_shrink
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
 from warren.storage.projection.projection import SESSIONS
+from warren.storage.rows import ARCHIVED, DELETED, OPEN, shown, time_in
 from warren.storage.sqlite.apply import SqliteOperation
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import version_of
 from warren.storage.sqlite.faults import on_read_only_disk
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION, open_writer
 from warren.storage.sqlite.inbox import damaged, set_aside
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.rows import ARCHIVED, DELETED, OPEN, raw, shown, time_in
 from warren.storage.sqlite.writer import Writer
+from warren.values import frozen
 
 LARGE_LOG: Final = 64 << 20
 LITTLE_SPACE: Final = 64 << 20
@@ -207,7 +209,7 @@ def _projection(db: apsw.Connection, folder: Path) -> ProjectionFacts | None:
 # -- repairs
 
 
-@attrs.frozen
+@frozen
 class _Sweep(SqliteOperation[int]):
     """Remove a table's rows that belong to no session; return how many that were."""
 
@@ -221,7 +223,7 @@ class _Sweep(SqliteOperation[int]):
         return db.changes()
 
 
-@attrs.frozen
+@frozen
 class _Label(SqliteOperation[tuple[int, int]]):
     """Make the table of labels agree with the records; return how many sessions it changed, and how many it left."""
 
@@ -238,7 +240,7 @@ class _Label(SqliteOperation[tuple[int, int]]):
         return len(free), len(wrong) - len(free)
 
 
-@attrs.frozen
+@frozen
 class _SetAside(SqliteOperation[tuple[int, int]]):
     """Set unreadable inputs aside; return how many it set aside, and how many it left."""
 
@@ -254,7 +256,7 @@ class _SetAside(SqliteOperation[tuple[int, int]]):
         return len(free), len(wrong) - len(free)
 
 
-@attrs.frozen
+@frozen
 class _SetRowsAside(SqliteOperation[tuple[int, int]]):
     """Set unreadable rows aside; return how many it set aside, and how many it left."""
 

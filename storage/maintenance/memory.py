@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import apsw
-import attrs
 
 from warren.memory import MemoryConfig
 from warren.storage.maintenance.checks import NAMED
@@ -19,8 +18,10 @@ from warren.storage.memory import graph
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, identity, open_writer
 from warren.storage.memory.spaces import PackedSpace
 from warren.storage.memory.writer import count_anew, numbers_are_bad
+from warren.storage.rows import number_in, shown, text_in, time_in
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import transaction, version_of
-from warren.storage.sqlite.rows import number_in, raw, shown, text_in, time_in
+from warren.values import frozen
 
 
 def examine_memory(folder: Path, *, full: bool = False) -> tuple[MemoryFacts, tuple[Finding, ...]]:
@@ -74,7 +75,7 @@ def fix_memory(folder: Path) -> tuple[str, ...]:
     return tuple(done)
 
 
-@attrs.frozen
+@frozen
 class BadMemoryRow:
     """A row of the memory that cannot be read, SQL that finds it, and the name of its remedy."""
 

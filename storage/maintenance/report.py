@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Literal
 
-import attrs
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Finding:
     """Something that is not as it should be.
 
@@ -29,7 +29,7 @@ Integrity = Literal["quick", "full", "failed"]
 """The extent of SQLite's own check of the file, or `failed` if it found damage."""
 
 
-@attrs.frozen
+@frozen
 class StoreFacts:
     """A store's file.
 
@@ -72,7 +72,7 @@ class StoreFacts:
     erasures_due: int = 0
 
 
-@attrs.frozen
+@frozen
 class HolderFacts:
     """A process that may write sessions, or did until it died.
 
@@ -89,7 +89,7 @@ class HolderFacts:
     sessions: int
 
 
-@attrs.frozen
+@frozen
 class ProjectionFacts:
     """The files that follow a store.
 
@@ -104,7 +104,7 @@ class ProjectionFacts:
     behind: int
 
 
-@attrs.frozen
+@frozen
 class MemoryFacts:
     """The memory beside a store.
 
@@ -136,7 +136,7 @@ class MemoryFacts:
     behind: int | None = None
 
 
-@attrs.frozen
+@frozen
 class Report:
     """The result of an examination.
 

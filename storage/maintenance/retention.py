@@ -17,12 +17,14 @@ from warren.retention import Retention
 from warren.storage.maintenance.damage import readable_session
 from warren.storage.maintenance.files import reading, rivals
 from warren.storage.operations import Delete
+from warren.storage.rows import ARCHIVED, DELETED, microseconds, shown
 from warren.storage.sqlite.apply import SqliteOperation
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import NEXT_CHANGE
-from warren.storage.sqlite.rows import ARCHIVED, DELETED, microseconds, raw, shown
 from warren.storage.sqlite.writer import Writer
+from warren.values import define, frozen
 
 Table = Literal["messages", "events"]
 Rest = Callable[[float], None]
@@ -98,7 +100,7 @@ _MARK: Final = {
 _CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"
 
 
-@attrs.frozen
+@frozen
 class Share:
     """The rows of one session that may be removed.
 
@@ -117,7 +119,7 @@ class Share:
     size: int
 
 
-@attrs.frozen
+@frozen
 class Plan:
     """The rows and sessions that may be removed.
 
@@ -141,7 +143,7 @@ class Plan:
         return sum(share.size for share in self.shares)
 
 
-@attrs.frozen
+@frozen
 class Pruned:
     """The result of a removal.
 
@@ -162,7 +164,7 @@ class Pruned:
     damaged: tuple[str, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class Drop(SqliteOperation[int]):
     """Remove a session's oldest messages but the first, or its oldest events; return how many went.
 
@@ -233,7 +235,7 @@ def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, 
         return Pruned(gone["messages"], gone["events"], deleted, before, size_of(config), planned.damaged)
 
 
-@attrs.define
+@define
 class Pruning:
     """Removes rows, as many at a time as take `TARGET` seconds.
 
@@ -282,7 +284,7 @@ class Pruning:
         return operations
 
 
-@attrs.define
+@define
 class Pace:
     """How much to do in one transaction.
 
@@ -331,7 +333,7 @@ def rewrite(config: StoreConfig) -> None:
             Writer(db, me).close()
 
 
-@attrs.frozen
+@frozen
 class _Due:
     """A share of the session with this key."""
 

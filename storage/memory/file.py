@@ -9,9 +9,10 @@ import apsw
 
 from warren.errors import StoreError
 from warren.memory import MemoryConfig
+from warren.storage.rows import shown
 from warren.storage.sqlite import database
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import Kind, check_regular, create, scripts
-from warren.storage.sqlite.rows import raw, shown
 
 FILE_NAME: Final = "memory.sqlite3"
 MEMORY_STORE: Final = Kind(

@@ -19,6 +19,7 @@ from usearch.index import Index
 
 from warren import codec
 from warren.storage.memory.spaces import Vectors
+from warren.values import frozen
 
 FILE_NAME: Final = "memory.usearch"
 CONNECTIVITY: Final = 16
@@ -36,7 +37,7 @@ class UnusableGraphError(Exception):
     """The saved graph cannot be used; the argument is the reason in one word."""
 
 
-@attrs.frozen
+@frozen
 class Note:
     """The origin of a saved graph.
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import apsw
-import attrs
 import numpy as np
 
 from warren import codec
@@ -13,11 +12,13 @@ from warren.memory import MemoryHit, Unsettled
 from warren.storage.memory.spaces import BLOB, Space, Vectors, cosines
 from warren.storage.memory.vectors import VectorIndex
 from warren.storage.memory.weights import Corpus, Question, Scores
-from warren.storage.memory.words import Analyzer, Terms, step_aside
+from warren.storage.memory.words import Analyzer, Terms, release_gil
 from warren.storage.memory.writer import session_mark
 from warren.storage.results import Rows
+from warren.storage.rows import MAX_NUMBER, number_in, shown, text_in, time_in
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
-from warren.storage.sqlite.rows import MAX_NUMBER, number_in, raw, shown, text_in, time_in
+from warren.values import frozen
 
 QUERY_LENGTH: Final = 4_000
 """Characters of a query that count."""
@@ -55,7 +56,7 @@ _HITS: Final = f"""
 """
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Query:
     """A search.
 
@@ -72,7 +73,7 @@ class Query:
     vector: Vectors | None = None
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Candidates:
     ids: list[int]
     terms: list[Terms]
@@ -214,7 +215,7 @@ class Reader:
         rows: list[tuple[Any, ...]] = []
         for at in range(0, len(ids), _AT_ONCE):
             if at:
-                step_aside()
+                release_gil()
             rows += self._db.execute(_ROWS, (_json(ids[at : at + _AT_ONCE]), space))
         rows = sorted(row for row in rows if row[1] is not None and len(row[1]) % _TERM == 0)
         terms = [np.frombuffer(row[1], dtype="<u4") for row in rows]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
-import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +15,7 @@ from warren.memory import Embedder
 from warren.storage.memory.weights import Scores
 from warren.storage.memory.words import pieces
 from warren.storage.runner import Runner
+from warren.values import frozen
 
 Vectors = NDArray[np.float32]
 _ROWS_AT_ONCE: Final = 256
@@ -57,7 +57,7 @@ class Space(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class TermSpace:
     """The default: no vectors. A text is weighed by its words alone, which the full-text table finds."""
 
@@ -75,7 +75,7 @@ class TermSpace:
         return np.zeros((len(packed), 0), dtype=np.float32)
 
 
-@attrs.frozen
+@frozen
 class WordSpace:
     """The plain bag of words: runs of word characters, counted in one of 4,096 places each; nothing else counts."""
 
@@ -98,7 +98,7 @@ class WordSpace:
         return np.array([zlib.crc32(word.encode()) % self.dimensions for word in words], dtype="<u2").tobytes()
 
 
-@attrs.frozen
+@frozen
 class MeaningSpace:
     """Vectors of a model of meaning, which count as much as the words."""
 
@@ -144,7 +144,7 @@ class MeaningSpace:
         return ProviderError(f"the embedder {self.embedder.name} {problem}", cause="bad_embedding", retryable=False)
 
 
-@attrs.frozen
+@frozen
 class PackedSpace:
     """A space as another process knows it, by its name alone: it unpacks stored vectors and makes none.
 

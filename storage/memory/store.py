@@ -36,6 +36,7 @@ from warren.storage.memory.writer import Writer
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite.faults import precise
 from warren.storage.sqlite.pool import Pool
+from warren.values import define
 
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")
@@ -46,7 +47,7 @@ INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LANG", "LC_", "PYTHON", "LD_", "D
 """Beginnings of the variables that a builder process gets: API keys are not among them."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Opened:
     """The result of opening."""
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from warren.storage.memory.graph import Graph
 from warren.storage.memory.spaces import BLOB, Space, Vectors, normal, unpacked
-from warren.storage.memory.words import step_aside
+from warren.storage.memory.words import release_gil
 
 EXACT_BYTES: Final = 32 << 20
 """Bytes of vectors beside the graph, four for each number, from which on a larger graph is due: 21,845 vectors of 384
@@ -76,7 +76,7 @@ class VectorIndex:
                     self._append(some)
                 if len(some) < AT_ONCE:
                     return
-                step_aside()
+                release_gil()
 
     def nearest(self, vector: Vectors, count: int) -> list[int]:
         """Return the ids of about `count` of the nearest vectors in the graph, and of as many beside it."""

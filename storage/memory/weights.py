@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warren.storage.memory.words import STOP_TERMS, Terms
+from warren.values import frozen
 
 Scores = NDArray[np.float64]
 
@@ -29,7 +30,7 @@ MOST_TERMS: Final = 64
 _SIEVE: Final = 0xFFFF
 
 
-@attrs.frozen
+@frozen
 class Corpus:
     """Figures of all texts: how many there are, and how many terms they have on average."""
 
@@ -42,7 +43,7 @@ class Corpus:
         return np.log(1 + (self.texts - within + 0.5) / (within + 0.5))
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Question:
     """The terms of a query, and their weights.
 
@@ -130,7 +131,7 @@ class Question:
         return scores
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Found:
     """Occurrences of the query's terms: in which text, of which term, at which place of all texts' terms."""
 

@@ -109,11 +109,11 @@ def pieces(text: str) -> Iterator[str]:
         end = _end_of_piece(text, at + PIECE)
         yield text[at:end]
         if end < len(text):
-            step_aside()
+            release_gil()
         at = end
 
 
-def step_aside() -> None:
+def release_gil() -> None:
     """Release the interpreter lock for a moment, so that the event loop can run."""
     # A sleep of zero hands nothing over: the thread would have the lock back before another has woken up.
     time.sleep(0.000_05)

@@ -6,17 +6,18 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import apsw
-import attrs
 
 from warren.errors import SessionNotFoundError
 from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
 from warren.storage.memory.file import identity
 from warren.storage.memory.spaces import Space
-from warren.storage.memory.words import Analyzer, step_aside
+from warren.storage.memory.words import Analyzer, release_gil
 from warren.storage.results import Rows
+from warren.storage.rows import MAX_NUMBER, microseconds, text_in
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import close_writer, transaction
 from warren.storage.sqlite.faults import precise
-from warren.storage.sqlite.rows import MAX_NUMBER, microseconds, raw, text_in
+from warren.values import frozen
 
 T = TypeVar("T")
 _ADD_ENTRY: Final = "INSERT INTO entries (session, position, turn, created_at, terms, content) VALUES (?,?,?,?,?,?)"
@@ -57,7 +58,7 @@ _STEP: Final = 8
 """Entries handled between two pauses: about a millisecond."""
 
 
-@attrs.frozen
+@frozen
 class Bare:
     """An entry that has no vector yet."""
 
@@ -65,7 +66,7 @@ class Bare:
     content: str
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Prepared:
     """An entry with all that is computed before the transaction."""
 
@@ -280,7 +281,7 @@ def _unhurried(items: Iterable[T]) -> Iterator[T]:
     for number, item in enumerate(items, 1):
         yield item
         if number % _STEP == 0:
-            step_aside()
+            release_gil()
 
 
 def _spelt(terms: bytes) -> str:

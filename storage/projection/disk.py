@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-import attrs
+from warren.values import frozen
 
 _SAFE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -71,7 +71,7 @@ def nothing_there() -> Iterator[None]:
             raise
 
 
-@attrs.frozen
+@frozen
 class Folder:
     """An open folder. Every method raises OSError.
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import apsw
-import attrs
 
 from warren.config import StoreConfig
 from warren.records import SessionRecord
 from warren.storage.projection.formats import Witness
+from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
 from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.file import open_reader
-from warren.storage.sqlite.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
+from warren.values import frozen
 
 EVENTS_AT_ONCE: Final = 500
 SESSIONS_AT_ONCE: Final = 2_000
@@ -70,7 +70,7 @@ _INDEX: Final = f"""
 """
 
 
-@attrs.frozen
+@frozen
 class Changed:
     """A session's row.
 
@@ -94,7 +94,7 @@ class Changed:
         return row_to_record(self._columns)
 
 
-@attrs.frozen
+@frozen
 class Lines:
     """Whole lines of a file.
 

@@ -16,9 +16,10 @@ from warren.storage.projection.lock import Lock
 from warren.storage.projection.projection import SESSIONS, Projection
 from warren.storage.sqlite.file import SESSION_STORE
 from warren.storage.sqlite.lease import Holder
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Step:
     """The result of a slice of work.
 
@@ -31,7 +32,7 @@ class Step:
     cpu: float
 
 
-@attrs.frozen
+@frozen
 class Status:
     """How far the files are.
 

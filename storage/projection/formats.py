@@ -3,10 +3,9 @@
 import re
 from typing import Final
 
-import attrs
-
 from warren import codec
 from warren.records import SessionRecord
+from warren.values import frozen
 from warren.views import view_of
 
 FORMAT: Final = 1
@@ -24,7 +23,7 @@ def is_session_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-@attrs.frozen
+@frozen
 class Mark:
     """How far a session's files are; written last, in session.json, so that it vouches for the others.
 
@@ -45,7 +44,7 @@ class Mark:
     compactions: int
 
 
-@attrs.frozen
+@frozen
 class _SessionFile:
     projection: Mark
 
@@ -67,7 +66,7 @@ def mark_of(raw: bytes) -> Mark | None:
     return mark if whole and mark.format == FORMAT else None
 
 
-@attrs.frozen
+@frozen
 class Witness:
     """A session as it was when the checkpoint was written; times in microseconds since 1970 UTC."""
 
@@ -76,7 +75,7 @@ class Witness:
     updated_at: int
 
 
-@attrs.frozen
+@frozen
 class Checkpoint:
     """How far the files surely are: all that they show up to `change` is on the disk itself.
 

@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import attrs
-
 from warren.storage.projection.disk import Folder
 from warren.storage.projection.feed import Feed
 from warren.storage.projection.formats import INDEX
+from warren.values import define
 
 SHARE: Final = 0.04
 """Of the time, for writing it."""
@@ -20,7 +19,7 @@ QUICK: Final = 0.25
 NOTHING: Final = -1
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Index:
     """The file that lists the sessions.
 

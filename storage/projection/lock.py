@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import attrs
+from warren.values import define
 
 if sys.platform != "win32":
     import fcntl
@@ -14,7 +14,7 @@ FILE: Final = "projector.lock"
 _LONGEST_NAME: Final = 500
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Lock:
     """A lock on a file in the store's folder. The system drops it with the process that has it.
 

@@ -24,6 +24,7 @@ from warren.storage.projection.formats import (
 )
 from warren.storage.projection.index import QUICK, Index
 from warren.storage.projection.session_files import bring_forward
+from warren.values import define
 
 SESSIONS: Final = "sessions"
 """The folder, in that of the store, that holds a folder a session, and the checkpoint."""
@@ -41,7 +42,7 @@ TOO_MANY: Final = 8
 logger: Final = logging.getLogger("warren.projection")
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Projection:
     """Brings the files forward from the checkpoint. Whatever it raises, the next opening makes up for it.
 

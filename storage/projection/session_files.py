@@ -5,14 +5,13 @@ import stat
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-import attrs
-
 from warren.storage.projection.disk import Disk, Folder
 from warren.storage.projection.feed import Changed, Feed, Lines
 from warren.storage.projection.formats import EVENTS, FORMAT, SESSION, SUMMARY, Mark, session_json
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class _Log:
     """How far events.jsonl is."""
 

@@ -157,6 +157,20 @@ async def test_leaving_interrupts_and_stores_running_turns(tmp_path: Path) -> No
         assert names(await replay(service, session_id))[-1] == "run_failed"
 
 
+@pytest.mark.parametrize(("refused", "hurried"), [(apsw.BusyError("locked"), True), (apsw.FullError("full"), False)])
+async def test_a_locked_store_is_waited_for_once(tmp_path: Path, *, refused: Exception, hurried: bool) -> None:
+    """The events of a turn that a lock has kept out are stored at the end if the lock is gone, with hardly a wait."""
+    faults, recorder = Faults(), Recorder()
+    async with open_runtime(says(["hi"]), store=tmp_path, faults=faults) as service:
+        session_id = await new_session(service)
+        faults.refuse, faults.refusals = refused, 1
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "a", on_event=recorder)
+    assert faults.hurried == [False, False, hurried]
+    async with open_runtime(says(), store=tmp_path) as service:
+        assert numbers(await replay(service, session_id)) == numbers(recorder.envelopes)
+
+
 async def test_everything_is_refused_once_the_runtime_ends(store: Path | None) -> None:
     """Calls on a service whose runtime has ended fail at once with a typed error."""
     async with open_runtime(says(), store=store) as service:

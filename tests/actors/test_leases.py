@@ -34,7 +34,7 @@ async def store_of(service: Service) -> SqliteStore:
     return store
 
 
-async def hang(service: Service) -> None:
+async def expire_leases(service: Service) -> None:
     """Let a runtime's leases run out, as where its process was stopped."""
     store = await store_of(service)
     store.holder.clock = lambda: 0.0
@@ -152,7 +152,7 @@ async def test_a_stale_owner_cannot_write(tmp_path: Path) -> None:
         session_id = await new_session(gateway)
         turn = ask(nursery, gateway.start_turn, session_id, "think")
         await trio.testing.wait_all_tasks_blocked()
-        await hang(gateway)
+        await expire_leases(gateway)
         assert (await command.start_turn(session_id, "go on")).text == "mine now"
         await gateway.interrupt(session_id)
         error = await turn.failure(StoreError)
@@ -241,7 +241,7 @@ async def test_who_lapsed_once_is_alive_again(tmp_path: Path) -> None:
     """Awake, a runtime keeps its sessions again, also where another process came while it slept."""
     async with open_runtime(GatedModel(), store=tmp_path) as gateway, trio.open_nursery() as nursery:
         session_id = await new_session(gateway)
-        await hang(gateway)
+        await expire_leases(gateway)
         async with open_runtime(says(["x"]), store=tmp_path) as visitor:
             await visitor.create_session("something else")
         await wake(gateway)
@@ -273,7 +273,7 @@ async def test_who_wakes_up_does_not_act_on_the_past(tmp_path: Path) -> None:
         open_runtime(says(["theirs"]), store=tmp_path) as command,
     ):
         session_id = (await gateway.create_session("hello")).session_id
-        await hang(gateway)
+        await expire_leases(gateway)
         await command.start_turn(session_id, "go on")
         await wake(gateway)
         assert (await gateway.read(session_id)).state.message_count == 4
@@ -309,7 +309,7 @@ async def test_what_was_archived_while_its_owner_slept_stays_so(tmp_path: Path) 
         open_runtime(says(), store=tmp_path) as command,
     ):
         session_id = (await gateway.create_session("hello")).session_id
-        await hang(gateway)
+        await expire_leases(gateway)
         await command.archive(session_id)
         with pytest.raises(StoreError):
             await gateway.start_turn(session_id, "go on")

@@ -41,7 +41,7 @@ class Strict:
         messages = list(request.messages)
         self.seen.append(messages)
         if POISON in repr(messages):
-            raise self.error.again()
+            raise self.error.copy()
         if isinstance(messages[-1], UserMessage) and messages[-1].content == "fetch it":
             return reply("", CALL)
         return reply(f"{len(messages)} messages")

@@ -105,7 +105,7 @@ async def test_an_answer_as_data(store: Path | None) -> None:
         assert names(await replay(service, session_id)) == names(recorder.envelopes)
     (request,) = model.asked
     assert (request.answer_schema, request.tools) == (PERSON, ())
-    assert request.messages[:2] == (UserMessage("Who is she?"), AssistantMessage((TextBlock(model.text),)))
+    assert tuple(request.messages[:2]) == (UserMessage("Who is she?"), AssistantMessage((TextBlock(model.text),)))
     assert '"required":["name"]' in str(request.messages[2])
 
 

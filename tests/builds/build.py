@@ -5,8 +5,9 @@ from typing import Final
 
 SURFACES: Final = ("cli", "gateway", "load", "mcp")
 TOOLS: Final = ("skills", "tools")
+DATABASES: Final = ("postgres",)
 CAPABILITIES: Final = ("session-store", "memory-store", "session-compaction")
-EVERY: Final = ",".join([*CAPABILITIES, *SURFACES, *TOOLS])
+EVERY: Final = ",".join([*CAPABILITIES, *SURFACES, *TOOLS, *DATABASES])
 EXTRAS: Final = frozenset(os.environ.get("WARREN_BUILD", EVERY).split(",")) - {""}
 """The extras that were installed. `run.py` names them; without it they are all taken to be there."""
 

@@ -69,6 +69,7 @@ def test_nothing_heavy_is_there_unasked() -> None:
         "apsw",
         "usearch",
         "numpy",
+        "psycopg",
         "PyStemmer",
         "click",
         "rich",

@@ -15,6 +15,7 @@ from tests.conftest import ROOT
 from tests.docs.snippets import DOCS, blocks, commands, fits, reading
 from warren.transport.cli.app import cli
 from warren.transport.cli.config_file import read_config
+from warren.transport.cli.help import commands_of
 
 README: Final = ROOT / "README.md"
 ALL: Final = sorted([*DOCS.glob("*.md"), README, ROOT / "CONTRIBUTING.md"])
@@ -75,7 +76,7 @@ def test_the_page_on_the_command_line_has_every_command() -> None:
 
 def paths(group: click.Group) -> Iterator[tuple[str, ...]]:
     """Yield the words of every command that does something."""
-    for name, command in group.commands.items():
+    for name, command in commands_of(group).items():
         if isinstance(command, click.Group):
             yield from ((name, *below) for below in paths(command))
         if not isinstance(command, click.Group) or command.invoke_without_command:

@@ -124,7 +124,7 @@ def test_again(cls: type[WarrenError]) -> None:
     error = make(cls, session_id="s", cause="because", retryable=True, details={"a": [1]})
     with pytest.raises(cls) as caught:
         raise error
-    copy = error.again()
+    copy = error.copy()
     assert copy is not error
     assert type(copy) is cls
     assert copy.__dict__ == error.__dict__
@@ -136,7 +136,7 @@ def test_again(cls: type[WarrenError]) -> None:
 def test_again_is_independent() -> None:
     """What one receiver notes in its copy does not show in another's; a provider's wish is kept."""
     error = ProviderError("slow down", retry_after=2.5)
-    copy = error.again()
+    copy = error.copy()
     copy.details["text"] = "mine"
     copy.session_id = "t"
     assert (error.details, error.session_id, copy.retry_after) == ({"retry_after": 2.5}, None, 2.5)

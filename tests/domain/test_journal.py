@@ -1,6 +1,7 @@
 """The journal: whatever was told, and wherever a reader stands, it reads on without a gap and without a double."""
 
 import itertools
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from warren import codec
 from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import Entry, Journal, adjacent, cut, envelopes, merged, row_of
+from warren.journal import Entry, Journal, cut, envelopes, row_of
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -155,6 +156,26 @@ def test_the_store_reads_as_the_journal_did(script: list[Event | Commit | Skip])
     assert not story.journal.pending
 
 
+def adjacent(left: Envelope, right: Envelope) -> bool:
+    """Tell whether two envelopes can be merged: adjacent deltas of one kind in one log."""
+    kind = type(left.event)
+    return (
+        kind is type(right.event)
+        and (right.first_seq or right.seq) == left.seq + 1
+        and left.session_id == right.session_id
+        and kind in DELTAS
+    )
+
+
+def merged(run: Sequence[Envelope]) -> Envelope:
+    """Merge envelopes into one. Each must be `adjacent` to the next."""
+    first, last = run[0], run[-1]
+    if first is last or not isinstance(first.event, DELTAS):
+        return first
+    text = "".join([each.event.delta for each in run if isinstance(each.event, DELTAS)])
+    return Envelope(first.session_id, last.seq, first.timestamp, type(first.event)(text), first.first_seq or first.seq)
+
+
 @given(stories)
 def test_merging_live_events_is_what_the_journal_does(script: list[Event | Commit | Skip]) -> None:
     """Live envelopes, merged, are those that a late reader gets."""
@@ -240,25 +261,6 @@ def test_a_cut(after: int, rest: str, first: int | None) -> None:
     """Merged deltas are cut where the reader stands; the last delta alone is a single event again."""
     merged = Envelope("s", 6, EPOCH, TextDelta("abcd"), 4)
     assert cut(merged, [2, 1, 1], after) == Envelope("s", 6, EPOCH, TextDelta(rest), first)
-
-
-def test_only_neighbours_are_merged() -> None:
-    """Another kind, another session, a hole between the numbers: not one event."""
-    left = Envelope("s", 4, EPOCH, TextDelta("a"), 3)
-    for right, text in (
-        (Envelope("s", 5, EPOCH, TextDelta("b")), "ab"),
-        (Envelope("s", 7, EPOCH, TextDelta("bc"), 5), "abc"),
-    ):
-        assert adjacent(left, right)
-        assert merged([left, right]) == Envelope("s", right.seq, EPOCH, TextDelta(text), 3)
-    for right in (
-        Envelope("s", 5, EPOCH, ReasoningDelta("b")),
-        Envelope("s", 6, EPOCH, TextDelta("b")),
-        Envelope("t", 5, EPOCH, TextDelta("b")),
-        Envelope("s", 5, EPOCH, TurnStarted(0)),
-    ):
-        assert not adjacent(left, right)
-        assert not adjacent(right, left)
 
 
 def test_a_row_that_cannot_be_read_has_a_marker() -> None:

@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain import strategies
-from warren import codec
+from warren import codec, values
 from warren.budget import Spent
 from warren.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
 from warren.events import Envelope
@@ -25,9 +25,10 @@ from warren.messages import (
     UserMessage,
     with_unique_calls,
 )
-from warren.records import SessionRecord
-from warren.transcript import Transcript
+from warren.records import SessionRecord, Span
+from warren.transcript import Continued, Transcript
 from warren.usage import Usage
+from warren.values import frozen
 from warren.views import lifecycle_of, summary_of, view_of
 
 CREATED: Final = datetime(2024, 5, 17, tzinfo=UTC)
@@ -72,6 +73,77 @@ def test_values_do_not_change() -> None:
     for cls in {*strategies.domain_classes(), UserMessage, AssistantMessage, TextBlock} - within:
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(object.__new__(cls), attrs.fields(cls)[0].name, None)
+
+
+@attrs.frozen
+class ByAttrs:
+    """A value with the methods that attrs writes."""
+
+    text: str
+    secret: str = attrs.field(default="s", repr=False)
+    seen: int = attrs.field(default=0, eq=False)
+
+
+@frozen
+class Shared:
+    """The same value with the shared methods."""
+
+    text: str
+    secret: str = attrs.field(default="s", repr=False)
+    seen: int = attrs.field(default=0, eq=False)
+
+
+@frozen
+class Empty:
+    """A value without a field."""
+
+
+@frozen
+class Heir(Shared):
+    """A value with a representation of its own."""
+
+    def __repr__(self) -> str:
+        return "an heir"
+
+
+@pytest.mark.parametrize("cls", [ByAttrs, Shared])
+def test_a_value_compares_as_with_attrs(cls: type[ByAttrs] | type[Shared]) -> None:
+    """Values of one class with equal fields are equal, with an equal hash, in and outside of a set."""
+    one, text = cls("a"), cast("object", "a")
+    assert one == cls("a")
+    assert one == cls("a", seen=1)
+    assert one != cls("b")
+    assert one != cls("a", "other")
+    assert one != text
+    assert {one, cls("a", seen=2), cls("b")} == {cls("b"), cls("a")}
+    assert {cls("a"): 1}[one] == 1
+    assert repr(one) == f"{cls.__name__}(text='a', seen=0)"
+
+
+def test_values_of_two_classes_differ() -> None:
+    """A value is not equal to one of a class below it, a value without fields is equal to its like."""
+    assert Heir("a") != Shared("a")
+    assert (Heir("a"), Empty()) == (Heir("a"), Empty())
+    assert (repr(Heir("a")), repr(Empty())) == ("an heir", "Empty()")
+
+
+def test_a_class_keeps_its_own_comparison() -> None:
+    """`eq=False` compares by identity, and a value within the runtime has no hash, as it could change."""
+
+    @frozen(eq=False)
+    class Named:
+        name: str
+
+    @values.value
+    class Within:
+        name: str
+
+    same = Named("a")
+    assert {same, Named("a")} != {same}
+    assert same == same  # noqa: PLR0124 - identity is what is compared
+    assert Within("a") == Within("a")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Within("a"))
 
 
 names: Final = st.sets(st.sampled_from([field.name for field in attrs.fields(SessionRecord)]))
@@ -125,6 +197,33 @@ def test_a_prefix_stands_for_what_is_before_the_head(
     transcript.truncate(kept)
     assert (transcript.end, list(transcript)) == (kept, [*prefix, *told[head:kept]])
     assert transcript.size == sum(map(len, [*transcript.prefix, *transcript.rows]))
+
+
+@given(messages, st.data())
+def test_rows_that_are_left_out(told: list[Message], data: st.DataObject) -> None:
+    """They are not in the context, and a transcript that is cut before them forgets them."""
+    transcript = Transcript(map(codec.encode, told))
+    first, kept = (data.draw(st.integers(0, len(told))) for _ in range(2))
+    end = data.draw(st.integers(first, len(told)))
+    transcript.leave_out([Span(first, end)])
+    seen = [message for at, message in enumerate(told) if not first <= at < end]
+    assert (list(transcript), transcript.size) == (seen, sum(map(len, transcript.bodies)))
+    behind = [message for at, message in enumerate(told) if at >= kept and not first <= at < end]
+    assert [codec.decode_message(body) for body in transcript.bodies_from(kept)] == behind
+    transcript.truncate(kept)
+    seen = [message for at, message in enumerate(told[:kept]) if not first <= at < end]
+    assert (list(transcript), len(transcript)) == (seen, len(seen))
+    assert transcript.size == sum(map(len, transcript.bodies))
+
+
+@given(messages, messages, st.integers(-7, 7), st.integers(-7, 7))
+def test_a_context_with_messages_behind_it(told: list[Message], asked: list[Message], start: int, stop: int) -> None:
+    """It reads as the list of both."""
+    both = Continued(Transcript(map(codec.encode, told)), asked)
+    assert (len(both), list(both), both[start:stop]) == (len(told + asked), told + asked, (told + asked)[start:stop])
+    assert list(reversed(both)) == (told + asked)[::-1]
+    with pytest.raises(IndexError):
+        both[len(told + asked)]
 
 
 @pytest.mark.parametrize(

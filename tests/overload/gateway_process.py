@@ -14,7 +14,7 @@ SHORT = {"chunks": ["well "] * 4, "chunk_delay": 0.005}
 
 
 @attrs.frozen
-class Besieged:
+class Gateway:
     """The gateway.
 
     Attributes:
@@ -31,11 +31,11 @@ class Besieged:
 
 
 @contextmanager
-def besieged(folder: Path, *, turns: int, connections: int) -> Iterator[Besieged]:
+def small_gateway(folder: Path, *, turns: int, connections: int) -> Iterator[Gateway]:
     """Run one for a body, for so many turns and connections at once; it has to be there, faultless, at the end."""
     scripts = Cli(folder)
     models = [scripts.script(step, name=name) for name, step in (("endless.json", ENDLESS), ("short.json", SHORT))]
     args = ["serve", "--port", "0", "--store", "store", "--model", models[0], "--max-connections", str(connections)]
     with watched(folder, args, f'[limits]\nmax_sessions = {turns}\nidle_after = "1s"\n') as process:
         port = int(process.running.read_until("\n").rpartition(":")[2])
-        yield Besieged(process, port, folder / "store", models[1])
+        yield Gateway(process, port, folder / "store", models[1])

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import trio
 
-from tests.overload.gateway_process import Besieged, besieged
+from tests.overload.gateway_process import Gateway, small_gateway
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, Client, connect, gateway, healthy, knock
-from warren.transport.load.plan import LoadPlan, Mix, Strangers
+from warren.transport.load.plan import BadClients, LoadPlan, Mix
 from warren.transport.load.remote import remote_target
 from warren.transport.load.run import run_load
 from warren.transport.load.wire import address_of
@@ -19,9 +19,9 @@ CONNECTIONS = 40
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway for few turns and few connections, as a process of its own, whose model never ends an answer."""
-    with besieged(tmp_path_factory.mktemp("gateway"), turns=CAPACITY, connections=CONNECTIONS) as made:
+    with small_gateway(tmp_path_factory.mktemp("gateway"), turns=CAPACITY, connections=CONNECTIONS) as made:
         yield made
 
 
@@ -44,7 +44,7 @@ async def full(port: int) -> AsyncIterator[list[tuple[Client, str]]]:
                 await client.until("run_failed")
 
 
-async def test_past_capacity_a_turn_is_refused_and_leaves_no_trace(target: Besieged) -> None:
+async def test_past_capacity_a_turn_is_refused_and_leaves_no_trace(target: Gateway) -> None:
     """While the turns that fill it run; reading is not refused, and once one of them ends there is room."""
     async with full(target.port) as running, connect(target.port) as other:
         mine = (await other.call("session/create", prompt=None, model="echo"))["session_id"]
@@ -64,7 +64,7 @@ async def test_past_capacity_a_turn_is_refused_and_leaves_no_trace(target: Besie
         running.remove((client, session_id))
 
 
-async def test_under_more_turns_than_it_admits_every_session_is_kept(target: Besieged) -> None:
+async def test_under_more_turns_than_it_admits_every_session_is_kept(target: Gateway) -> None:
     """Turns are refused by their hundreds, and afterwards each session gets a turn and has all it was told."""
     plan = LoadPlan(
         sessions=30,
@@ -83,11 +83,11 @@ async def test_under_more_turns_than_it_admits_every_session_is_kept(target: Bes
     assert result.figures["turns"] >= CAPACITY
 
 
-async def test_strangers_do_not_stop_it(target: Besieged) -> None:
+async def test_bad_clients_do_not_stop_it(target: Gateway) -> None:
     """Heads that never end, huge frames, idle clients and a flood: users are served, and nothing is left behind."""
     before = await target.watched.gauge()
-    crowd = Strangers(idle=10, slow=10, flood=2, huge=2)
-    plan = LoadPlan(sessions=CAPACITY, turns=5, think=0.02, model="echo", strangers=crowd)
+    crowd = BadClients(idle=10, slow=10, flood=2, huge=2)
+    plan = LoadPlan(sessions=CAPACITY, turns=5, think=0.02, model="echo", bad_clients=crowd)
     async with remote_target(plan, address_of(f"{HOST}:{target.port}"), target.store) as there:
         result = await run_load(plan, there)
     assert result.violations == ()
@@ -98,7 +98,7 @@ async def test_strangers_do_not_stop_it(target: Besieged) -> None:
     await target.watched.settled(before)
 
 
-async def test_a_full_gateway_refuses_with_the_code(target: Besieged) -> None:
+async def test_a_full_gateway_refuses_with_the_code(target: Gateway) -> None:
     """Past its connections it answers 503; those that it has are served, and one that goes makes room."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(target.port)) for _ in range(CONNECTIONS - 1)]

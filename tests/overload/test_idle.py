@@ -9,12 +9,12 @@ from typing import Final
 import pytest
 import trio
 
-from tests.overload.gateway_process import besieged
+from tests.overload.gateway_process import small_gateway
 from tests.surfaces.watched import SPARE
 from tests.transport.clients import HOST
-from warren.transport.load.plan import LoadPlan, Strangers
+from warren.transport.load.plan import BadClients, LoadPlan
 from warren.transport.load.remote import remote_target
-from warren.transport.load.run import Progress, run_load
+from warren.transport.load.run import RunProgress, run_load
 from warren.transport.load.wire import address_of
 
 IDLE: Final = 10_000
@@ -39,11 +39,11 @@ def many_files() -> Iterator[None]:
 @pytest.mark.usefixtures("many_files")
 async def test_ten_thousand_idle_connections(tmp_path: Path) -> None:
     """They cost a bounded memory each; users are served meanwhile, and when they go nothing is left of them."""
-    plan = LoadPlan(sessions=20, turns=20, think=0.1, model="echo", strangers=Strangers(idle=IDLE))
-    with besieged(tmp_path, turns=1_000, connections=IDLE + 100) as target:
+    plan = LoadPlan(sessions=20, turns=20, think=0.1, model="echo", bad_clients=BadClients(idle=IDLE))
+    with small_gateway(tmp_path, turns=1_000, connections=IDLE + 100) as target:
         empty, crowded = await target.watched.gauge(), []
 
-        async def look(progress: Progress) -> None:
+        async def look(progress: RunProgress) -> None:
             while progress.stage == "arrival":  # noqa: ASYNC110 - a run has no event for it
                 await trio.sleep(0.05)
             crowded.append(await target.watched.gauge())

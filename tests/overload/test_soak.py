@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from tests.overload.gateway_process import Besieged, besieged
+from tests.overload.gateway_process import Gateway, small_gateway
 from tests.surfaces.watched import Gauge
 from tests.transport.cli.process import clean_environ
 from tests.transport.clients import HOST
@@ -34,7 +34,7 @@ class Measure:
     wal: int
 
 
-async def measures(target: Besieged, seconds: float) -> list[Measure]:
+async def measures(target: Gateway, seconds: float) -> list[Measure]:
     """Measure again and again for so long."""
     found, began = list[Measure](), trio.current_time()
     wal = trio.Path(target.store / "sessions.sqlite3-wal")
@@ -50,7 +50,7 @@ async def measures(target: Besieged, seconds: float) -> list[Measure]:
 async def test_a_gateway_under_load_for_long(tmp_path: Path, soak_seconds: float) -> None:
     """Memory, tasks, descriptors and the write-ahead log stay flat, every promise is kept, and nothing is left."""
     report = tmp_path / "report.json"
-    with besieged(tmp_path, turns=1_000, connections=1_000) as target:
+    with small_gateway(tmp_path, turns=1_000, connections=1_000) as target:
         before = await target.watched.gauge()
         command = [sys.executable, "-m", "warren", "load", "run", f"{HOST}:{target.port}", "--scenario", "soak"]
         command += ["--sessions", str(SESSIONS), "--duration", f"{soak_seconds:g}s", "--model", target.short]

@@ -9,7 +9,6 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -191,14 +190,6 @@ ROWS: Final = {
 }
 DAILY: Final = ("websocket", "mcp", "acp-resume")
 """Those that no other test kills in the middle of a turn, or not with these words."""
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    """Run commands in a new folder; what still runs at the end is killed."""
-    command = Cli(tmp_path)
-    yield command
-    command.close()
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "tools": "none",
         "extra_tools": "",
         "on_event": "callable/none",
+        "on_begin": "callable/none",
         "offset": "number",
         "limit": "number",
         "include_archived": "flag",

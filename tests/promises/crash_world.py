@@ -7,13 +7,14 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 import attrs
+import psycopg
 import trio
 from trio_websocket import ConnectionClosed, HandshakeError
 
@@ -29,6 +30,10 @@ GONE: Final = (ConnectionClosed, HandshakeError, OSError, trio.BrokenResourceErr
 SCRIPT: Final = {"steps": [{"chunks": ["to ", "dig ", "is ", "to ", "live"], "chunk_delay": 0.001}], "loop": True}
 MARKS: Final = ("run_started", "run_completed", "run_failed")
 DELTAS: Final = ("text_delta", "reasoning_delta")
+SOON_FREE: Final = {"WARREN_STORAGE_LEASE": "400ms"}
+"""The setting by which the sessions of a killed gateway are free in the next life, which takes longer to start."""
+Rows = Callable[..., list[Any]]
+"""Runs a query with its values on the store's tables, and returns the rows."""
 
 
 @attrs.define
@@ -48,10 +53,19 @@ class Known:
 
 @attrs.define
 class World:
-    """One store through many lives of a gateway."""
+    """One store through many lives of a gateway.
+
+    Attributes:
+        folder: of the store and of the script of its model.
+        chance: decides what happens.
+        database: the address of the store, if it is in a database.
+        longest: seconds after which a life is ended.
+    """
 
     folder: Path
     chance: random.Random
+    database: str | None = None
+    longest: float = 0.4
     sessions: dict[str, Known] = attrs.field(factory=dict)
     lives: int = 0
     acknowledged: int = 0
@@ -67,7 +81,7 @@ class World:
         self.lives += 1
         point = self.chance.choice(POINTS) if self.chance.random() < 0.7 else None
         environ = {} if point is None else {"WARREN_CRASH": f"{point}:{self.chance.randint(1, 12)}"}
-        async with served(self.folder, environ) as (process, port):
+        async with served(self.folder, environ, self.database) as (process, port):
             if port is not None:
                 await self._talk(process, port)
             await process.wait()
@@ -86,7 +100,7 @@ class World:
 
     async def _end(self, process: trio.Process) -> None:
         """End a life that goes on for too long: most times by a kill, else in good order."""
-        await trio.sleep(self.chance.uniform(0.05, 0.4))
+        await trio.sleep(self.chance.uniform(0.05, self.longest))
         process.send_signal(signal.SIGKILL if self.chance.random() < 0.7 else signal.SIGTERM)
 
     async def _client(self, port: int, session_id: str | None) -> None:
@@ -143,32 +157,26 @@ class World:
 
     def check(self) -> None:
         """Look into the file, as no Warren does: everything that was confirmed is there, and the rest is whole."""
-        if not (self.store / FILE_NAME).exists():
+        if self.database is None and not (self.store / FILE_NAME).exists():
             return
-        db = apsw.Connection(str(self.store / FILE_NAME))
-        try:
-            assert db.pragma("integrity_check") == "ok"
+        with in_file(self.store / FILE_NAME) if self.database is None else in_database(self.database) as rows:
             for session_id, known in self.sessions.items():
-                self._check_session(db, session_id, known)
-            orphans = "SELECT count(*) FROM {} WHERE session NOT IN (SELECT key FROM sessions WHERE state <> 2)"
-            for table in ("messages", "events", "compactions", "labels"):
-                assert db.execute(orphans.format(table)).get == 0, f"orphans in {table}"
-        finally:
-            db.close()
+                self._check_session(rows, session_id, known)
+            orphans = "SELECT session FROM {} WHERE session NOT IN (SELECT key FROM sessions WHERE state <> 2)"
+            for table in ("messages", "events", "compactions", *(["labels"] if self.database is None else [])):
+                assert rows(orphans.format(table)) == [], f"orphans in {table}"
 
-    def _check_session(self, db: apsw.Connection, session_id: str, known: Known) -> None:
-        row: Any = db.execute(
-            "SELECT key, state, message_count, last_seq FROM sessions WHERE session_id = ?", (session_id,)
-        ).get
-        assert row is not None, "a session that was told of is gone"
-        key, state, count, last_seq = row
+    def _check_session(self, rows: Rows, session_id: str, known: Known) -> None:
+        found = rows("SELECT key, state, message_count, last_seq FROM sessions WHERE session_id = ?", session_id)
+        assert found, "a session that was told of is gone"
+        ((key, state, count, last_seq),) = found
         expected = {"open": (0,), "archived": (1,), "deleted": (2,), "unsure": (0, 1, 2)}[known.state]
         assert state in expected, f"{known.state}, and stored as {state}"
         if known.state == "unsure":
             known.state = ("open", "archived", "deleted")[state]
         if state != 2:
-            self._check_messages(_messages(db, key, count), known)
-            self._check_events(_events(db, key), known, last_seq)
+            self._check_messages(_messages(rows, key, count), known)
+            self._check_events(_events(rows, key), known, last_seq)
 
     def _check_messages(self, messages: list[Message], known: Known) -> None:
         assert_valid_transcript(messages)
@@ -200,28 +208,44 @@ async def _called(client: Client, method: str, **params: Any) -> Any:
     return reply["result"]
 
 
-def _messages(db: apsw.Connection, key: int, count: int) -> list[Message]:
-    rows: list[Any] = db.execute("SELECT position, body FROM messages WHERE session = ? ORDER BY 1", (key,)).fetchall()
-    assert [position for position, _ in rows] == list(range(count))
-    return [codec.decode_message(body) for _, body in rows]
+@contextmanager
+def in_file(path: Path) -> Iterator[Rows]:
+    """Open the file of a store, which has to be sound."""
+    with closing(apsw.Connection(str(path))) as db:
+        assert db.pragma("integrity_check") == "ok"
+        yield lambda sql, *values: db.execute(sql, values).fetchall()
 
 
-def _events(db: apsw.Connection, key: int) -> list[tuple[int, int, dict[str, Any]]]:
-    rows: list[Any] = db.execute(
-        "SELECT first_seq, seq, body FROM events WHERE session = ? ORDER BY seq", (key,)
-    ).fetchall()
-    return [(first, seq, json.loads(body)) for first, seq, body in rows]
+@contextmanager
+def in_database(url: str) -> Iterator[Rows]:
+    """Open the database of a store."""
+    with psycopg.connect(url, options="-c search_path=warren") as db:
+        yield lambda sql, *values: db.execute(sql.replace("?", "%s").encode(), values).fetchall()
+
+
+def _messages(rows: Rows, key: int, count: int) -> list[Message]:
+    found = rows("SELECT position, body FROM messages WHERE session = ? ORDER BY 1", key)
+    assert [position for position, _ in found] == list(range(count))
+    return [codec.decode_message(body.encode()) for _, body in found]
+
+
+def _events(rows: Rows, key: int) -> list[tuple[int, int, dict[str, Any]]]:
+    found = rows("SELECT first_seq, seq, body FROM events WHERE session = ? ORDER BY seq", key)
+    return [(first, seq, json.loads(body)) for first, seq, body in found]
 
 
 @asynccontextmanager
-async def served(folder: Path, environ: Mapping[str, str]) -> AsyncIterator[tuple[trio.Process, int | None]]:
+async def served(
+    folder: Path, environ: Mapping[str, str], database: str | None = None
+) -> AsyncIterator[tuple[trio.Process, int | None]]:
     """Run the gateway in a process of its own; the port is None where it died before it listened."""
     (folder / "script.json").write_text(json.dumps(SCRIPT), encoding="utf-8")
     command = [sys.executable, "-m", "tests.promises.crashing_gateway", "serve", "--port", "0"]
-    command += ["--store", str(folder / "store"), "--model", f"scripted:{folder / 'script.json'}"]
+    command += ["--store", database or str(folder / "store"), "--model", f"scripted:{folder / 'script.json'}"]
     command += ["--compact-threshold", "200", "--compact-keep", "1", "--compact-every", "2"]
     root = str(Path(__file__).parents[2])
-    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, cwd=root, env={**os.environ, **environ})
+    env = {**os.environ, **({} if database is None else SOON_FREE), **environ}
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, cwd=root, env=env)
     assert process.stdout is not None
     try:
         line = b""

@@ -16,6 +16,9 @@ from warren.actors.session.actor import SessionActor
 from warren.actors.session.conversation import Conversation
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.storage import Archive, Claim, Commit, Delete, Release
+from warren.storage.postgres import lease as database_lease
+from warren.storage.postgres import operations as database_operations
+from warren.storage.postgres import writer as database_writer
 from warren.storage.sqlite.apply import APPLIERS
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.writer import Writer
@@ -43,16 +46,22 @@ AFTER: Final[dict[str, tuple[Any, Any]]] = {
     "the holder has left": (Holder, "leave"),
     "closing": (Writer, "close"),
 }
+IN_DATABASE: Final[dict[Any, Any]] = {Writer: database_writer.Writer, Holder: database_lease.Holder}
+"""The classes of a store in a database, by those of a store in files that have the same points."""
 POINTS: Final = tuple([f"before {name}" for name in BEFORE] + [f"after {name}" for name in AFTER])
 
 
-def die_at(point: str, count: int) -> None:
+def die_at(point: str, count: int, *, database: bool = False) -> None:
     """Have this process killed the `count`-th time it passes a point."""
     when, _, name = point.partition(" ")
     first = when == "before"
     owner, method = (BEFORE if first else AFTER)[name]
-    if owner is APPLIERS:
-        APPLIERS[method] = _wrapped(APPLIERS[method], _countdown(count), first=first)
+    if database and method is Commit:
+        owner, method = database_writer, "commit_all"
+    elif database:
+        owner = database_operations.APPLIERS if owner is APPLIERS else IN_DATABASE.get(owner, owner)
+    if isinstance(owner, dict):
+        owner[method] = _wrapped(owner[method], _countdown(count), first=first)
     else:
         setattr(owner, method, _wrapped(getattr(owner, method), _countdown(count), first=first))
 
@@ -98,7 +107,7 @@ def _wrapped(function: Callable[..., Any], passed: Callable[[], None], *, first:
 if __name__ == "__main__":
     place, _, number = os.environ.get("WARREN_CRASH", "").rpartition(":")
     if place:
-        die_at(place, int(number))
+        die_at(place, int(number), database=any(each.startswith("postgresql:") for each in sys.argv))
     from warren.transport.cli import main
 
     sys.exit(main())

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from warren.compaction import CompactionConfig
-from warren.config import Config, StoreConfig
+from warren.config import Config, PostgresConfig, StoreConfig
 from warren.errors import StoreError
 from warren.service import SessionService
 from warren.transport.embed import open_supervisor
@@ -25,7 +25,7 @@ import json, sys
 from pathlib import Path
 import trio
 from warren import open_supervisor
-from warren.config import Config, StoreConfig
+from warren.config import Config, PostgresConfig, StoreConfig
 from warren.errors import WarrenError
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelReply, TextPiece
@@ -45,7 +45,9 @@ class Echo:
         return ModelReply(AssistantMessage((TextBlock(said),)), Usage(1, 1))
 
 async def main():
-    store = StoreConfig(Path(sys.argv[1]), lease=float(sys.argv[2]), holder="the other program")
+    place, settings = sys.argv[1], {"lease": float(sys.argv[2]), "holder": "the other program"}
+    in_database = place.startswith("postgresql:")
+    store = PostgresConfig(place, **settings) if in_database else StoreConfig(Path(place), **settings)
     config = Config(store=store, model="echo")
     async with open_supervisor(config, providers={"echo": Echo()}, environ={}) as service:
         peer = Peer("owner", ("guest",), keep_alive=True)
@@ -94,9 +96,9 @@ class Other:
 
 
 @asynccontextmanager
-async def other(folder: Path, lease: float = LEASE) -> AsyncIterator[Other]:
-    """Run the other program on a store."""
-    command = [sys.executable, "-c", PROGRAM, str(folder), str(lease)]
+async def other(place: Path | str, lease: float = LEASE) -> AsyncIterator[Other]:
+    """Run the other program on a store: in a folder, or at the address of a database."""
+    command = [sys.executable, "-c", PROGRAM, str(place), str(lease)]
     process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         running = Other(process)
@@ -112,11 +114,11 @@ async def other(folder: Path, lease: float = LEASE) -> AsyncIterator[Other]:
 
 
 @asynccontextmanager
-async def here(folder: Path) -> AsyncIterator[SessionService]:
+async def here(place: Path | str) -> AsyncIterator[SessionService]:
     """Open the store in this process."""
-    async with open_supervisor(
-        Config(store=StoreConfig(folder, lease=LEASE), compaction=CompactionConfig()), environ={}
-    ) as service:
+    in_database = isinstance(place, str)
+    store = PostgresConfig(str(place), lease=LEASE) if in_database else StoreConfig(Path(place), lease=LEASE)
+    async with open_supervisor(Config(store=store, compaction=CompactionConfig()), environ={}) as service:
         yield service
 
 

@@ -11,8 +11,11 @@ import pytest
 
 from tests.promises.crash_world import World, served
 from tests.promises.crashing_gateway import POINTS
+from tests.support.postgres import database
 from tests.transport.clients import HOST
 
+LIVES: Final = 100
+"""Lives of a gateway on a database in `make soak`."""
 CREATING: Final = (
     "before a transaction:1",
     "after a transaction:1",
@@ -23,13 +26,38 @@ CREATING: Final = (
 
 
 @pytest.mark.time_limit(120)
-async def test_a_gateway_that_is_killed_ten_times(tmp_path: Path) -> None:
+async def test_a_gateway_that_is_killed_a_few_times(tmp_path: Path) -> None:
     """After each of its lives every confirmed turn is there, numbers rise, and the next life goes on."""
     world = World(tmp_path, random.Random(7))  # noqa: S311 - it hides nothing
-    for _ in range(10):
+    while world.lives < 5 or world.acknowledged <= 5 or len(set(world.killed_at)) < 2:
         await world.live()
-    assert world.acknowledged > 10
-    assert len(set(world.killed_at)) > 1
+
+
+@pytest.mark.time_limit(120)
+async def test_a_gateway_on_a_database_that_is_killed_five_times(tmp_path: Path) -> None:
+    """The same promises hold for a store in PostgreSQL."""
+    with database() as url:
+        world = World(tmp_path, random.Random(7), url, longest=1.5)  # noqa: S311 - it hides nothing
+        for _ in range(5):
+            await world.live()
+        assert world.acknowledged > 5
+        assert len(set(world.killed_at)) > 1
+
+
+@pytest.mark.soak
+@pytest.mark.time_limit(7200)
+async def test_a_gateway_on_a_database_that_is_killed_for_long(tmp_path: Path, soak_seconds: float) -> None:
+    """The same for as long as asked, and until it was killed a hundred times and at every point."""
+    seed = int.from_bytes(os.urandom(4))
+    with database() as url:
+        world = World(tmp_path, random.Random(seed), url, longest=1.5)  # noqa: S311 - it hides nothing
+        end = time.monotonic() + soak_seconds
+        try:
+            while time.monotonic() < end or set(world.killed_at) != set(POINTS) or world.lives < LIVES:
+                await world.live()
+        except Exception as exc:
+            exc.add_note(f"seed {seed}, life {world.lives}")
+            raise
 
 
 @pytest.mark.soak

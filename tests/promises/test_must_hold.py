@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.promises.world import nap
 from tests.support.asking import Asked, ask
 from tests.support.checks import assert_valid_stream, assert_valid_transcript, name
 from tests.support.faulty_store import Faults
@@ -21,17 +22,9 @@ from warren.errors import AgentError, ProviderError, SessionBusyError, StoreErro
 from warren.events import RunCompleted, RunFailed
 from warren.messages import ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.tools import tool
 from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
-
-
-@tool
-async def nap(seconds: float) -> str:
-    """Sleep."""
-    await trio.sleep(seconds)
-    return "rested"
 
 
 async def play(request: ModelRequest, emit: Emit) -> ModelReply:

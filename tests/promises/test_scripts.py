@@ -1,8 +1,6 @@
 """Random scripts over the whole runtime: whatever is done to it in whatever order, its promises hold."""
 
-import logging
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.promises.world import Step, World
 
-pytestmark = pytest.mark.virtual_time
-SOAK = settings().max_examples  # of the profile: many where the suite is left to run for long
+pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("silent_log")]
 
 SESSION = st.sampled_from([0, 0, 0, 1])
 TURNS = st.builds(Step, st.just("start"), SESSION, st.sampled_from(["quick", "slow", "tool", "fail", "retry"]))
@@ -37,23 +34,13 @@ def scripts(step: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
     return st.lists(step, max_size=10) | st.lists(step, min_size=10, max_size=30)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quiet() -> Iterator[None]:
-    """Hundreds of crashes on purpose would bury a failure's own words."""
-    logger = logging.getLogger("warren")
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(logging.NOTSET)
-
-
-@settings(max_examples=max(60, SOAK))
 @given(script=scripts(TURNS | MOVES | WAITS | CALLS | CRASHES))
 async def test_scripts_without_a_store(script: list[Step]) -> None:
     """Every ask ends, every turn has one terminal event, streams are whole, nothing is left running."""
     await World(None).run(script)
 
 
-@settings(max_examples=max(60, SOAK), suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(script=scripts(TURNS | TURNS | MOVES | WAITS | CALLS | CRASHES | STORE))
 @example([Step("start", 0, "quick"), Step("crash storage after"), Step("refuse")])
 async def test_scripts_with_a_store(script: list[Step]) -> None:

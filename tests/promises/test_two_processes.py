@@ -1,19 +1,25 @@
 """Real processes on one store: who dies, who hangs, and who goes on."""
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Final, TypeVar
 
 import pytest
 import trio
 
 from tests.promises.processes import here, other, soon
 from tests.support.checks import numbers
+from tests.support.postgres import database
 from warren.errors import AgentError, LeasedError
 from warren.events import Envelope, RunCompleted, RunStarted
 from warren.messages import ContextMessage
 from warren.peers import Peer, PeerInfo
 from warren.service import SessionService
+
+T = TypeVar("T")
+Place = Path | str
+"""A store's folder, or the address of its database."""
 
 
 async def refused(service: SessionService, session_id: str) -> LeasedError:
@@ -35,11 +41,30 @@ async def follow(events: AsyncIterator[Envelope], turns: int) -> list[Envelope]:
     return found
 
 
-async def test_a_subscriber_follows_a_session_that_runs_elsewhere(tmp_path: Path) -> None:
+LONG: Final = 20.0
+"""A lease that does not end during a test."""
+
+
+@pytest.fixture(params=["files", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Return the place of a store: a folder, and then the address of a database."""
+    if request.param == "files":
+        yield tmp_path
+    else:
+        with database() as url:
+            yield url
+
+
+async def after_a_kill(place: Place, call: Callable[[], Awaitable[T]]) -> T:
+    """Use the session of a process that was killed: in files it is free at once, in a database after a grace."""
+    return await (soon(call) if isinstance(place, str) else call())
+
+
+async def test_a_subscriber_follows_a_session_that_runs_elsewhere(place: Place) -> None:
     """It gets the turns there, those here after a hand-over, and those there again: no gap, no double."""
     async with (
-        other(tmp_path, lease=3600) as owner,
-        here(tmp_path) as service,
+        other(place, lease=LONG) as owner,
+        here(place) as service,
         service.subscribe(owner.session_id, after_seq=0) as events,
     ):
         seen = await follow(events, 1)
@@ -56,12 +81,12 @@ async def test_a_subscriber_follows_a_session_that_runs_elsewhere(tmp_path: Path
         assert numbers(seen) == list(range(1, seen[-1].seq + 1))
 
 
-async def test_a_subscription_ends_when_the_session_is_deleted_elsewhere(tmp_path: Path) -> None:
+async def test_a_subscription_ends_when_the_session_is_deleted_elsewhere(place: Place) -> None:
     """Whoever follows a session in another process is told by the end of the stream."""
     async with (
-        other(tmp_path, lease=3600) as owner,
-        here(tmp_path) as service,
-        here(tmp_path) as third,
+        other(place, lease=LONG) as owner,
+        here(place) as service,
+        here(place) as third,
         service.subscribe(owner.session_id, after_seq=0) as events,
     ):
         await follow(events, 1)
@@ -70,11 +95,11 @@ async def test_a_subscription_ends_when_the_session_is_deleted_elsewhere(tmp_pat
             assert [each async for each in events] == []
 
 
-async def test_a_message_reaches_a_session_of_another_process(tmp_path: Path) -> None:
+async def test_a_message_reaches_a_session_of_another_process(place: Place) -> None:
     """It is stored at once, and its session begins a turn with it where it is, busy or idle."""
     async with (
-        other(tmp_path, lease=3600) as owner,
-        here(tmp_path) as service,
+        other(place, lease=LONG) as owner,
+        here(place) as service,
         service.subscribe(owner.session_id, after_seq=0) as events,
     ):
         guest = (await service.create_session(None, peer=Peer("guest", ("owner",)))).session_id
@@ -90,23 +115,23 @@ async def test_a_message_reaches_a_session_of_another_process(tmp_path: Path) ->
         assert (await owner.ask("still-there"))["text"] == "still-there"
 
 
-async def test_context_reaches_a_session_that_runs_a_turn_elsewhere(tmp_path: Path) -> None:
+async def test_context_reaches_a_session_that_runs_a_turn_elsewhere(place: Place) -> None:
     """While the other process runs a turn it is not lost: it is listed here, and enters the next turn there."""
-    async with other(tmp_path, lease=3600) as owner, here(tmp_path) as service:
+    async with other(place, lease=LONG) as owner, here(place) as service:
         await owner.begin_to_wait()
         await service.inject_context(owner.session_id, "it rains")
         assert [each.text for each in await service.inputs(owner.session_id)] == ["it rains"]
         owner.process.send_signal(signal.SIGKILL)
         await owner.process.wait()
-        await service.start_turn(owner.session_id, "go on")
+        await after_a_kill(place, lambda: service.start_turn(owner.session_id, "go on"))
         page = await service.history(owner.session_id)
         assert ContextMessage("it rains") in [each.message for each in page.messages]
 
 
 @pytest.mark.parametrize("how", ["start_turn", "queue", "label", "archive", "delete", "compact"])
-async def test_an_idle_session_is_handed_over(tmp_path: Path, how: str) -> None:
+async def test_an_idle_session_is_handed_over(place: Place, how: str) -> None:
     """Whatever needs the session gets it from the process that has it, while that one lives and has nothing to do."""
-    async with other(tmp_path, lease=3600) as owner, here(tmp_path) as service:
+    async with other(place, lease=LONG) as owner, here(place) as service:
         match how:
             case "start_turn":
                 assert (await service.start_turn(owner.session_id, "mine")).text == "mine"
@@ -123,22 +148,23 @@ async def test_an_idle_session_is_handed_over(tmp_path: Path, how: str) -> None:
         assert answer.get("text") == (None if how in ("archive", "delete") else "yours")
 
 
-async def test_a_killed_process_frees_its_sessions_at_once(tmp_path: Path) -> None:
+async def test_a_killed_process_frees_its_sessions_at_once(place: Place) -> None:
     """While its turn runs, one elsewhere is refused in words that name it; killed, its session goes on at once."""
-    async with other(tmp_path, lease=3600) as owner, here(tmp_path) as service:
+    async with other(place, lease=LONG) as owner, here(place) as service:
         await owner.begin_to_wait()
         error = await refused(service, owner.session_id)
         assert f"the other program (process {owner.process.pid} on " in error.message
         assert error.retryable
         owner.process.send_signal(signal.SIGKILL)
         await owner.process.wait()
-        assert (await service.start_turn(owner.session_id, "go on")).text == "go on"
+        result = await after_a_kill(place, lambda: service.start_turn(owner.session_id, "go on"))
+        assert result.text == "go on"
         assert (await service.read(owner.session_id)).state.message_count == 4
 
 
-async def test_a_stopped_process_is_taken_over_and_cannot_write(tmp_path: Path) -> None:
+async def test_a_stopped_process_is_taken_over_and_cannot_write(place: Place) -> None:
     """Stopped for longer than its lease it loses the session; woken, it writes nothing unless it got it back."""
-    async with other(tmp_path) as owner, here(tmp_path) as service:
+    async with other(place) as owner, here(place) as service:
         owner.process.send_signal(signal.SIGSTOP)
         result = await soon(lambda: service.start_turn(owner.session_id, "mine"))
         assert result.text == "mine"
@@ -153,9 +179,9 @@ async def test_a_stopped_process_is_taken_over_and_cannot_write(tmp_path: Path) 
         assert (await service.start_turn(owner.session_id, "still mine")).text == "still mine"
 
 
-async def test_a_process_that_ends_in_order_hands_over(tmp_path: Path) -> None:
+async def test_a_process_that_ends_in_order_hands_over(place: Place) -> None:
     """Its input at an end, it stores and leaves; the session goes on here, numbers unbroken."""
-    async with other(tmp_path, lease=3600) as owner, here(tmp_path) as service:
+    async with other(place, lease=LONG) as owner, here(place) as service:
         assert owner.process.stdin is not None
         await owner.process.stdin.aclose()
         assert await owner.process.wait() == 0

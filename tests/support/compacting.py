@@ -123,7 +123,7 @@ class FakeMemory:
         if self.gate is not None:
             await self.gate.wait()
         if self.refusal is not None:
-            raise self.refusal.again()
+            raise self.refusal.copy()
         for at, message in enumerate(messages, position):
             assert self.rows.setdefault(at, message) == message
 

@@ -4,8 +4,8 @@
 a chosen place, or to see the arguments of a call. A test that needs only a session and its answer opens a runtime.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import attrs
@@ -13,6 +13,8 @@ import outcome
 import trio
 
 from tests.support.envelopes import NOW, envelope
+from warren.actors.eventlog import EventLog, LogPage
+from warren.actors.listening import Telling
 from warren.categories import Answer
 from warren.errors import (
     AgentError,
@@ -24,10 +26,11 @@ from warren.errors import (
 )
 from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
 from warren.inputs import Input
+from warren.journal import Entry
 from warren.memory import MemoryHit
 from warren.peers import PeerInfo
 from warren.records import CompactionEntry, Lifecycle
-from warren.service import Capabilities, Health, OnEvent, SessionService
+from warren.service import Capabilities, EventReader, Health, OnBegin, OnEvent, SessionService
 from warren.statistics import RuntimeStatistics
 from warren.usage import Usage
 from warren.views import Billing, HistoryPage, SessionPage, SessionState, SessionSummary, SessionView, TurnResult
@@ -52,7 +55,7 @@ class FakeTurn:
     service: "FakeService"
     session: "FakeSession"
     prompt: str
-    on_event: OnEvent | None
+    on_begin: OnBegin | None
     text: str = attrs.field(default=attrs.Factory(lambda self: self.prompt, takes_self=True))
     begun: bool = False
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -65,11 +68,8 @@ class FakeTurn:
         return self.session.session_id
 
     def publish(self, event: Event) -> Envelope:
-        """Publish an event to the turn's caller and to all subscribers."""
-        made = self.session.publish(event)
-        if self.on_event is not None:
-            self.on_event(made)
-        return made
+        """Publish an event to all who read the session."""
+        return self.session.publish(event)
 
     def say(self, text: str) -> Envelope:
         """Publish a piece of the answer."""
@@ -81,9 +81,11 @@ class FakeSession:
     """A session of the fake.
 
     Attributes:
-        log: all events so far; the number of an event is its place from 1.
-        watchers: one channel for each subscriber; an exception in it ends that subscription.
+        log: all events so far.
+        events: the same, for readers; nothing is ever dropped.
         turn: the running turn.
+        fault: raised when the store is read.
+        gone: the store has no events up to this one.
     """
 
     session_id: str
@@ -91,21 +93,35 @@ class FakeSession:
     title: str | None = None
     lifecycle: Lifecycle = "live"
     log: list[Envelope] = attrs.field(factory=list)
-    watchers: list[trio.MemorySendChannel[Envelope | Exception]] = attrs.field(factory=list)
+    events: EventLog = attrs.field(init=False)
     turn: FakeTurn | None = None
+    fault: Exception | None = None
+    gone: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.events = EventLog(self.session_id, self._read, 10_000)
 
     def publish(self, event: Event) -> Envelope:
-        """Publish an event to all subscribers."""
-        made = envelope(len(self.log) + 1, event, self.session_id)
+        """Publish an event to all who read."""
+        made = envelope(self.events.last_seq + 1, event, self.session_id)
         self.log.append(made)
-        for watcher in self.watchers:
-            watcher.send_nowait(made)
+        self.events.publish(Entry(made.seq, made.timestamp, event))
         return made
+
+    def store(self, *, gone: int = 0, fault: Exception | None = None) -> None:
+        """Have all events so far in the store alone; it has none up to `gone`, and raises `fault` if it is read."""
+        self.gone, self.fault = gone, fault
+        self.events.begin(max(gone, self.events.last_seq))
+
+    async def _read(self, _session_id: str, after_seq: int) -> LogPage:
+        await trio.lowlevel.checkpoint()
+        if self.fault is not None:
+            raise self.fault
+        return LogPage([each for each in self.log if each.seq > max(after_seq, self.gone)], self.gone)
 
     def end_subscriptions(self) -> None:
         """End every subscription behind the events that it already has."""
-        for watcher in self.watchers:
-            watcher.close()
+        self.events.close()
 
     async def interrupt(self) -> None:
         """End the running turn, if there is one, and wait for its end."""
@@ -188,7 +204,6 @@ class FakeService(SessionService):
         on_end: awaited behind the last event of a turn, before its result is there.
         on_read: raised by `read`, if there is one.
         on_subscribe: awaited before a subscription begins.
-        withhold: whether subscriptions yield nothing.
         hits: the result of every search; None is a runtime without memory.
         compaction: the result of every compaction; an exception is raised. None waits for an interrupt.
         can: the capabilities.
@@ -201,7 +216,6 @@ class FakeService(SessionService):
     on_end: Callable[[], Awaitable[object]] | None = None
     on_read: BaseException | None = None
     on_subscribe: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
-    withhold: bool = False
     hits: Sequence[MemoryHit] | None = None
     compaction: CompactionEntry | Exception | None = ENTRY
     can: Capabilities = attrs.field(factory=lambda: Capabilities(False, False, False))
@@ -216,12 +230,17 @@ class FakeService(SessionService):
         """Return the arguments of each call of a method."""
         return [arguments for name, arguments in self.calls if name == method]
 
-    def watchers(self, session_id: str) -> list[trio.MemorySendChannel[Envelope | Exception]]:
-        """Return the channels of a session's subscribers."""
-        return self.sessions[session_id].watchers
+    def readers(self, session_id: str) -> int:
+        """Return how many read a session's events."""
+        return self.sessions[session_id].events.subscriptions
 
     async def create_session(
-        self, prompt: str | None, *, on_event: OnEvent | None = None, **options: Any
+        self,
+        prompt: str | None,
+        *,
+        on_event: OnEvent | None = None,
+        on_begin: OnBegin | None = None,
+        **options: Any,
     ) -> TurnResult:
         self.calls.append(("create_session", {"prompt": prompt, **options}))
         self._check_running()
@@ -232,16 +251,22 @@ class FakeService(SessionService):
         self.sessions[session.session_id] = session
         if prompt is None:
             return TurnResult(session.session_id)
-        return await self._turn(session, prompt, on_event)
+        return await self._turn(session, prompt, on_begin if on_event is None else Telling(on_event))
 
     async def start_turn(
-        self, session_id: str, prompt: str, *, on_event: OnEvent | None = None, **options: Any
+        self,
+        session_id: str,
+        prompt: str,
+        *,
+        on_event: OnEvent | None = None,
+        on_begin: OnBegin | None = None,
+        **options: Any,
     ) -> TurnResult:
         self.calls.append(("start_turn", {"session_id": session_id, "prompt": prompt, **options}))
         session = self._session(session_id)
         if session.lifecycle == "archived":
             raise SessionNotFoundError("the session is archived", session_id=session_id)
-        return await self._turn(session, prompt, on_event)
+        return await self._turn(session, prompt, on_begin if on_event is None else Telling(on_event))
 
     async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
         self.calls.append(("compact", {"session_id": session_id, "instructions": instructions}))
@@ -377,28 +402,19 @@ class FakeService(SessionService):
         return HistoryPage(session_id, (), offset, 0)
 
     @asynccontextmanager
-    async def subscribe(
-        self, session_id: str, *, after_seq: int | None = None
-    ) -> AsyncIterator[AsyncIterator[Envelope]]:
+    async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         self.calls.append(("subscribe", {"session_id": session_id, "after_seq": after_seq}))
         await self.on_subscribe()
         session = self._session(session_id)
-        start = len(session.log) if after_seq is None else after_seq
-        if not 0 <= start <= len(session.log):
+        log = session.events
+        start = log.last_seq if after_seq is None else after_seq
+        if not 0 <= start <= log.last_seq:
             raise InvalidParamsError("is ahead of the log", path="$.after_seq")
-        send, receive = trio.open_memory_channel[Envelope | Exception](10_000)
-        for old in session.log[start:]:
-            send.send_nowait(old)
-        if session.lifecycle == "archived":
-            send.close()
-        else:
-            session.watchers.append(send)
+        reader = log.read(start)
         try:
-            async with aclosing(self._follow(receive)) as envelopes:
-                yield envelopes
+            yield reader
         finally:
-            if send in session.watchers:
-                session.watchers.remove(send)
+            reader.close()
 
     async def search_memory(self, query: str, **options: Any) -> tuple[MemoryHit, ...]:
         self.calls.append(("search_memory", {"query": query, **options}))
@@ -416,8 +432,8 @@ class FakeService(SessionService):
 
     def statistics(self) -> RuntimeStatistics:
         health = self.health()
-        watchers = sum(len(each.watchers) for each in self.sessions.values())
-        return RuntimeStatistics(health.live_sessions, health.running_turns, subscriptions=watchers)
+        readers = sum(each.events.subscriptions for each in self.sessions.values())
+        return RuntimeStatistics(health.live_sessions, health.running_turns, subscriptions=readers)
 
     def _check_running(self) -> None:
         if self._stopped:
@@ -433,19 +449,11 @@ class FakeService(SessionService):
             raise SessionNotFoundError("no such session", session_id=session_id)
         return self.sessions[session_id]
 
-    async def _follow(self, receive: trio.MemoryReceiveChannel[Envelope | Exception]) -> AsyncGenerator[Envelope, None]:
-        if self.withhold:
-            await trio.sleep_forever()
-        async for item in receive:
-            if isinstance(item, Exception):
-                raise item
-            yield item
-
-    async def _turn(self, session: FakeSession, prompt: str, on_event: OnEvent | None) -> TurnResult:
+    async def _turn(self, session: FakeSession, prompt: str, on_begin: OnBegin | None) -> TurnResult:
         self._check_draining()
         if session.turn is not None:
             raise SessionBusyError("another turn runs", session_id=session.session_id)
-        turn = session.turn = FakeTurn(self, session, prompt, on_event)
+        turn = session.turn = FakeTurn(self, session, prompt, on_begin)
         # A task of its own: a caller that is cancelled does not take its turn with it.
         trio.lowlevel.spawn_system_task(self._run, turn)
         await turn.ended.wait()
@@ -456,7 +464,11 @@ class FakeService(SessionService):
         if self.on_begin is not None:
             await self.on_begin()
         turn.begun = True
+        log = turn.session.events
+        reader = None if turn.on_begin is None else log.read(log.last_seq)
         first = turn.publish(RunStarted(turn.session_id, turn.prompt)).seq
+        if turn.on_begin is not None and reader is not None:
+            turn.on_begin(reader)
         turn.result = await self._result(turn, first)
         if self.on_end is not None:
             await self.on_end()

@@ -39,6 +39,7 @@ class Faults:
         read_delay: seconds that every read of a session takes.
         opened: how often the store was opened.
         groups: how many operations each group had that arrived here.
+        hurried: of each commit that arrived here, whether it was to wait for a lock for a moment only.
     """
 
     refuse: Exception | None = None
@@ -55,6 +56,7 @@ class Faults:
     read_delay: float = 0.0
     opened: int = 0
     groups: list[int] = attrs.field(factory=list)
+    hurried: list[bool] = attrs.field(factory=list)
 
     def take(self, name: str) -> bool:
         """Use up one of the crashes of that name; return whether there was one."""
@@ -133,6 +135,7 @@ class FaultyStore(SqliteStore):
     async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         faults = self.faults
         faults.groups.append(len(operations))
+        faults.hurried += [each.hurried for each in operations if isinstance(each, Commit)]
         if faults.take("crash_before"):
             raise CrashError("before the commit")
         await self._wait(faults.delay, faults.gate)

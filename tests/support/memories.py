@@ -22,7 +22,7 @@ from warren.messages import Message, ToolResult, ToolResultsMessage, ToolUseBloc
 from warren.model import ModelReply, ModelRequest
 from warren.storage import Runner, inline_runner
 from warren.storage.memory import MemoryStore
-from warren.storage.sqlite.rows import moment
+from warren.storage.rows import moment
 
 RECALL: Final = "recall "
 
@@ -100,7 +100,7 @@ class FaultyMemory(MemoryStore):
         if faults.take("crash_before"):
             raise CrashError("before it was stored")
         if faults.refuse is not None:
-            raise faults.refuse.again()
+            raise faults.refuse.copy()
         fresh = await super().index(entries, tail)
         faults.fresh.append(fresh)
         if faults.take("crash_after"):
@@ -109,7 +109,7 @@ class FaultyMemory(MemoryStore):
 
     async def forget(self, session_id: str) -> int:
         if self.faults.refuse_forget is not None:
-            raise self.faults.refuse_forget.again()
+            raise self.faults.refuse_forget.copy()
         return await super().forget(session_id)
 
     async def catch_up(self, progress: Progress | None = None) -> None:

@@ -123,11 +123,11 @@ class Puppet:
     async def complete(self, _request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         self.calls += 1
         self._called.unpark_all()
-        text = ""
+        pieces: list[str] = []
         while (piece := await self._heard.receive()) is not None:
-            text += piece
+            pieces.append(piece)
             emit(TextPiece(piece))
-        return ModelReply(AssistantMessage((TextBlock(text),)), Usage(input_tokens=1, output_tokens=1))
+        return ModelReply(AssistantMessage((TextBlock("".join(pieces)),)), Usage(input_tokens=1, output_tokens=1))
 
 
 @attrs.define(eq=False)

@@ -1,9 +1,14 @@
-"""Waiting for what was said to a session to be in its inbox."""
+"""Waits for inputs of sessions, and the bound for waits in real time."""
+
+from typing import Final
 
 import trio
 
 from warren.actors.service import Service
 from warren.service import SessionService
+
+AT_ONCE: Final = 20.0
+"""Seconds that an effect may take on a busy machine that has none to wait for. The product's own limits are longer."""
 
 
 async def inbox_has(service: SessionService, session_id: str, count: int) -> None:

@@ -15,7 +15,7 @@ from tests.surfaces.good_requests import ACP, HELLO, JSONRPC, MCP, MEERKAT, SESS
 from tests.surfaces.noise import Noise
 from tests.surfaces.watched import Watched
 from tests.transport.cli.process import LIMIT
-from warren.actors.tools.lines import LineReader
+from warren.actors.streams import LineReader
 
 BATCH: Final = 50
 ARCHIVE: Final = request("session/archive", {"session_id": SESSION})
@@ -29,7 +29,7 @@ class Spoken:
 
     Attributes:
         args: of the command.
-        goods: requests that noise is made of.
+        examples: requests that noise is made of.
         hello: requests that come first.
         turns: requests that run a turn; each makes its params of the result of the one before.
         ping: a method that is answered at once.
@@ -37,7 +37,7 @@ class Spoken:
     """
 
     args: tuple[str, ...]
-    goods: Sequence[Any]
+    examples: Sequence[Any]
     hello: Sequence[tuple[str, Any]]
     turns: Sequence[Callable[[Any], tuple[str, Any]]]
     ping: tuple[str, Any]
@@ -65,7 +65,7 @@ _ACP_HELLO: Final = ("initialize", {"protocolVersion": 1, "clientCapabilities": 
 STDIO: Final = Spoken(
     ("rpc",), JSONRPC, (), (_first,), ("health", {}), lambda it: it["text"] == "hi", lambda it: it["session_id"]
 )
-OLD: Final = attrs.evolve(STDIO, args=("rpc", "--contract", "0.6"), goods=MEERKAT, ping=("capabilities/get", {}))
+OLD: Final = attrs.evolve(STDIO, args=("rpc", "--contract", "0.6"), examples=MEERKAT, ping=("capabilities/get", {}))
 TOOLS: Final = Spoken(
     ("mcp",),
     MCP,
@@ -101,7 +101,7 @@ class Lines:
         """Say so many odd things; each batch has a session to be about, and is over once a good request is answered."""
         for start in range(0, count, BATCH):
             session = (await self.session()).encode()
-            odd = [noise.message(self.spoken.goods) for _ in range(min(BATCH, count - start))]
+            odd = [noise.message(self.spoken.examples) for _ in range(min(BATCH, count - start))]
             odd.append(json.dumps(ARCHIVE).encode())
             await self.request(*self.spoken.ping, before=[line.replace(SESSION.encode(), session) for line in odd])
 

@@ -21,11 +21,11 @@ class Noise:
 
     dice: random.Random
 
-    def message(self, goods: Sequence[Any]) -> bytes:
+    def message(self, examples: Sequence[Any]) -> bytes:
         """Return a message made of a good one, sometimes as it was, and sometimes nothing of the kind."""
         if self.dice.random() < 0.05:
             return self.dice.randbytes(self.dice.randrange(60))
-        value = self.dice.choice(goods)
+        value = self.dice.choice(examples)
         for _ in range(self.dice.choice((0, 1, 1, 2, 3))):
             value = self.odd(value)
         data = json.dumps(value, ensure_ascii=self.dice.random() < 0.5).encode(errors="surrogatepass")

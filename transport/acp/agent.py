@@ -1,4 +1,4 @@
-"""The methods of an ACP agent, as calls of the service."""
+"""The agent: each method of the Agent Client Protocol as calls of the service."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -29,6 +29,7 @@ from warren.transport.acp.updates import (
     stop_reason_of,
     usage_of,
 )
+from warren.values import define, frozen
 from warren.views import SessionSummary
 from warren.windows import window_of
 
@@ -43,19 +44,19 @@ PROMPT: Final = "session/prompt"
 CANCEL: Final = "session/cancel"
 PAGE: Final = 50
 REPLAYED: Final = 10
-"""Messages of a conversation that are in memory at once while it is told again; each may be a large one."""
+"""Messages of a conversation that are in memory at once while it is replayed; each may be a large one."""
 CWD: Final = "cwd"
 """The label under which a session has its folder."""
 
 
-@attrs.frozen
-class Answer:
-    """What a request comes to.
+@frozen
+class MethodResult:
+    """The result of a request, and the updates that follow it.
 
     Attributes:
-        result: for the client.
-        session_id: the session that `after` is about.
-        after: updates that only make sense to a client that has the result.
+        result: the result for the client.
+        session_id: the session of the updates.
+        after: updates that are sent behind the result, because they name a session that the client learns from it.
     """
 
     result: Mapping[str, Any]
@@ -63,14 +64,14 @@ class Answer:
     after: Sequence[Update] = ()
 
 
-@attrs.frozen
+@frozen
 class AgentSettings:
-    """What the agent knows of the runtime in front of which it stands.
+    """The facts about the runtime that an agent needs beyond the service.
 
     Attributes:
-        folder: where sessions are said to be that were not made by an ACP client; an absolute path.
-        compaction: how contexts are compacted; None where that is off.
-        tools: what connects sessions to the MCP servers that a client names; None where nothing does.
+        folder: the absolute path that the agent shows as the folder of sessions that no ACP client created.
+        compaction: the settings of compaction; None if it is off.
+        tools: connects sessions to the MCP servers that a client names; None if the runtime connects to none.
     """
 
     folder: str
@@ -78,13 +79,13 @@ class AgentSettings:
     tools: "SessionTools | None" = None
 
     def size_of(self, model: str) -> int | None:
-        """Return how many tokens a session may hold: the model's window, or else what it is compacted at."""
+        """Return the tokens that a context may have: the model's window, or else the threshold of compaction."""
         if self.compaction is None:
             return window_of(model)
         return self.compaction.window or window_of(model) or self.compaction.auto_compact_threshold or DEFAULT_THRESHOLD
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Agent:
     """One client's agent.
 
@@ -92,8 +93,8 @@ class Agent:
         service: the runtime.
         say: sends updates to the client.
         ask: sends requests to the client.
-        settings: what it is told of the runtime.
-        servers: the MCP servers that the client named for each session it opened.
+        settings: the facts about the runtime.
+        servers: the MCP servers that the client named for each session that it opened.
     """
 
     service: SessionService
@@ -109,10 +110,14 @@ class Agent:
     def __attrs_post_init__(self) -> None:
         self.servers = Servers(self.settings.tools)
 
-    def begin(self, method: str, data: object) -> Callable[[], Awaitable[Answer]] | None:
-        """Return the work that answers a request, None for an unknown method.
+    def begin(self, method: str, data: object) -> Callable[[], Awaitable[MethodResult]] | None:
+        """Return the work that answers a request; None for an unknown method.
 
-        A prompt counts as under way from here on: a cancel finds it. Raises InvalidParamsError, SessionBusyError.
+        A prompt is pending from here on, so a `session/cancel` that follows it finds it.
+
+        Raises:
+            InvalidParamsError: if the parameters are bad.
+            SessionBusyError: if the session has a prompt that is not answered yet.
         """
         if method == PROMPT:
             given = params.read(params.Prompt, data)
@@ -123,21 +128,21 @@ class Agent:
         return partial(handler, self, params.read(kind, data))
 
     def notice(self, method: str, data: object) -> None:
-        """Take a notification; one that nobody knows is passed over. Raises InvalidParamsError."""
+        """Handle a notification. An unknown one is ignored. Raises InvalidParamsError for bad parameters."""
         if method == CANCEL:
             pending = self._pending.get(params.read(params.OneSession, data).sessionId)
             if pending is not None:
                 pending.cancel()
 
     def cancel_all(self) -> None:
-        """End every prompt."""
+        """Cancel every pending prompt."""
         for pending in self._pending.values():
             pending.cancel()
 
     # -- the connection
 
-    async def initialize(self, _given: params.Initialize) -> Answer:
-        """Say who we are; there is one version of the protocol to agree on."""
+    async def initialize(self, _given: params.Initialize) -> MethodResult:
+        """Return the agent's name, its capabilities and the one version of the protocol that it speaks."""
         stored = self.service.capabilities().session_store
         sessions: dict[str, Any] = {"list": {}, "close": {}, "fork": {}}
         sessions |= {"resume": {}, "delete": {}} if stored else {}
@@ -149,71 +154,71 @@ class Agent:
         }
         info = {"name": "warren", "title": "Warren", "version": metadata.version("warren")}
         result = {"protocolVersion": PROTOCOL, "agentCapabilities": capabilities, "agentInfo": info, "authMethods": []}
-        return Answer(result)
+        return MethodResult(result)
 
     # -- sessions
 
-    async def new(self, given: params.NewSession) -> Answer:
+    async def new(self, given: params.NewSession) -> MethodResult:
         """Create a session without a turn."""
         servers = read_servers(given.mcpServers)
         created = await self.service.create_session(None, labels={CWD: given.cwd})
         return await self._opened(created.session_id, servers, {"sessionId": created.session_id})
 
-    async def load(self, given: params.LoadSession) -> Answer:
-        """Go on with a session, after telling its whole conversation again."""
+    async def load(self, given: params.LoadSession) -> MethodResult:
+        """Open a stored session, and replay its whole conversation before the result."""
         servers = read_servers(given.mcpServers)
         await self.service.resume(given.sessionId)
         await self._replay(given.sessionId)
         return await self._opened(given.sessionId, servers, {})
 
-    async def resume(self, given: params.ResumeSession) -> Answer:
-        """Go on with a session whose conversation the client knows."""
+    async def resume(self, given: params.ResumeSession) -> MethodResult:
+        """Open a stored session without a replay: the client knows its conversation."""
         servers = read_servers(given.mcpServers)
         await self.service.resume(given.sessionId)
         return await self._opened(given.sessionId, servers, {})
 
-    async def fork(self, given: params.ForkSession) -> Answer:
-        """Make a session of the finished turns of another one; the client knows their conversation."""
+    async def fork(self, given: params.ForkSession) -> MethodResult:
+        """Create a session from the finished turns of another one, without a replay."""
         servers = read_servers(given.mcpServers)
         state = (await self.service.fork(given.sessionId, labels={CWD: given.cwd})).state
         return await self._opened(state.session_id, servers, {"sessionId": state.session_id})
 
-    async def list(self, given: params.ListSessions) -> Answer:
-        """Show a page of sessions, the one changed last first."""
+    async def list(self, given: params.ListSessions) -> MethodResult:
+        """Return a page of sessions, the most recently changed one first."""
         offset, labels = _offset(given.cursor), None if given.cwd is None else {CWD: given.cwd}
         page = await self.service.list(offset=offset, limit=PAGE + 1, labels=labels)
         rows = page.sessions[:PAGE]
         shown = {"sessions": [self._row(row) for row in rows]}
         more = len(page.sessions) + len(page.damaged) > PAGE
         # Damaged sessions take places of the page: the next one begins behind them.
-        return Answer(shown | ({"nextCursor": str(offset + len(rows) + len(page.damaged))} if more else {}))
+        return MethodResult(shown | ({"nextCursor": str(offset + len(rows) + len(page.damaged))} if more else {}))
 
-    async def close(self, given: params.OneSession) -> Answer:
-        """End what a session does and let go of it; what is not stored is gone."""
+    async def close(self, given: params.OneSession) -> MethodResult:
+        """Cancel a session's prompt and forget the session here. Without a store this archives the session."""
         await self.service.read(given.sessionId)
         await self._end(given.sessionId)
         if not self.service.capabilities().session_store:
             await self.service.archive(given.sessionId)
-        return Answer({})
+        return MethodResult({})
 
-    async def delete(self, given: params.OneSession) -> Answer:
-        """Remove a session and all it stored."""
+    async def delete(self, given: params.OneSession) -> MethodResult:
+        """Delete a session and everything that is stored of it."""
         if self.service.capabilities().session_store:
             await self._end(given.sessionId)
         await self.service.delete(given.sessionId)
-        return Answer({})
+        return MethodResult({})
 
-    async def set_mode(self, given: params.SetMode) -> Answer:
-        """Ask the user more, or less again, from the session's next prompt on."""
+    async def set_mode(self, given: params.SetMode) -> MethodResult:
+        """Change the mode of a session: which tool calls wait for the user, from the next prompt on."""
         await self.service.read(given.sessionId)
         if given.modeId not in modes.MODES:
             raise InvalidParamsError(f"$.modeId: must be one of {', '.join(modes.MODES)}", path="$.modeId")
         self._modes[given.sessionId] = given.modeId
-        return Answer({})
+        return MethodResult({})
 
     # -- prompts
 
-    async def _prompt(self, text: str, pending: PendingPrompt) -> Answer:
+    async def _prompt(self, text: str, pending: PendingPrompt) -> MethodResult:
         command = commands.parse(text)
         try:
             if command is None:
@@ -223,13 +228,13 @@ class Agent:
             reason = stop_reason_of(exc)
             if reason is None:
                 raise
-            return Answer({"stopReason": reason})
+            return MethodResult({"stopReason": reason})
         finally:
             pending.over.set()
             del self._pending[pending.session_id]
-        return Answer({"stopReason": "end_turn"})
+        return MethodResult({"stopReason": "end_turn"})
 
-    async def _turn(self, text: str, pending: PendingPrompt) -> Answer:
+    async def _turn(self, text: str, pending: PendingPrompt) -> MethodResult:
         view = await self.service.read(pending.session_id)
         narrator = Narrator(self.settings.size_of(view.state.model))
 
@@ -237,16 +242,16 @@ class Agent:
             for update in narrator.updates(event):
                 await self.say(pending.session_id, update)
 
-        settle, gates = self._asker(pending.session_id).settle, modes.gates(self._mode(pending.session_id))
-        outcome = await outcome_of(pending.turn(text, tell, settle, gates))
+        approve, gates = self._asker(pending.session_id).approve, modes.gates(self._mode(pending.session_id))
+        outcome = await outcome_of(pending.turn(text, tell, approve, gates))
         await self._tell_info(pending.session_id)
         result = unwrap(outcome)
-        return Answer({"stopReason": stop_reason(result.stop_reason), "usage": usage_of(result.usage)})
+        return MethodResult({"stopReason": stop_reason(result.stop_reason), "usage": usage_of(result.usage)})
 
     async def _obey(self, command: commands.Command, pending: PendingPrompt) -> None:
-        """Do what a slash command says and tell the client as if the agent had said it."""
+        """Run a slash command, and send its output to the client as a message of the agent."""
         session_id, words = pending.session_id, command.words
-        if command.name != "compact":  # which says itself what is wrong with the session, or with its being asked for
+        if command.name != "compact":  # `compact` reports an unknown session by itself, after the check that it is on
             await self.service.read(session_id)
         match command.name:
             case "compact":
@@ -266,23 +271,23 @@ class Agent:
 
     # -- parts
 
-    async def _opened(self, session_id: str, servers: tuple[McpServer, ...], result: Mapping[str, Any]) -> Answer:
+    async def _opened(self, session_id: str, servers: tuple[McpServer, ...], result: Mapping[str, Any]) -> MethodResult:
         await self.servers.take(session_id, servers)
         found = commands.advertised(self.service.capabilities())
         update = {"sessionUpdate": "available_commands_update", "availableCommands": found}
-        return Answer({**result, "modes": modes.shown(self._mode(session_id))}, session_id, [update])
+        return MethodResult({**result, "modes": modes.shown(self._mode(session_id))}, session_id, [update])
 
     def _mode(self, session_id: str) -> str:
         return self._modes.get(session_id, modes.DEFAULT)
 
     def _asker(self, session_id: str) -> Permissions:
-        """Return what the user has said of a session's tools; it is said for as long as we live."""
+        """Return the user's answers for the tools of a session; they last until the session is closed."""
         if session_id not in self._permissions:
             self._permissions[session_id] = Permissions(self.service, session_id, self.ask)
         return self._permissions[session_id]
 
     async def _end(self, session_id: str) -> None:
-        """End a session's prompt, wait for that, and forget what the client said of the session."""
+        """Cancel a session's prompt, wait for its end, and drop the session's mode, permissions and servers."""
         pending = self._pending.get(session_id)
         if pending is not None:
             pending.cancel()
@@ -292,7 +297,7 @@ class Agent:
         await self.servers.drop(session_id)
 
     async def _replay(self, session_id: str) -> None:
-        """Tell the conversation as it was, whatever of it the model still sees; a page at a time is in memory."""
+        """Send the whole conversation as updates, also the part that was compacted away, one page at a time."""
         offset, total = 0, 1
         async with self._replaying:
             while offset < total:
@@ -311,7 +316,7 @@ class Agent:
         return shown if row.title is None else shown | {"title": row.title}
 
     async def _tell_info(self, session_id: str) -> None:
-        """Tell of the session's name and when it changed, where it still is."""
+        """Send the session's title and the time of its last change, unless the session is gone."""
         try:
             view = await self.service.read(session_id)
         except WarrenError:
@@ -319,7 +324,7 @@ class Agent:
         await self.say(session_id, session_info(view.state.title, view.state.updated_at))
 
 
-METHODS: Final[Mapping[str, tuple[type, Callable[[Agent, Any], Awaitable[Answer]]]]] = {
+METHODS: Final[Mapping[str, tuple[type, Callable[[Agent, Any], Awaitable[MethodResult]]]]] = {
     "initialize": (params.Initialize, Agent.initialize),
     "session/new": (params.NewSession, Agent.new),
     "session/load": (params.LoadSession, Agent.load),
@@ -330,11 +335,11 @@ METHODS: Final[Mapping[str, tuple[type, Callable[[Agent, Any], Awaitable[Answer]
     "session/delete": (params.OneSession, Agent.delete),
     "session/set_mode": (params.SetMode, Agent.set_mode),
 }
-"""Every request but a prompt: its parameters and what answers it."""
+"""The handler of each request and the class of its parameters. `session/prompt` is missing: `begin` handles it."""
 
 
 def _offset(cursor: str | None) -> int:
-    """Return the place that a cursor of ours stands for."""
+    """Return the offset that a cursor of `session/list` stands for. Raises InvalidParamsError for any other text."""
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < len(str(2**53))):
@@ -344,5 +349,5 @@ def _offset(cursor: str | None) -> int:
 
 def _words(words: str) -> str:
     if not words:
-        raise InvalidParamsError("$.prompt: /memory needs the words to look for", path="$.prompt")
+        raise InvalidParamsError("$.prompt: /memory needs a query", path="$.prompt")
     return words

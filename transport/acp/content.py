@@ -1,54 +1,54 @@
-"""The blocks of a prompt as the text that the model reads. No I/O."""
+"""The content blocks of a prompt, made into the text that the model reads. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
-import attrs
-
 from warren.errors import InvalidParamsError
 from warren.transport.acp.params import read
+from warren.values import frozen
 
 KINDS: Final = "text, resource_link, resource"
 
 
-@attrs.frozen
+@frozen
 class _Text:
     text: str
 
 
-@attrs.frozen
+@frozen
 class _Link:
     uri: str
     name: str
 
 
-@attrs.frozen
+@frozen
 class _Embedded:
     resource: Mapping[str, Any]
 
 
-@attrs.frozen
+@frozen
 class _Contents:
     uri: str
     text: str
 
 
-@attrs.frozen
+@frozen
 class _Piece:
-    """A part of the text; `own_lines` keeps it off the lines of others."""
+    """A part of the text. If `own_lines` is true, it shares no line with its neighbours."""
 
     text: str
     own_lines: bool
 
 
 def prompt_of(blocks: Sequence[Mapping[str, Any]]) -> str:
-    """Return what the user says.
+    """Return the user's prompt as one text.
 
-    A link stands where it is in the sentence, as `[name](uri)`; the text of an embedded resource is between
+    A link stays at its place in the sentence, as `[name](uri)`. The text of an embedded resource is between
     `<resource uri="…">` and `</resource>`, on lines of its own.
 
-    Raises InvalidParamsError that names the bad block, and for a prompt with nothing in it.
+    Raises:
+        InvalidParamsError: if a block is bad, with the path of the block, or if the prompt is empty.
     """
     pieces = [_piece(block, f"$.prompt[{index}]") for index, block in enumerate(blocks)]
     text = "".join(_joined(pieces))

@@ -1,4 +1,4 @@
-"""The modes of a session: how much the user wants to be asked. No I/O."""
+"""The modes of a session: the kinds of tool calls that wait for the user. No I/O."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,22 +7,22 @@ from warren.categories import Gates
 
 DEFAULT: Final = "default"
 MODES: Final[Mapping[str, tuple[str, str, Gates | None]]] = {
-    DEFAULT: ("Default", "Asks where the agent was told to.", None),
+    DEFAULT: ("Default", "Asks for the kinds of tools that the agent was started with.", None),
     "ask": (
         "Ask",
         "Asks before files, the shell and tools of MCP servers are used.",
         Gates(builtins="ask", shell="ask", mcp="ask"),  # noqa: S604 - a kind of tools
     ),
 }
-"""Name, description and gates of each mode. There is none that asks less: the one who runs the agent says how much."""
+"""Name, description and gates of each mode. No mode asks for less than the flags that the agent was started with."""
 
 
 def shown(current: str) -> Mapping[str, Any]:
-    """Return the modes as clients show them."""
+    """Return the modes in the form of the protocol."""
     found = [{"id": mode, "name": name, "description": about} for mode, (name, about, _) in MODES.items()]
     return {"currentModeId": current, "availableModes": found}
 
 
 def gates(mode: str) -> Gates | None:
-    """Return which calls wait for the user's word in a mode; None leaves that to the runtime."""
+    """Return the kinds of calls that wait for the user in a mode; None leaves the choice to the runtime."""
     return MODES[mode][2]

@@ -1,4 +1,4 @@
-"""What each method of the Agent Client Protocol takes, checked field by field. No I/O."""
+"""The parameters of each method of the Agent Client Protocol, checked field by field. No I/O."""
 # ruff: noqa: N815 - the fields have the protocol's own names, and errors name them so
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ import attrs
 
 from warren import codec
 from warren.fields import FieldValueError, not_negative
+from warren.values import frozen
 
 T = TypeVar("T")
 
@@ -18,87 +19,91 @@ def _absolute(_instance: object, attribute: "attrs.Attribute[Any]", value: str |
         raise FieldValueError(attribute.name, "must be an absolute path")
 
 
-@attrs.frozen
+@frozen
 class Initialize:
-    """Of `initialize`: the newest version of the protocol that the client speaks."""
+    """Parameters of `initialize`. `protocolVersion` is the newest version that the client speaks."""
 
     protocolVersion: int = attrs.field(validator=not_negative)
     clientCapabilities: Mapping[str, Any] | None = None
     clientInfo: Mapping[str, Any] | None = None
 
 
-@attrs.frozen
+@frozen
 class NewSession:
-    """Of `session/new`: the folder that the conversation is about, and MCP servers that could be of use."""
+    """Parameters of `session/new`: the working folder as an absolute path, and MCP servers for the session."""
 
     cwd: str = attrs.field(validator=_absolute)
     mcpServers: tuple[Mapping[str, Any], ...]
 
 
-@attrs.frozen
+@frozen
 class LoadSession:
-    """Of `session/load`."""
+    """Parameters of `session/load`."""
 
     sessionId: str
     cwd: str = attrs.field(validator=_absolute)
     mcpServers: tuple[Mapping[str, Any], ...]
 
 
-@attrs.frozen
+@frozen
 class ResumeSession:
-    """Of `session/resume`."""
+    """Parameters of `session/resume`."""
 
     sessionId: str
     cwd: str = attrs.field(validator=_absolute)
     mcpServers: tuple[Mapping[str, Any], ...] | None = None
 
 
-@attrs.frozen
+@frozen
 class ForkSession:
-    """Of `session/fork`."""
+    """Parameters of `session/fork`."""
 
     sessionId: str
     cwd: str = attrs.field(validator=_absolute)
     mcpServers: tuple[Mapping[str, Any], ...] | None = None
 
 
-@attrs.frozen
+@frozen
 class ListSessions:
-    """Of `session/list`: `cursor` is a `nextCursor` of an earlier answer; `cwd` shows the sessions of one folder."""
+    """Parameters of `session/list`. `cursor` is the `nextCursor` of an earlier page; `cwd` selects one folder."""
 
     cwd: str | None = attrs.field(default=None, validator=_absolute)
     cursor: str | None = None
 
 
-@attrs.frozen
+@frozen
 class OneSession:
-    """Of a method that names one session and nothing else."""
+    """Parameters of a method that takes a session and nothing else."""
 
     sessionId: str
 
 
-@attrs.frozen
+@frozen
 class SetMode:
-    """Of `session/set_mode`."""
+    """Parameters of `session/set_mode`."""
 
     sessionId: str
     modeId: str
 
 
-@attrs.frozen
+@frozen
 class Prompt:
-    """Of `session/prompt`: what the user says, as blocks."""
+    """Parameters of `session/prompt`: the user's prompt as content blocks."""
 
     sessionId: str
     prompt: tuple[Mapping[str, Any], ...]
 
 
 def read(cls: type[T], data: object, root: str = "$") -> T:
-    """Build `cls` from a client's data; what it has no field for is passed over, as the protocol wants it.
+    """Return an instance of `cls` made from a client's data. Unknown fields are ignored, as the protocol demands.
 
-    None stands for an object without fields.
+    Args:
+        cls: the class of the parameters.
+        data: the JSON value; None stands for an object without fields.
+        root: the path of `data`, for errors.
 
-    Raises InvalidParamsError that names the bad field, as in `$.prompt[0].text`.
+    Raises:
+        InvalidParamsError: if a field is bad, with its path, such as `$.prompt[0].text`.
     """
     data = {} if data is None else data
     if isinstance(data, dict) and attrs.has(cls):

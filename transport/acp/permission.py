@@ -1,4 +1,4 @@
-"""Tool calls that wait for the word of whoever sits in front of the client."""
+"""Tool calls that wait for the approval of the client's user."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,9 +13,12 @@ from warren.events import ToolApprovalRequested
 from warren.service import SessionService
 from warren.transport.acp.updates import tool_call
 from warren.transport.rpc.jsonrpc import Response
+from warren.values import define
 
 Ask = Callable[[str, Mapping[str, Any], Callable[[], None]], Awaitable[Response]]
-"""Sends a request to the client, tells that it is on its way, and waits for the answer; cancel it to hear no more."""
+"""Sends a request to the client, calls the function once the request is queued, and waits for the answer.
+
+Cancelling it drops an answer that comes later."""
 
 REQUEST: Final = "session/request_permission"
 OPTIONS: Final[Mapping[str, tuple[str, bool]]] = {
@@ -24,23 +27,23 @@ OPTIONS: Final[Mapping[str, tuple[str, bool]]] = {
     "reject_once": ("Reject", False),
     "reject_always": ("Always reject this tool", False),
 }
-"""What the client can choose, by its kind, which is its id too: its name, and whether the call may run."""
+"""The options that the client shows: name, and whether the call may run. The key is both the kind and the id."""
 ALWAYS: Final = frozenset({"allow_always", "reject_always"})
-NO_ANSWER: Final = "the client did not ask anybody"
+NO_ANSWER: Final = "the client returned no decision"
 UPDATE: Final = "sessionUpdate"
 
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Permissions:
-    """What the client's user has said of a session's tools.
+    """The user's decisions about the tool calls of one session.
 
     Attributes:
         service: the runtime.
         session_id: the session.
         ask: sends requests to the client.
-        always: whether calls of a tool run, where the user does not want to be asked again; by the tool's name.
+        always: the decisions that hold for all further calls of a tool, by the tool's name: whether they run.
     """
 
     service: SessionService
@@ -48,12 +51,13 @@ class Permissions:
     ask: Ask
     always: dict[str, bool] = attrs.field(factory=dict)
 
-    async def settle(
+    async def approve(
         self, event: ToolApprovalRequested, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Ask about a call, unless that has been said for all of its tool's, and tell the runtime.
+        """Have the user allow or deny a call, unless a decision for all calls of the tool exists, and tell the runtime.
 
-        It has started once the client is asked. What is no answer is a refusal; nothing that the client does raises.
+        `task_status` is started once the request to the client is queued. An answer that cannot be read denies the
+        call. Nothing that the client does raises.
         """
         allow = self.always.get(event.name)
         if allow is None:
@@ -64,7 +68,7 @@ class Permissions:
         try:
             await self.service.approve_tool(self.session_id, event.id, decision.answer, reason=decision.reason)
         except WarrenError as exc:  # it has timed out, or its turn has ended
-            logger.info("session %s: an answer came too late: %s", self.session_id, exc)
+            logger.info("session %s: the user's decision came too late: %s", self.session_id, exc)
 
     async def _asked(self, event: ToolApprovalRequested, sent: Callable[[], None]) -> Decision:
         response = await self.ask(REQUEST, _question(self.session_id, event), sent)
@@ -81,7 +85,7 @@ class Permissions:
 
 
 def chosen_of(response: Response) -> str | None:
-    """Return the option that was chosen, None where the client cancelled; empty for what is no answer."""
+    """Return the option that the user chose; None if the client cancelled, and "" if the answer cannot be read."""
     match response.result:
         case {"outcome": {"outcome": "selected", "optionId": str(option)}}:
             return option
@@ -99,4 +103,4 @@ def _question(session_id: str, event: ToolApprovalRequested) -> Mapping[str, Any
 def _problem(response: Response) -> str:
     if isinstance(response.error, dict):
         return f"the client has an error: {str(response.error.get('message'))[:200]}"
-    return "the client's answer is none"
+    return "the client's answer cannot be read"

@@ -1,4 +1,4 @@
-"""One prompt under way: its events in order up to the last, and a cancel that hits this prompt or nothing."""
+"""A pending prompt: it relays its events in order up to the last one, and a cancel never hits another prompt."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,31 +20,32 @@ from warren.events import (
 )
 from warren.records import CompactionEntry
 from warren.service import SessionService
+from warren.values import define
 from warren.views import TurnResult
 
 T = TypeVar("T")
 Tell = Callable[[Event], Awaitable[None]]
 
 
-class Settle(Protocol):
-    """Sees to a call that waits for somebody's word; it has started once somebody is asked."""
+class Approve(Protocol):
+    """Has the user decide about a tool call that waits for approval."""
 
     async def __call__(self, event: ToolApprovalRequested, *, task_status: trio.TaskStatus[None]) -> None:
-        """Return once the call waits no longer."""
+        """Return when the call no longer waits. `task_status` is started once the user is asked."""
         ...
 
 
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class PendingPrompt:
-    """A prompt that has no answer yet.
+    """A prompt that is not answered yet.
 
     Attributes:
         service: the runtime.
         session_id: the session.
-        over: set once it has its answer.
+        over: set once the prompt is answered.
     """
 
     service: SessionService
@@ -54,54 +55,63 @@ class PendingPrompt:
     _begun: trio.Event = attrs.field(factory=trio.Event)
 
     def cancel(self) -> None:
-        """End it: at once where it has not begun yet, else as soon as its turn lets go."""
+        """End the prompt: at once if its turn has not begun, else when the interrupted turn has ended."""
         self._cancelled.set()
 
-    async def turn(self, prompt: str, tell: Tell, settle: Settle, approvals: Gates | None = None) -> TurnResult:
-        """Run a turn; returns or raises after `tell` has been through with its last event.
+    async def turn(self, prompt: str, tell: Tell, approve: Approve, approvals: Gates | None = None) -> TurnResult:
+        """Run a turn, and return its result when `tell` has returned for its last event.
 
-        However slow `tell` is, the turn does not wait for it, and no event that the log has is left out. `settle` is
-        for each call that waits for somebody's word, once `tell` has told of it; it is cancelled where the call waits
-        no longer. Raises what `start_turn` raises, AgentError(cause="cancelled") also for a turn that was cancelled
-        before it began.
+        The turn does not wait for `tell`, however slow it is, and `tell` gets every event that the log has.
+
+        Args:
+            prompt: the user's prompt.
+            tell: relays one event to the client.
+            approve: called for each call that waits for approval, when `tell` has relayed the request. It is cancelled
+                when the call no longer waits.
+            approvals: the kinds of calls that wait besides those of the runtime; None adds none.
+
+        Raises:
+            AgentError: with the cause `cancelled` if the prompt is cancelled, also before its turn began.
+            WarrenError: the errors of `SessionService.start_turn`.
         """
         start = partial(self.service.start_turn, self.session_id, prompt, approvals=approvals, on_event=self._note)
         relayed = trio.Event()
         async with self.service.subscribe(self.session_id) as events, trio.open_nursery() as nursery:
-            asking = _Asking(nursery, settle, self._cancelled)
+            asking = _Asking(nursery, approve, self._cancelled)
             nursery.start_soon(self._relay, events, partial(asking.tell, tell), relayed)
-            outcome = await outcome_of(self._stoppable(start))
+            outcome = await outcome_of(self._interruptible(start))
             if self._begun.is_set():
                 await relayed.wait()
             nursery.cancel_scope.cancel()
         return unwrap(outcome)
 
     async def compact(self, instructions: str | None) -> CompactionEntry:
-        """Compact the session's context. Raises what `compact` raises."""
+        """Compact the session's context. Raises the errors of `SessionService.compact`."""
         self._begun.set()  # it has no events to wait for
-        return await self._stoppable(lambda: self.service.compact(self.session_id, instructions=instructions))
+        return await self._interruptible(lambda: self.service.compact(self.session_id, instructions=instructions))
 
     async def look_up(self, search: Callable[[], Awaitable[T]]) -> T:
-        """Do what leaves no trace in the session: a cancel just gives it up. Raises what it raises."""
+        """Run a search, which a cancel simply abandons because it changes nothing. Raises the errors of `search`."""
         found: list[T | WarrenError] = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._give_up, nursery.cancel_scope)
+            nursery.start_soon(self._abandon, nursery.cancel_scope)
             found.append(await outcome_of(search()))
             nursery.cancel_scope.cancel()
         return unwrap(found[0] if found else cancelled())
 
-    async def _give_up(self, scope: trio.CancelScope) -> None:
+    async def _abandon(self, scope: trio.CancelScope) -> None:
         await self._cancelled.wait()
         scope.cancel()
 
-    async def _stoppable(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do what an interrupt of the session ends."""
+    async def _interruptible(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run a turn or a compaction; a cancel of the prompt interrupts the session."""
         if self._cancelled.is_set():
             raise cancelled()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stop_when_cancelled)
             outcome = await outcome_of(work())
-            # From here on no interrupt can begin; one that has is the ended turn's, and the next one does not feel it.
+            # From here on no interrupt can begin. One that is under way was sent while this turn ran, so it does not
+            # hit the next one.
             nursery.cancel_scope.cancel()
         return unwrap(outcome)
 
@@ -113,7 +123,7 @@ class PendingPrompt:
         except SessionNotRunningError:
             pass  # it has just ended by itself
         except WarrenError as exc:
-            logger.warning("session %s: the turn does not end: %s", self.session_id, exc)
+            logger.warning("session %s: the turn could not be interrupted: %s", self.session_id, exc)
 
     def _note(self, _envelope: Envelope) -> None:
         self._begun.set()
@@ -122,42 +132,42 @@ class PendingPrompt:
         try:
             await _pass_on(events, tell)
         except WarrenError as exc:
-            logger.warning("session %s: the client misses the end of a turn: %s", self.session_id, exc)
+            logger.warning("session %s: the client does not get the last events of a turn: %s", self.session_id, exc)
         finally:
             relayed.set()
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Asking:
-    """The calls of a turn that wait for somebody's word."""
+    """The calls of a turn that wait for approval."""
 
     nursery: trio.Nursery
-    settle: Settle
+    approve: Approve
     cancelled: trio.Event
     _scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
 
     async def tell(self, tell: Tell, event: Event) -> None:
-        """Tell of an event, and see to it where it is about such a call."""
+        """Relay an event, and ask the user, or stop asking, if it is about a call that waits."""
         await tell(event)
         match event:
             case ToolApprovalRequested(id=call):
                 self._scopes[call] = scope = trio.CancelScope()
-                await self.nursery.start(self._settle, event, scope)  # they are asked about in their order
+                await self.nursery.start(self._ask, event, scope)  # the user is asked in the order of the calls
             case ToolApprovalResolved(id=call) if call in self._scopes:
                 self._scopes.pop(call).cancel()
 
-    async def _settle(
+    async def _ask(
         self, event: ToolApprovalRequested, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]
     ) -> None:
         if self.cancelled.is_set():
             return task_status.started()  # the turn is about to end, and the call with it
         with scope:
-            await self.settle(event, task_status=task_status)
+            await self.approve(event, task_status=task_status)
         return None
 
 
 async def _pass_on(events: AsyncIterator[Envelope], tell: Tell) -> None:
-    """Tell of events up to the turn's last; those that the log does not have are left out."""
+    """Relay events up to the last one of the turn; gaps in the log are skipped without a word."""
     async for envelope in events:
         if not isinstance(envelope.event, StreamTruncated):
             await tell(envelope.event)
@@ -166,12 +176,12 @@ async def _pass_on(events: AsyncIterator[Envelope], tell: Tell) -> None:
 
 
 def cancelled() -> AgentError:
-    """Return the error of a prompt that was cancelled before anything came of it."""
+    """Return the error of a prompt that was cancelled before its turn began."""
     return AgentError("the prompt was cancelled before it began", cause="cancelled")
 
 
 async def outcome_of(work: Awaitable[T]) -> T | WarrenError:
-    """Return what comes of some work, so that no nursery wraps its error."""
+    """Return the result or the error of some work: an error that is raised in a nursery would arrive in a group."""
     try:
         return await work
     except WarrenError as exc:
@@ -179,7 +189,7 @@ async def outcome_of(work: Awaitable[T]) -> T | WarrenError:
 
 
 def unwrap(outcome: T | WarrenError) -> T:
-    """Return or raise what came of some work."""
+    """Return a result, or raise an error, of `outcome_of`."""
     if isinstance(outcome, WarrenError):
         raise outcome
     return outcome

@@ -1,4 +1,4 @@
-"""The ACP agent over two streams: one client, one message a line."""
+"""The ACP agent over two streams: one client, one JSON-RPC message a line."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -8,19 +8,19 @@ import trio
 
 from warren.errors import WarrenError
 from warren.service import SessionService
-from warren.transport.acp.agent import Agent, AgentSettings, Answer
+from warren.transport.acp.agent import Agent, AgentSettings, MethodResult
 from warren.transport.acp.updates import Update
 from warren.transport.rpc import jsonrpc
-from warren.transport.rpc.endpoint import Bounds, Endpoint, GoneError, Side, Work
+from warren.transport.rpc.endpoint import Dispatcher, Endpoint, EndpointBounds, GoneError, Work
 from warren.transport.rpc.lines import LineChannel
 
 UPDATE: Final = "session/update"
 MAX_LINE: Final = 16 * 1024 * 1024
 MAX_IN_FLIGHT: Final = 128
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that may wait for the client before the sender of another update waits. No turn ever does."""
+"""Bytes that may wait for the client; the sender of another update waits then, and no turn does."""
 LINGER: Final = 6.0
-"""Seconds that prompts, which are cancelled at the end of the input, have to end."""
+"""Seconds that prompts have to end once the input has ended and they are cancelled."""
 
 
 async def serve_acp(
@@ -29,19 +29,19 @@ async def serve_acp(
     streams: tuple[trio.abc.ReceiveStream, trio.abc.SendStream],
     stop: trio.CancelScope | None = None,
 ) -> None:
-    """Serve the client at the other end of two streams until its end of file, until it is gone, or `stop` is cancelled.
+    """Serve the client at the other end of two streams.
 
-    Then prompts are cancelled and answered, as far as the client reads that within some seconds. Nothing that the
-    client does raises.
+    Serving ends with the input, when the client no longer reads, or when `stop` is cancelled. Prompts are cancelled
+    then, and answered if the client reads the answers within some seconds. Nothing that the client does raises.
     """
-    bounds = Bounds(MAX_IN_FLIGHT, outbox_bytes=MAX_BYTES, linger=LINGER)
+    bounds = EndpointBounds(MAX_IN_FLIGHT, outbox_bytes=MAX_BYTES, linger=LINGER)
     endpoint = Endpoint(LineChannel(*streams, MAX_LINE), bounds, stop)
-    side = _AgentSide(endpoint, service, settings)
-    await endpoint.run(lambda _tasks: side)
-    await side.agent.servers.drop_all()
+    dispatcher = _AgentDispatcher(endpoint, service, settings)
+    await endpoint.run(lambda _tasks: dispatcher)
+    await dispatcher.agent.servers.drop_all()
 
 
-class _AgentSide(Side):
+class _AgentDispatcher(Dispatcher):
     """An agent behind an endpoint."""
 
     def __init__(self, endpoint: Endpoint, service: SessionService, settings: AgentSettings) -> None:
@@ -49,7 +49,7 @@ class _AgentSide(Side):
         self.agent = Agent(service, self._say, self._ask, settings)
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes | None:
-        """See Side."""
+        """See Dispatcher."""
         if request_id is None:
             self.agent.notice(method, params)
             return None
@@ -60,19 +60,21 @@ class _AgentSide(Side):
         return Work(partial(self._answer, request_id, work))
 
     def refuse(self, request_id: jsonrpc.Id, error: WarrenError) -> bytes:
-        """See Side."""
+        """See Dispatcher."""
         number = error.numbers.acp
         return jsonrpc.error(request_id, error, jsonrpc.INTERNAL_ERROR if number is None else number)
 
     def hang_up(self) -> None:
-        """See Side."""
+        """See Dispatcher."""
         self.agent.cancel_all()
 
-    async def _answer(self, request_id: jsonrpc.Id, work: Callable[[], Awaitable[Answer]]) -> Mapping[str, Any] | None:
+    async def _answer(
+        self, request_id: jsonrpc.Id, work: Callable[[], Awaitable[MethodResult]]
+    ) -> Mapping[str, Any] | None:
         answer = await work()
         if not answer.after:
             return answer.result
-        # No checkpoint from here on: a cancellation would add the reply of a request that was given up.
+        # No checkpoint from here on: a cancelled task would send a second reply, with the error of the shutdown.
         self._endpoint.outbox.reply(jsonrpc.result(request_id, answer.result))
         for update in answer.after:
             self._endpoint.outbox.tell(_notification(answer.session_id, update))
@@ -85,7 +87,8 @@ class _AgentSide(Side):
         try:
             return await self._endpoint.ask(method, params, sent)
         except GoneError:
-            # Prompts are cancelled when the client is gone: an answer made up here could reach a turn before that.
+            # When the client is gone, its prompts are cancelled, and this task with them. A made-up refusal could reach
+            # the turn before that.
             await trio.sleep_forever()
 
 

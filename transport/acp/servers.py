@@ -1,4 +1,4 @@
-"""The MCP servers that a client names for a session: checked here, connected to where the runtime can."""
+"""The MCP servers that a client names for a session: their check, and their connection if the runtime offers it."""
 
 import logging
 import re
@@ -11,19 +11,20 @@ from warren.errors import InvalidParamsError, WarrenError
 from warren.fields import FieldValueError
 from warren.tool_config import McpServer
 from warren.transport.acp.params import read
+from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import SessionTools
 
 NAME: Final = 64
-"""Characters of a server's name in the runtime; clients may call it anything."""
+"""Characters of a server's name in the runtime. The names that clients give are not bounded."""
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _NO_SSE: Final = "is not supported: this agent speaks to MCP servers over stdio and http"
 
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class _Pair:
     """A variable of a server's environment, or a header of its requests."""
 
@@ -31,9 +32,9 @@ class _Pair:
     value: str = attrs.field(repr=False)
 
 
-@attrs.frozen
+@frozen
 class _Stdio:
-    """A server that is a program."""
+    """A server that is a program, spoken to over its standard streams."""
 
     name: str
     command: str
@@ -41,9 +42,9 @@ class _Stdio:
     env: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
 
 
-@attrs.frozen
+@frozen
 class _Http:
-    """A server at an address."""
+    """A server that is reached over HTTP."""
 
     name: str
     url: str
@@ -51,9 +52,10 @@ class _Http:
 
 
 def read_servers(given: Sequence[Mapping[str, Any]] | None) -> tuple[McpServer, ...]:
-    """Return the MCP servers of a request, by names that the runtime takes and that differ.
+    """Return the MCP servers of a request. Their names are changed to valid ones that differ.
 
-    Raises InvalidParamsError that names the bad field, as in `$.mcpServers[0].url`.
+    Raises:
+        InvalidParamsError: if a field is bad, with its path, such as `$.mcpServers[0].url`.
     """
     found: list[McpServer] = []
     for index, data in enumerate(given or ()):
@@ -86,7 +88,7 @@ def _pairs(pairs: Sequence[Mapping[str, Any]], root: str) -> dict[str, str]:
 
 
 def _name(given: str, taken: set[str]) -> str:
-    """Return a name that the runtime takes: errors and clashing tools are called by it."""
+    """Return a valid name like the given one, which is not taken. Errors and the names of tools contain it."""
     plain = _UNUSUAL.sub("_", given).strip("_")[:NAME] or "server"
     number, name = 1, plain
     while name in taken:
@@ -95,24 +97,24 @@ def _name(given: str, taken: set[str]) -> str:
     return name
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Servers:
-    """Which servers the client's sessions have.
+    """The MCP servers of the client's sessions.
 
     Attributes:
-        tools: what connects to them; None where the runtime has nothing that does.
+        tools: connects sessions to servers; None if the runtime connects to none.
     """
 
     tools: "SessionTools | None" = None
     _of: dict[str, tuple[McpServer, ...]] = attrs.field(factory=dict)
 
     async def take(self, session_id: str, servers: tuple[McpServer, ...]) -> None:
-        """Give a session these servers instead of those that it had. One that cannot be had costs no session."""
+        """Replace the servers of a session. A server that does not answer is logged and does not fail the session."""
         if self._of.get(session_id, ()) == servers:
             return
         await self.drop(session_id)
         if servers and self.tools is None:
-            logger.warning("session %s: MCP servers are not connected to here", session_id)
+            logger.warning("session %s: its MCP servers are ignored: this agent connects to none", session_id)
         self._of[session_id] = servers
         if self.tools is None or not servers:
             return
@@ -122,11 +124,11 @@ class Servers:
             logger.warning("session %s: no MCP servers: %s", session_id, exc)
 
     async def drop(self, session_id: str) -> None:
-        """Let go of a session's servers."""
+        """Disconnect a session from its servers."""
         if self._of.pop(session_id, ()) and self.tools is not None:
             await self.tools.drop_servers(session_id)
 
     async def drop_all(self) -> None:
-        """Let go of all of them."""
+        """Disconnect all sessions from their servers."""
         for session_id in tuple(self._of):
             await self.drop(session_id)

@@ -1,4 +1,4 @@
-"""What a client is told of a session while a turn runs, and again when the session is loaded. No I/O."""
+"""Events and messages of a session as the updates of the protocol. No I/O."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -32,6 +32,7 @@ from warren.messages import (
     UserMessage,
 )
 from warren.usage import Usage
+from warren.values import define
 
 Update = Mapping[str, Any]
 KINDS: Final[Mapping[str, str]] = {
@@ -45,7 +46,7 @@ KINDS: Final[Mapping[str, str]] = {
     "fetch": "fetch",
     "load_skill": "read",
 }
-"""What clients show the runtime's own tools as."""
+"""The protocol's kind of each tool of the runtime; clients choose an icon by it."""
 STOP_REASONS: Final[Mapping[StopReason | None, str]] = {
     "max_tokens": "max_tokens",
     "content_filter": "refusal",
@@ -53,12 +54,12 @@ STOP_REASONS: Final[Mapping[StopReason | None, str]] = {
 }
 
 
-@attrs.define
+@define
 class Narrator:
-    """Tells of one turn, event by event. Compactions, retries and warnings are no part of the conversation.
+    """Makes updates of the events of one turn. Compactions, retries and warnings make none.
 
     Attributes:
-        window: tokens that a request to the model may hold; None where nobody knows, and then usage is not told of.
+        window: tokens that a request to the model may have; None if it is unknown: then no usage is reported.
     """
 
     window: int | None
@@ -66,7 +67,7 @@ class Narrator:
     _ended: set[str] = attrs.field(factory=set)
 
     def updates(self, event: Event) -> Iterator[Update]:
-        """Yield what an event means to the client."""
+        """Yield the updates for an event."""
         match event:
             case TurnStarted():
                 self._shown.clear()
@@ -78,7 +79,7 @@ class Narrator:
                 yield chunk("agent_thought_chunk", delta)
             case TextComplete(content):
                 yield from self._rest(content)
-            case InputTaken(content=content):  # as it is told when the session is loaded
+            case InputTaken(content=content):  # the same update as `replayed` makes of it
                 yield chunk("user_message_chunk", content)
             case TurnCompleted(usage=usage) if self.window is not None:
                 used = usage.input_tokens + usage.output_tokens
@@ -87,7 +88,7 @@ class Narrator:
                 yield from self._tool(event)
 
     def _rest(self, content: str) -> Iterator[Update]:
-        """Yield what the deltas left out of a text; where they began another one, the whole."""
+        """Yield the end of a text that no delta had; the whole text if the deltas were of a different one."""
         shown = "".join(self._shown)
         rest = content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
         if rest:
@@ -107,7 +108,7 @@ class Narrator:
 
 
 def replayed(message: Message) -> Iterator[Update]:
-    """Yield what a message of the past means to the client; system messages are not part of the conversation."""
+    """Yield the updates for a message of a loaded session; none for a system message."""
     match message:
         case UserMessage(content) | ContextMessage(content):
             yield chunk("user_message_chunk", content)
@@ -130,12 +131,12 @@ def _block(block: object) -> Iterator[Update]:
 
 
 def chunk(kind: str, text: str) -> Update:
-    """Return a piece of what the user or the agent says or thinks."""
+    """Return an update with a piece of text: `kind` says whether the user or the agent says it, or the agent thinks."""
     return {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
 
 
 def tool_call(call: str, name: str, args: Mapping[str, Any]) -> Update:
-    """Return the news of a tool call that the model asks for."""
+    """Return the update for a tool call that the model asks for."""
     return {
         "sessionUpdate": "tool_call",
         "toolCallId": call,
@@ -147,7 +148,7 @@ def tool_call(call: str, name: str, args: Mapping[str, Any]) -> Update:
 
 
 def tool_ended(call: str, result: str | None, *, is_error: bool) -> Update:
-    """Return the news of a tool call's end; `result` is None where nobody knows it yet."""
+    """Return the update for a tool call that has ended; `result` is None if the call was refused and never ran."""
     update = {
         "sessionUpdate": "tool_call_update",
         "toolCallId": call,
@@ -159,18 +160,18 @@ def tool_ended(call: str, result: str | None, *, is_error: bool) -> Update:
 
 
 def session_info(title: str | None, updated_at: datetime) -> Update:
-    """Return the news of a session's own data."""
+    """Return the update with a session's title and the time of its last change."""
     update: dict[str, Any] = {"sessionUpdate": "session_info_update", "updatedAt": updated_at}
     return update if title is None else update | {"title": title}
 
 
 def stop_reason(reason: StopReason | None) -> str:
-    """Return why a turn with an answer ended, in the protocol's words."""
+    """Return the protocol's stop reason for a turn that ended with an answer."""
     return STOP_REASONS.get(reason, "end_turn")
 
 
 def stop_reason_of(exc: WarrenError) -> str | None:
-    """Return why a turn ended whose error is none to this protocol; None for a true error."""
+    """Return the protocol's stop reason for an error that the protocol reports as one; None for all other errors."""
     match exc:
         case AgentError(cause="cancelled"):
             return "cancelled"
@@ -180,7 +181,7 @@ def stop_reason_of(exc: WarrenError) -> str | None:
 
 
 def usage_of(usage: Usage) -> Mapping[str, int]:
-    """Return the tokens of a turn."""
+    """Return the tokens of a turn in the form of the protocol."""
     return {
         "totalTokens": usage.total_tokens,
         "inputTokens": usage.input_tokens,

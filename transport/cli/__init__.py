@@ -7,6 +7,7 @@ import sys
 
 from warren.extras import missing
 from warren.transport.cli.exits import INTERRUPTED
+from warren.transport.cli.process import start
 
 
 def main() -> int:
@@ -15,6 +16,7 @@ def main() -> int:
     Exit codes are those of `warren.errors.NUMBERS`; bad usage is 2, and 130 is Ctrl-C outside a turn. Without the
     extra `cli` it says how to install it and returns 1.
     """
+    start()
     if problem := missing("cli", "the warren command needs"):
         sys.stderr.write(f"Error: {problem}\n")
         return 1

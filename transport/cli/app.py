@@ -5,13 +5,10 @@ from typing import Any, Final
 
 import click
 
-from warren.transport.cli.completion import completion
-from warren.transport.cli.config_app import config
-from warren.transport.cli.doctor_app import backup, doctor, restore
+from warren.requests import CompactRequest
 from warren.transport.cli.failures import report
 from warren.transport.cli.help import ID_HELP, examples
-from warren.transport.cli.load_app import load
-from warren.transport.cli.memory_app import memory
+from warren.transport.cli.option import of_field
 from warren.transport.cli.options import (
     Mode,
     compaction_options,
@@ -22,9 +19,6 @@ from warren.transport.cli.options import (
     stored_options,
     turn_options,
 )
-from warren.transport.cli.project_app import project
-from warren.transport.cli.serve_app import acp, mcp, rpc, serve
-from warren.transport.cli.sessions_app import sessions
 from warren.transport.cli.streams import Streams, prepare_streams, read_prompt
 from warren.transport.cli.values import text_of
 
@@ -40,7 +34,70 @@ def run_app(argv: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+class _Group(click.Group):
+    """Commands of which some are imported when they are looked up: no command waits for the options of all others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted({*super().list_commands(ctx), *ELSEWHERE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of this name."""
+        if cmd_name in ELSEWHERE and cmd_name not in self.commands:
+            self.add_command(_imported(cmd_name))
+        return super().get_command(ctx, cmd_name)
+
+
+ELSEWHERE: Final = (
+    *("sessions", "memory", "serve", "rpc", "mcp", "acp"),
+    *("config", "completion", "doctor", "backup", "restore", "project", "load"),
+)
+"""The commands that are in modules of their own."""
+
+
+def _imported(name: str) -> click.Command:  # noqa: PLR0911 - one return for each module
+    """Import one of the commands that are elsewhere."""
+    match name:
+        case "sessions":
+            from warren.transport.cli.sessions_app import sessions  # noqa: PLC0415
+
+            return sessions
+        case "memory":
+            from warren.transport.cli.memory_app import memory  # noqa: PLC0415
+
+            return memory
+        case "config":
+            from warren.transport.cli.config_app import config  # noqa: PLC0415
+
+            return config
+        case "completion":
+            from warren.transport.cli.completion import completion  # noqa: PLC0415
+
+            return completion
+        case "project":
+            from warren.transport.cli.project_app import project  # noqa: PLC0415
+
+            return project
+        case "load":
+            from warren.transport.cli.load_app import load  # noqa: PLC0415
+
+            return load
+        case "doctor" | "backup" | "restore":
+            from warren.transport.cli import doctor_app  # noqa: PLC0415
+
+            return {"doctor": doctor_app.doctor, "backup": doctor_app.backup, "restore": doctor_app.restore}[name]
+        case "serve":
+            from warren.transport.cli.serve_app import serve  # noqa: PLC0415
+
+            return serve
+        case _:
+            from warren.transport.cli import pipe_app  # noqa: PLC0415
+
+            return {"rpc": pipe_app.rpc, "mcp": pipe_app.mcp, "acp": pipe_app.acp}[name]
+
+
 @click.group(
+    cls=_Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         'warren run "What is a warren?"',
@@ -135,7 +192,7 @@ def chat(session: str | None, **given: Any) -> int:
     )
 )
 @click.argument("session", metavar="ID", type=text_of)
-@click.option("--instructions", type=text_of, metavar="TEXT", help="Instructions for the summary.")
+@of_field(CompactRequest, "instructions", metavar="TEXT", variable=False)
 @compaction_options
 @memory_options
 @stored_options
@@ -160,11 +217,3 @@ def models(**given: Any) -> None:
     from warren.transport.cli import models as naming  # noqa: PLC0415 - help does without it
 
     naming.list_models(gather(given))
-
-
-PARTS: Final[tuple[click.Command, ...]] = (
-    *(sessions, memory, serve, rpc, mcp, acp),
-    *(config, completion, doctor, backup, restore, project, load),
-)
-for _part in PARTS:
-    cli.add_command(_part)

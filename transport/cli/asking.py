@@ -16,6 +16,7 @@ from warren.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
 from warren.service import SessionService
 from warren.transport.cli.streams import Streams, visible
 from warren.transport.event_text import shorten
+from warren.values import define
 
 QUESTION: Final = "allow? [y]es/[n]o/[a]lways "
 NOBODY: Final = "there is no terminal to ask on"
@@ -23,7 +24,7 @@ WORDS: Final = {"y": "y", "yes": "y", "n": "n", "no": "n", "a": "a", "always": "
 LINE: Final = 65536
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Asker:
     """Decides on the tool calls of a command, by an option or by a question to the user.
 
@@ -92,8 +93,8 @@ class Asker:
             self.streams.err.flush()
 
 
-@attrs.define(eq=False)
-class Waiting:
+@define(eq=False)
+class ApprovalQueue:
     """The calls of one turn that wait for approval; the user is asked about one after the other.
 
     Attributes:

@@ -8,7 +8,7 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import existing_store_of, store_of
+from warren.transport.cli.runtime import existing_files_of, files_of, store_of
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def back_up(options: Options, file: Path, *, force: bool) -> None:
     """
     if not file.name or (file.exists() and not file.is_file()):
         raise InvalidParamsError(f"$.file: {file} is not a plain file", path="$.file")
-    config = existing_store_of(options)
+    config = existing_files_of(options)
     from warren.storage.maintenance import backup  # noqa: PLC0415 - it has an extra of its own
 
     with bar(Streams(), "copying") as progress:
@@ -35,8 +35,7 @@ def back_up(options: Options, file: Path, *, force: bool) -> None:
 
 def restore(options: Options, file: Path, *, force: bool) -> None:
     """Run `warren restore`. Raises PersistenceDisabledError without the extra, StoreError as the storage does."""
-    config = store_of(options, needed=True)
-    assert config is not None  # noqa: S101 - it is needed
+    config = files_of(store_of(options, needed=True))
     from warren.storage.maintenance import backup  # noqa: PLC0415 - it has an extra of its own
 
     with bar(Streams(), "copying") as progress:

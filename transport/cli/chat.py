@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-import attrs
 import trio
 
 from warren.errors import InvalidParamsError, WarrenError
 from warren.service import SessionService
 from warren.transport.cli.asking import Asker
+from warren.transport.cli.ending import SIGNALS
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.lines import EditedLines, Lines, open_lines
 from warren.transport.cli.options import Options
@@ -17,7 +17,6 @@ from warren.transport.cli.runtime import execute, existing_store_of, open_servic
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import decode_prompt
 from warren.transport.cli.turns import (
-    SIGNALS,
     Begin,
     first_turn,
     greet,
@@ -26,6 +25,7 @@ from warren.transport.cli.turns import (
     take_compaction,
     take_turn,
 )
+from warren.values import define
 
 COMPACT: Final = re.compile(r"/compact(?:\s+(.*))?", re.DOTALL)
 COMMAND: Final = re.compile(r"/[a-z]*")
@@ -63,7 +63,7 @@ def chat(options: Options, name: str | None) -> int:
     return execute(work, options)
 
 
-@attrs.define
+@define
 class Chat:
     """A conversation in front of the user.
 

@@ -12,14 +12,17 @@ from click.core import ParameterSource
 
 from warren import codec
 from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
+from warren.database_url import DatabaseUrl
 from warren.transport.cli.config_file import FILE_NAMES, ConfigFile
 from warren.transport.cli.config_tables import LEAVES, NUMBERS, default_of
 from warren.transport.cli.options import CONFIG_FILE, DEFAULT_STORE, Mode
 from warren.transport.cli.setting_names import OPTIONS
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
+from warren.transport.http.config import GatewayConfig
 from warren.transport.providers import default_model
 from warren.transport.providers.settings import ANTHROPIC, OPENAI, Vendor, endpoint
+from warren.values import frozen
 
 Source = Literal["flag", "environment", "file", "default"]
 SOURCES: Final[Mapping[ParameterSource | None, Source]] = {
@@ -40,7 +43,7 @@ def _in_tables(names: Sequence[str]) -> list[str]:
 FILE_ORDER: Final = _in_tables([*FILE_NAMES.values(), *LEAVES])
 
 
-@attrs.frozen
+@frozen
 class Setting:
     """One setting with its value and its origin.
 
@@ -128,12 +131,15 @@ def default_values(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the defaults of options that click has no default for, by their names in the code."""
     compaction = attrs.asdict(CompactionConfig(DEFAULT_THRESHOLD))
     shared = {option: default_of(name) for name, option in OPTIONS.items()}
-    return compaction | shared | {"store": os.fspath(DEFAULT_STORE), "model": default_model(environ)}
+    served = {name: attrs.fields_dict(GatewayConfig)[name].default for name in ("host", "port", "max_connections")}
+    return compaction | shared | served | {"store": os.fspath(DEFAULT_STORE), "model": default_model(environ)}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return os.fspath(value)
+    if isinstance(value, DatabaseUrl):
+        return str(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from warren.transport.cli.help import examples
+from warren.transport.cli.help import commands_of, examples
 from warren.transport.cli.options import Mode
 
 
@@ -59,6 +59,6 @@ def settings_of_commands(root: click.Command) -> list[click.Parameter]:
 
 def _options(command: click.Command) -> Iterator[click.Option]:
     if isinstance(command, click.Group):
-        for below in command.commands.values():
+        for below in commands_of(command).values():
             yield from _options(below)
     yield from (param for param in command.params if isinstance(param, click.Option))

@@ -10,13 +10,25 @@ import attrs
 from warren import codec
 from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy
+from warren.database_url import is_place
 from warren.errors import InvalidParamsError
-from warren.fields import Between, FieldValueError, fits, no_url, positive
-from warren.options import ModelOptions
-from warren.transport.cli.config_tables import duration, limits_of, read_tables, read_variables, settings_of
+from warren.fields import FieldValueError
+from warren.options import ModelOptions, SessionRequest, TurnOptions
+from warren.retention import Retention
+from warren.transport.cli.config_tables import (
+    LIMITS_OF_TURNS,
+    limits_of,
+    optional,
+    read_tables,
+    read_variables,
+    setting_of,
+    settings_of,
+    table_of,
+)
 from warren.transport.cli.config_tools import ServerTable, ToolsTable
 from warren.transport.cli.setting_names import OPTIONS, variable_of
-from warren.transport.http.config import MAX_PORT
+from warren.transport.http.config import GatewayConfig
+from warren.values import frozen
 
 
 def _path(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
@@ -24,7 +36,7 @@ def _path(_instance: object, attribute: "attrs.Attribute[Any]", value: str | Non
         raise FieldValueError(attribute.name, "must not hold NUL")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CompactionTable(CompactionConfig):
     """The table `[compaction]`: the settings of `CompactionConfig` under their names.
 
@@ -37,58 +49,62 @@ class CompactionTable(CompactionConfig):
     compactor: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class RetentionTable:
-    """The table `[retention]`: the ages of `warren.retention.Retention` under their names, as durations."""
+SERVE_TABLE: Final = attrs.make_class(
+    "ServeTable",
+    {
+        "host": setting_of(GatewayConfig, "host"),
+        "port": setting_of(GatewayConfig, "port"),
+        "token_file": optional(str, _path),
+        "origins": setting_of(GatewayConfig, "origins"),
+        "max_connections": setting_of(GatewayConfig, "max_connections"),
+    },
+    frozen=True,
+    kw_only=True,
+)
+"""The settings of the table `[serve]` that have flags; `token_file` is relative to the command's folder."""
+TABLES: Final[Mapping[str, type]] = {
+    "compaction": CompactionTable,
+    "retention": table_of(Retention),
+    "serve": SERVE_TABLE,
+    "tools": ToolsTable,
+}
+SERVERS: Final = "mcp_servers"
+FILE: Final = attrs.make_class(
+    "FileSettings",
+    {
+        "store": optional(str, [_path, is_place]),
+        "ephemeral": optional(bool),
+        "model": setting_of(TurnOptions, "model"),
+        "provider": setting_of(TurnOptions, "provider"),
+        "system": setting_of(SessionRequest, "system_prompt"),
+        "stream": optional(bool),
+        **LIMITS_OF_TURNS,
+        "memory": optional(bool),
+        "embedder": optional(str),
+        **{name: attrs.field(factory=table, type=table) for name, table in TABLES.items()},
+        SERVERS: attrs.field(factory=dict, type=Mapping[str, ServerTable]),
+    },
+    bases=(ModelOptions,),
+    frozen=True,
+    kw_only=True,
+)
+"""The settings that have flags, under the names of these; `store` is the address of a PostgreSQL database, or a folder
+relative to the command's one."""
 
-    superseded: str | None = attrs.field(default=None, validator=duration)
-    events: str | None = attrs.field(default=None, validator=duration)
-    archived: str | None = attrs.field(default=None, validator=duration)
+
+def _value(settings: Any, name: str) -> Any:
+    """Return a setting by its name, tables with a dot."""
+    table, _, inner = name.rpartition(".")
+    return getattr(getattr(settings, table) if table else settings, inner)
 
 
-@attrs.frozen(kw_only=True)
-class ServeTable:
-    """The settings of the table `[serve]` that have flags; `token_file` is relative to the command's folder."""
-
-    host: str | None = None
-    port: int | None = attrs.field(default=None, validator=Between(0, MAX_PORT))
-    token_file: str | None = attrs.field(default=None, validator=_path)
-    origins: tuple[str, ...] | None = None
-    max_connections: int | None = attrs.field(default=None, validator=[positive, fits])
-
-
-@attrs.frozen(kw_only=True)
-class FileSettings(ModelOptions):
-    """The settings that have flags, under the names of these; `store` is relative to the command's folder."""
-
-    store: str | None = attrs.field(default=None, validator=[_path, no_url])
-    ephemeral: bool | None = None
-    model: str | None = None
-    provider: str | None = None
-    system: str | None = None
-    stream: bool | None = None
-    max_total_tokens: int | None = attrs.field(default=None, validator=[positive, fits])
-    max_duration: str | None = attrs.field(default=None, validator=duration)
-    max_tool_calls: int | None = attrs.field(default=None, validator=[positive, fits])
-    max_steps: int | None = attrs.field(default=None, validator=[positive, fits])
-    memory: bool | None = None
-    embedder: str | None = None
-    compaction: CompactionTable = attrs.field(factory=CompactionTable)
-    retention: RetentionTable = attrs.field(factory=RetentionTable)
-    serve: ServeTable = attrs.field(factory=ServeTable)
-    tools: ToolsTable = attrs.field(factory=ToolsTable)
-    mcp_servers: Mapping[str, ServerTable] = attrs.field(factory=dict)
-
-    def value(self, name: str) -> Any:
-        """Return a setting by its name, tables with a dot."""
-        table, _, inner = name.rpartition(".")
-        return getattr(getattr(self, table) if table else self, inner)
+OTHERWISE: Final = {"compaction.enabled": "no_compaction", "serve.origins": "origin"}
 
 
 def _names() -> dict[str, str]:
     """Return the file's name of each option, tables with a dot, by the option's name in the code."""
     names: dict[str, str] = {}
-    for field in attrs.fields(FileSettings):
+    for field in attrs.fields(FILE):
         table = TABLES.get(field.name)
         if table is None and field.name != SERVERS:
             names[field.name] = field.name
@@ -98,19 +114,11 @@ def _names() -> dict[str, str]:
     return names | {option: name for name, option in OPTIONS.items()}
 
 
-TABLES: Final[Mapping[str, type]] = {
-    "compaction": CompactionTable,
-    "retention": RetentionTable,
-    "serve": ServeTable,
-    "tools": ToolsTable,
-}
-OTHERWISE: Final = {"compaction.enabled": "no_compaction", "serve.origins": "origin"}
-SERVERS: Final = "mcp_servers"
 FILE_NAMES: Final[Mapping[str, str]] = _names()
 """The options that a file may set: the name in the file by the name in the code."""
 
 
-@attrs.frozen
+@frozen
 class ConfigFile:
     """The settings of a file, and of the variables of settings that have no flag.
 
@@ -162,11 +170,11 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
     raw = {name: _raw(data, name) for name in OPTIONS if name in there}
     try:
         values = read_tables(data)
-        settings = codec.from_data(FileSettings, data, root="$.config")
+        settings: Any = codec.from_data(FILE, data, root="$.config")
     except InvalidParamsError as exc:
         raise InvalidParamsError(f"{exc.message} ({path})", path=exc.path) from None
     found = {
-        option: raw[name] if name in raw else settings.value(name)
+        option: raw[name] if name in raw else _value(settings, name)
         for option, name in FILE_NAMES.items()
         if name in there
     }

@@ -40,32 +40,30 @@ def delay(_instance: object, attribute: "attrs.Attribute[Any]", value: str | Non
         raise FieldValueError(attribute.name, 'must be a duration, such as "0", "1.5s" or "1h30m"')
 
 
-def _setting(field: "attrs.Attribute[Any]") -> Any:
+def setting_of(cls: type, name: str) -> Any:
     """Return the field of a table for a field of a class; times are durations, and None is not set."""
+    field = attrs.fields_dict(cls)[name]
     kind: Any = field.type
     if kind in (float, float | None) and field.name not in NUMBERS:
-        return _optional(str, delay if may_be_zero(field) else duration)
+        return optional(str, delay if may_be_zero(field) else duration)
     checks = [*([field.validator] if field.validator else []), *([fits] if kind not in (bool, str) else [])]
     numeric = kind in (int, int | None, float, float | None)
-    return _optional(kind, attrs.validators.optional(checks) if numeric else None)
+    return optional(kind, attrs.validators.optional(checks) if numeric else None)
 
 
-def _optional(kind: Any, validator: Any = None) -> Any:
+def optional(kind: Any, validator: Any = None) -> Any:
+    """Return the field of a table for a setting that no class has."""
     return attrs.field(default=None, type=kind | None, validator=validator)
 
 
-def _table(cls: type, without: Collection[str] = (), **more: Any) -> type:
+def table_of(cls: type, without: Collection[str] = (), **more: Any) -> type:
     """Return a table with the fields of a class under their names, and some more."""
-    made = {field.name: _setting(field) for field in attrs.fields(cls) if field.name not in without}
+    made = {field.name: setting_of(cls, field.name) for field in attrs.fields(cls) if field.name not in without}
     return attrs.make_class(f"{cls.__name__}Table", made | more, frozen=True, kw_only=True)
 
 
-TURN_TABLE: Final = attrs.make_class(
-    "TurnTable",
-    {name: _setting(getattr(attrs.fields(Budget), field)) for name, field in BUDGET.items()},
-    frozen=True,
-    kw_only=True,
-)
+LIMITS_OF_TURNS: Final[Mapping[str, Any]] = {name: setting_of(Budget, field) for name, field in BUDGET.items()}
+TURN_TABLE: Final = attrs.make_class("TurnTable", dict(LIMITS_OF_TURNS), frozen=True, kw_only=True)
 CLASSES: Final[Mapping[str, type]] = {
     "storage": StoreConfig,
     "limits": Limits,
@@ -77,12 +75,12 @@ CLASSES: Final[Mapping[str, type]] = {
 }
 """The class that each table is about."""
 TABLES: Final[Mapping[str, type]] = {
-    "storage": _table(StoreConfig, ("path", "holder")),
-    "limits": _table(Limits, ("turn",), turn=_optional(TURN_TABLE)),
-    "retry": _table(RetryPolicy),
-    "intensity": _table(Intensity),
-    "serve": _table(GatewayConfig, ("host", "port", "token", "origins", "max_connections", "runtime")),
-    "tools": _table(ToolsConfig, ("root", "shell", "fetch", "skills", "mcp_servers")),
+    "storage": table_of(StoreConfig, ("path", "holder")),
+    "limits": table_of(Limits, ("turn",), turn=optional(TURN_TABLE)),
+    "retry": table_of(RetryPolicy),
+    "intensity": table_of(Intensity),
+    "serve": table_of(GatewayConfig, ("host", "port", "token", "origins", "max_connections", "runtime")),
+    "tools": table_of(ToolsConfig, ("root", "shell", "fetch", "skills", "mcp_servers")),
 }
 MIXED: Final = frozenset({"serve", "tools"})
 """Tables with settings that are options as well; the other settings of these tables are here."""

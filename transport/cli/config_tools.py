@@ -14,6 +14,7 @@ from warren.fields import FieldValueError
 from warren.tool_config import McpServer, ToolsConfig
 from warren.transport.cli.config_tables import duration
 from warren.transport.cli.values import seconds_of
+from warren.values import frozen
 
 T = TypeVar("T")
 FOREIGN: Final = frozenset({"alwaysAllow", "autoApprove", "description", "timeout", "trust"})
@@ -27,7 +28,7 @@ def _no_nul(_instance: object, attribute: "attrs.Attribute[Any]", value: str | S
         raise FieldValueError(attribute.name, "must not hold NUL")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ToolsTable:
     """The settings of the table `[tools]` that have flags; paths are relative to the command's folder.
 
@@ -49,7 +50,7 @@ class ToolsTable:
     deny: tuple[Category, ...] = ()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ServerTable:
     """The table `[mcp_servers.NAME]`, a program or a web service: as `warren.tool_config.McpServer`."""
 
@@ -68,7 +69,7 @@ class ServerTable:
         return " ".join([self.command or "", *self.args]) if self.url is None else self.url.partition("?")[0]
 
 
-@attrs.frozen
+@frozen
 class McpFile:
     """The JSON that MCP's clients have in common."""
 

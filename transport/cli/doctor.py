@@ -12,7 +12,7 @@ from warren.retention import Retention
 from warren.transport.cli.memory import forget
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import MEMORY_FOLDER, execute, existing_store_of, holds_memory, memory_of
+from warren.transport.cli.runtime import MEMORY_FOLDER, execute, existing_files_of, holds_memory, memory_of
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def examine(options: Options, *, full: bool, fix: bool) -> int:
 
     Raises SessionNotFoundError without a store, and StoreError if the store cannot be read or is damaged.
     """
-    config = existing_store_of(options)
+    config = existing_files_of(options)
     from warren.storage.maintenance import doctor  # noqa: PLC0415 - it has an extra of its own
 
     report = doctor.examine(config, full=full)
@@ -42,7 +42,7 @@ def examine(options: Options, *, full: bool, fix: bool) -> int:
 
 def prune(options: Options, ages: Retention, *, dry_run: bool, rewrite: bool) -> None:
     """Run `warren doctor prune`. Raises SessionNotFoundError without a store, StoreError."""
-    config = existing_store_of(options)
+    config = existing_files_of(options)
     from warren.storage.maintenance import retention  # noqa: PLC0415 - it has an extra of its own
 
     plan = retention.plan(config, ages, datetime.now(UTC))

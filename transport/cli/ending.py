@@ -3,17 +3,20 @@
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 import attrs
 import trio
 
 from warren.service import SessionService
-from warren.transport.cli.turns import SIGNALS, die_of
+from warren.values import define
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @asynccontextmanager
-async def told_twice(first: Callable[[int], Awaitable[None]]) -> AsyncIterator[None]:
-    """While the body runs, call `first` with the first SIGTERM or Ctrl-C; the second ends the process."""
+async def graceful_signals(first: Callable[[int], Awaitable[None]]) -> AsyncIterator[None]:
+    """While the body runs, call `first` with the first SIGTERM or SIGINT; the second one ends the process."""
     async with trio.open_nursery() as nursery:
         await nursery.start(_listen, first)
         yield
@@ -28,7 +31,7 @@ async def _listen(first: Callable[[int], Awaitable[None]], *, task_status: trio.
             die_of(await anext(signals))
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Stop:
     """The end of a command that serves.
 
@@ -50,8 +53,8 @@ class Stop:
 
 
 @asynccontextmanager
-async def until_told(drain: float = 0) -> AsyncIterator[Stop]:
-    """Yield the end that the first SIGTERM or Ctrl-C begins; the second signal ends the process.
+async def until_signalled(drain: float = 0) -> AsyncIterator[Stop]:
+    """Yield a `Stop` that the first SIGTERM or Ctrl-C begins; the second signal ends the process.
 
     SIGTERM comes from a supervisor that waits for an orderly end: turns have `drain` seconds to finish. Ctrl-C comes
     from a user: turns are interrupted at once.
@@ -61,5 +64,11 @@ async def until_told(drain: float = 0) -> AsyncIterator[Stop]:
     async def end(number: int) -> None:
         await stop.begin(drain if number == signal.SIGTERM else 0)
 
-    async with told_twice(end):
+    async with graceful_signals(end):
         yield stop
+
+
+def die_of(number: int) -> None:
+    """End the process at once by a signal, as if nobody had listened for it: its parent sees why."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-import attrs
 import trio
+
+from warren.values import define
 
 PROMPT: Final = "> "
 CHUNK: Final = 65536
@@ -24,7 +25,7 @@ class Lines(Protocol):
         ...
 
 
-@attrs.define
+@define
 class PipedLines:
     """Lines of a file descriptor that is no terminal."""
 
@@ -45,7 +46,7 @@ class PipedLines:
         return line
 
 
-@attrs.define
+@define
 class EditedLines:
     """Lines typed at a terminal, with the editing and the history of readline if Python has it.
 

@@ -15,14 +15,14 @@ from warren.actors.supervision import first_error
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.fields import FieldValueError
-from warren.transport.cli.ending import told_twice
+from warren.transport.cli.ending import graceful_signals
 from warren.transport.cli.process import allow_files, tune
 from warren.transport.cli.streams import Streams
 from warren.transport.http.auth import read_token
-from warren.transport.http.ending import Ending
-from warren.transport.load.plan import LoadPlan, Mix, Profile, Strangers
+from warren.transport.http.shutdown import Shutdown
+from warren.transport.load.plan import BadClients, LoadPlan, Mix, Profile
 from warren.transport.load.scenarios import SCENARIOS
-from warren.transport.load.target import RefusedError, Target
+from warren.transport.load.target import Target, TargetError
 
 if TYPE_CHECKING:
     from warren.transport.load.diff import Change
@@ -50,10 +50,10 @@ def run(url: str | None, given: Mapping[str, Any], *, json: bool) -> int:
     for path in writes.values():
         _check_writable(path)
     tune()
-    allow_files(2 * plan.sessions + sum(attrs.astuple(plan.strangers)))
+    allow_files(2 * plan.sessions + sum(attrs.astuple(plan.bad_clients)))
     try:
         return trio.run(_run, plan, url, given, writes, json)
-    except* RefusedError as group:
+    except* TargetError as group:
         raise click.ClickException(f"no session could be created: {first_error(group)}") from None
 
 
@@ -70,14 +70,14 @@ def plan_of(url: str | None, given: Mapping[str, Any]) -> LoadPlan:
     base = SCENARIOS[given["scenario"]] if given["scenario"] is not None else LoadPlan()
     if url is not None:  # the tool belongs to the model of runs without URL
         base = attrs.evolve(base, mix=attrs.evolve(base.mix, tools=0.0))
-    if url is None and (given["strangers"] or base.strangers != Strangers()):
-        raise click.UsageError("strangers come to a gateway: name its URL.")
+    if url is None and (given["bad_clients"] or base.bad_clients != BadClients()):
+        raise click.UsageError("bad clients need a gateway: name its URL.")
     changes = {name: given[name] for name in PLAN if given[name] is not None}
     if given["prompt"] is not None:
         changes["prompt_min"], changes["prompt_max"] = given["prompt"]
     try:
         changes["mix"] = mix = attrs.evolve(base.mix, **(given["mix"] or {}))
-        changes["strangers"] = attrs.evolve(base.strangers, **(given["strangers"] or {}))
+        changes["bad_clients"] = attrs.evolve(base.bad_clients, **(given["bad_clients"] or {}))
         changes["profile"] = _profile(base.profile, mix, given)
         return attrs.evolve(base, **_arrival(base, changes), **changes)
     except FieldValueError as exc:
@@ -127,15 +127,15 @@ async def _run(
     from warren.transport.load.run import run_load  # noqa: PLC0415
 
     streams = Streams()
-    ending = Ending()
+    shutdown = Shutdown()
 
     async def stop(_: int) -> None:
         streams.note("no more turns begin; the finished ones are checked and reported. Ctrl-C again exits at once.")
-        ending.begin()
+        shutdown.begin()
         await trio.lowlevel.checkpoint()
 
-    async with _target(plan, url, given) as target, shown(streams.err) as watch, told_twice(stop):
-        result = await run_load(plan, target, watch, ending)
+    async with _target(plan, url, given) as target, shown(streams.err) as watch, graceful_signals(stop):
+        result = await run_load(plan, target, watch, shutdown)
     made = {"json_file": lambda: to_json(result), "html_file": lambda: render(result).encode()}
     for name, path in writes.items():
         await trio.Path(path).write_bytes(made[name]())

@@ -4,31 +4,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import attrs
 import click
 
 from warren.transport.cli.help import examples
-from warren.transport.cli.option import group
+from warren.transport.cli.option import group, of_field
 from warren.transport.cli.options import output_options
-from warren.transport.cli.values import delay_of, duration_of, folder_of, text_of
+from warren.transport.cli.values import folder_of, text_of
+from warren.transport.load.plan import BadClients, LoadPlan, Mix, Profile
+from warren.transport.load.scenarios import SCENARIOS
 
 N = TypeVar("N", int, float)
+
+
+def _names(cls: type) -> tuple[str, ...]:
+    return tuple(attrs.fields_dict(cls))
+
+
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
-SCENARIOS: Final = ("steady", "burst", "soak", "overload", "reconnect", "siege")
-ARRIVALS: Final = ("closed", "open", "ramp", "soak")
-PARTS: Final = ("interrupts", "busy", "disconnects", "tools", "compactions", "subscribers")
-STRANGERS: Final = ("idle", "slow", "flood", "huge")
-CROWDED: Final = "With URL: clients that are no users, as idle=500,slow=50; of " + ", ".join(STRANGERS) + "."
-MIXED: Final = "Shares from 0 to 1, as interrupts=0.1,tools=0.3; of " + ", ".join(PARTS) + "."
+PROMPTS: Final = f"{LoadPlan().prompt_min}-{LoadPlan().prompt_max}"
+MIXED: Final = "Shares from 0 to 1, as interrupts=0.1,tools=0.3; of " + ", ".join(_names(Mix)) + "."
+BAD: Final = "With URL: bad clients besides the users, as idle=500,slow=50; of " + ", ".join(_names(BadClients)) + "."
 
 
 def mix_of(value: str) -> dict[str, float]:
     """Return the shares of a mix. Raises click.BadParameter for a bad one."""
-    return _numbers(value, PARTS, float, "a number from 0 to 1")
+    return _numbers(value, _names(Mix), float, "a number from 0 to 1")
 
 
-def strangers_of(value: str) -> dict[str, int]:
+def bad_clients_of(value: str) -> dict[str, int]:
     """Return the number of bad clients of each kind. Raises click.BadParameter for a bad value."""
-    return _numbers(value, STRANGERS, int, "a whole number")
+    return _numbers(value, _names(BadClients), int, "a whole number")
 
 
 def _numbers(value: str, names: tuple[str, ...], read: Callable[[str], N], wanted: str) -> dict[str, N]:
@@ -53,39 +59,34 @@ def prompt_of(value: str) -> tuple[int, int]:
         raise click.BadParameter(f"{value!r} is not a size, such as 200 or 40-2000.") from None
 
 
-def _count(name: str, help: str) -> Any:  # noqa: A002 - click's word
-    return click.option(name, type=click.IntRange(min=1), metavar="N", help=help)
+def _of_plan(name: str, *names: str, note: str = "", **settings: Any) -> Any:
+    return of_field(LoadPlan, name, *names, note=note, variable=False, **settings)
+
+
+def _of_model(name: str) -> Any:
+    return of_field(Profile, name, note="Without URL.", variable=False)
 
 
 load_options: Final = group(
-    click.option("--scenario", type=click.Choice(SCENARIOS), help="Begin with this plan; other options change it."),
-    _count("--sessions", "Sessions, each with a client and a connection of its own; 100."),
-    _count("--turns", "Turns of each session; 5."),
     click.option(
-        "--arrival",
-        type=click.Choice(ARRIVALS),
-        help="The times at which turns begin; by default closed, or as --rate and --duration suggest.",
+        "--scenario", type=click.Choice(tuple(SCENARIOS)), help="Begin with this plan; other options change it."
     ),
-    click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="R", help="Turns a second; open."),
-    click.option(
-        "--duration", type=duration_of, metavar="TIME", help="Of a soak, an open run or a ramp, as 90 or 10m."
-    ),
-    click.option("--think", type=delay_of, metavar="TIME", help="A user's pause between two turns, on average; 0."),
+    _of_plan("sessions"),
+    _of_plan("turns"),
+    _of_plan("arrival", note="--rate and --duration suggest another one."),
+    _of_plan("rate", type=click.FloatRange(min=0, min_open=True), metavar="R"),
+    _of_plan("duration"),
+    _of_plan("think"),
     click.option("--mix", type=mix_of, metavar="SHARES", help=MIXED),
-    click.option("--strangers", type=strangers_of, metavar="NUMBERS", help=CROWDED),
-    click.option("--prompt", type=prompt_of, metavar="MIN-MAX", help="Characters of a prompt; 40-200."),
-    click.option("--turn-limit", type=duration_of, metavar="TIME", help="A turn that takes longer is lost; 60s."),
-    click.option("--seed", type=int, metavar="N", help="All chance comes from it; 0."),
-    click.option("-m", "--model", type=text_of, metavar="NAME", help="The model, in place of the target's own."),
+    click.option("--bad-clients", type=bad_clients_of, metavar="NUMBERS", help=BAD),
+    click.option("--prompt", type=prompt_of, metavar="MIN-MAX", help=f"Characters of a prompt; {PROMPTS}."),
+    _of_plan("turn_limit"),
+    _of_plan("seed", type=int),
+    _of_plan("model", "-m", "--model"),
 )
 inside_options: Final = group(
-    click.option(
-        "--latency", type=delay_of, metavar="TIME", help="Without URL: the model's first piece comes so late."
-    ),
-    _count("--chunks", "Without URL: pieces of an answer; 10."),
-    _count("--chunk-size", "Without URL: characters of a piece; 20."),
-    click.option("--chunk-delay", type=delay_of, metavar="TIME", help="Without URL: between two pieces; 0."),
-    _count("--capacity", "Without URL: turns that are admitted at once."),
+    *(_of_model(field.name) for field in attrs.fields(Profile)),
+    _of_plan("capacity", note="Without URL."),
 )
 
 

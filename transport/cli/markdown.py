@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from warren.transport.cli.streams import Streams, visible
+from warren.values import define
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -18,7 +19,7 @@ LONG: Final = 8_000
 piece would take longer and longer."""
 
 
-@attrs.define
+@define
 class MarkdownStream:
     """The model's text on its way to a terminal.
 

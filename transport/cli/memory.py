@@ -4,22 +4,25 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from warren import codec
+from warren.config import StoreConfig
 from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
 from warren.memory import MemoryConfig, MemoryHit, MemoryStats
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.lines import PipedLines
-from warren.transport.cli.memory_lines import Defaults, Line, Told, Wanted, read_lines
+from warren.transport.cli.memory_lines import AddedText, Defaults, InputLine, Wanted, read_lines
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
 from warren.transport.cli.runtime import execute, holds_memory, holds_store, memory_of, open_service, store_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
 from warren.transport.embedders import open_embedder
+from warren.values import define
 
 if TYPE_CHECKING:
     from warren.storage.memory import MemoryStore
@@ -117,13 +120,13 @@ async def forget(options: Options, session_id: str) -> None:
     Raises MemoryDisabledError if there is a memory and the extra is missing.
     """
     store = store_of(options)
-    if store is not None and holds_memory(store.path):
+    if isinstance(store, StoreConfig) and holds_memory(store.path):
         # Any embedder will do: deleting needs no index, and the index skips deleted texts.
         async with _open(memory_of(attrs.evolve(options, embedder="bm25"), store)) as memory:
             await memory.forget(session_id)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Adding:
     """Texts on their way from stdin into the memory, many in one transaction.
 
@@ -135,12 +138,12 @@ class Adding:
     store: "MemoryStore"
     taken: int = 0
     added: int = 0
-    _waiting: list[Line[Told]] = attrs.field(factory=list)
+    _waiting: list[InputLine[AddedText]] = attrs.field(factory=list)
 
     async def take_all(self) -> None:
         """Remember all lines of stdin. Raises as `add` does."""
         try:
-            async with aclosing(read_lines(PipedLines(), Told)) as lines:
+            async with aclosing(read_lines(PipedLines(), AddedText)) as lines:
                 async for line in lines:
                     await self._take(line)
         except InvalidParamsError as exc:
@@ -149,7 +152,7 @@ class Adding:
             raise InvalidParamsError(known, path=exc.path) from None
         await self._flush()
 
-    async def _take(self, line: Line[Told]) -> None:
+    async def _take(self, line: InputLine[AddedText]) -> None:
         self._waiting.append(line)
         if len(self._waiting) == AT_ONCE:
             await self._flush()
@@ -160,7 +163,7 @@ class Adding:
         try:
             self.added += await self.store.index([line.value.entry(now) for line in lines])
         except WarrenError as exc:
-            again = exc.again()
+            again = exc.copy()
             again.message = f"{exc.message}; line {lines[0].number} and those behind it are not remembered"
             raise again from exc
         self.taken += len(lines)
@@ -175,7 +178,7 @@ def _config(options: Options, *, needed: bool = True) -> MemoryConfig:
     memory_of(options, None)  # a missing extra is the first error to report
     store = store_of(options, needed=True)
     config = memory_of(options, store)
-    if needed and store is not None and not holds_memory(store.path):
+    if needed and isinstance(store, StoreConfig) and not holds_memory(store.path):
         raise MemoryDisabledError(f"there is no memory at {config.path} yet", details={"hint": BEGIN})
     return config
 
@@ -197,7 +200,7 @@ async def _session(options: Options, name: str | None) -> str | None:
     if name is None:
         return None
     last = name.strip().lower() == LAST
-    if not last and (options.store is None or not holds_store(options.store)):
+    if not last and not (isinstance(options.store, Path) and holds_store(options.store)):
         return name
     async with open_service(options, stored=True) as service:
         try:
@@ -208,7 +211,7 @@ async def _session(options: Options, name: str | None) -> str | None:
             return name
 
 
-async def _find(store: "MemoryStore", line: Line[Wanted], defaults: Defaults) -> list[MemoryHit]:
+async def _find(store: "MemoryStore", line: InputLine[Wanted], defaults: Defaults) -> list[MemoryHit]:
     with line.named():
         within = line.value.within(defaults)
     return await store.search(line.value.query, limit=line.value.limit or defaults.limit, session_id=within)

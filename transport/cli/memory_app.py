@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import attrs
 import click
 
-from warren.memory import MAX_HITS
+from warren.requests import SearchRequest
 from warren.transport.cli.help import examples
+from warren.transport.cli.option import of_field
 from warren.transport.cli.options import gather, remembered_options
 from warren.transport.cli.values import text_of
 
@@ -28,12 +30,10 @@ def memory() -> None:
 )
 @click.argument("query", type=text_of, required=False)
 @click.option("--session", type=text_of, metavar="ID", help="Search this session: its id, the end of it, or `last`.")
-@click.option(
-    "--scope",
-    type=click.Choice(["session", "project"]),
-    help="One session or all of them; by default the one that --session names, else all.",
+@of_field(
+    SearchRequest, "scope", note="By default the session of --session, else all.", variable=False, show_default=False
 )
-@click.option("--limit", type=click.IntRange(1, MAX_HITS), metavar="N", default=5, help="How many hits at most; 5.")
+@of_field(SearchRequest, "limit", variable=False, default=attrs.fields(SearchRequest).limit.default)
 @click.option("--batch", is_flag=True, help="Read queries from stdin, one JSON object a line.")
 @remembered_options
 def memory_search(

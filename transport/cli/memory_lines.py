@@ -13,13 +13,14 @@ from warren.errors import InvalidParamsError
 from warren.fields import Between, fits, is_text, not_blank, not_negative
 from warren.memory import CONVERSATION_END, MAX_HITS, MemoryEntry
 from warren.transport.cli.lines import Lines
+from warren.values import frozen
 
 T = TypeVar("T")
 ADDED: Final = "added"
 """The session of texts without one."""
 
 
-@attrs.frozen
+@frozen
 class Defaults:
     """The defaults of a search.
 
@@ -34,7 +35,7 @@ class Defaults:
     limit: int
 
 
-@attrs.frozen
+@frozen
 class Wanted:
     """One line of `warren memory search --batch`."""
 
@@ -53,8 +54,8 @@ class Wanted:
         return None if scope == "project" else session
 
 
-@attrs.frozen
-class Told:
+@frozen
+class AddedText:
     """One line of `warren memory add`."""
 
     content: str = attrs.field(validator=[is_text, not_blank])
@@ -72,8 +73,8 @@ class Told:
         return MemoryEntry(self.session_id, position, self.turn, self.content, now)
 
 
-@attrs.frozen
-class Line(Generic[T]):
+@frozen
+class InputLine(Generic[T]):
     """One line with its data; `number` counts from 1."""
 
     number: int
@@ -88,7 +89,7 @@ class Line(Generic[T]):
             raise _named(exc, self.number) from None
 
 
-async def read_lines(source: Lines, kind: type[T]) -> AsyncGenerator[Line[T], None]:
+async def read_lines(source: Lines, kind: type[T]) -> AsyncGenerator[InputLine[T], None]:
     """Yield the data of all lines but blank ones. Raises InvalidParamsError with the line and the field of bad data."""
     number = 0
     while (raw := await source.next()) is not None:
@@ -97,9 +98,9 @@ async def read_lines(source: Lines, kind: type[T]) -> AsyncGenerator[Line[T], No
             yield _read(number, raw, kind)
 
 
-def _read(number: int, raw: bytes, kind: type[T]) -> Line[T]:
+def _read(number: int, raw: bytes, kind: type[T]) -> InputLine[T]:
     try:
-        return Line(number, codec.from_data(kind, _parse(raw)))
+        return InputLine(number, codec.from_data(kind, _parse(raw)))
     except InvalidParamsError as exc:
         raise _named(exc, number) from None
 

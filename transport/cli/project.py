@@ -9,7 +9,7 @@ from warren.memory import Progress
 from warren.storage import thread_runner
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import execute, existing_store_of
+from warren.transport.cli.runtime import execute, existing_files_of
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def rebuild(options: Options) -> None:
         StoreError: with the cause `locked`, while another process keeps the files up to date; also if the store cannot
             be read or a file cannot be written.
     """
-    config, streams = existing_store_of(options), Streams()
+    config, streams = existing_files_of(options), Streams()
 
     async def work() -> dict[str, Any]:
         await _brought_up_to_date(config)

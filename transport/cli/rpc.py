@@ -9,16 +9,19 @@ from uuid import uuid4
 
 import attrs
 
+from warren.database_url import DatabaseUrl
+from warren.errors import InvalidParamsError
 from warren.transport.cli.options import Options
 from warren.transport.cli.pipe import PipeClient, serve_pipe
 from warren.transport.rpc.contracts import dialect_of
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.stdio.server import StdioConfig, serve_stdio
+from warren.values import frozen
 
 REALMS: Final = "realms"
 
 
-@attrs.frozen
+@frozen
 class Realm:
     """The choice of a store, in the terms of rkat-rpc.
 
@@ -41,6 +44,12 @@ class Realm:
                 yield attrs.evolve(options, store=Path(own), store_named=False)
             return
         root = self.root or options.store
+        if isinstance(root, DatabaseUrl) and self.name is not None:
+            problem = f"$.realm: a realm is a folder within that of the store, and the store is the database {root}"
+            raise InvalidParamsError(problem, path="$.realm")
+        if isinstance(root, DatabaseUrl):
+            yield options
+            return
         name = uuid4().hex if self.isolated else self.name
         folder = root if root is None or name is None else root / REALMS / name
         yield attrs.evolve(options, store=folder, store_named=named)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
-from warren.config import Config, StoreConfig
-from warren.errors import MemoryDisabledError, PersistenceDisabledError, SessionNotFoundError
-from warren.extras import installed
+from warren.config import Config, PostgresConfig, StoreConfig
+from warren.database_url import DatabaseUrl
+from warren.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError, SessionNotFoundError
+from warren.extras import installed, missing
 from warren.memory import MemoryConfig
 from warren.options import ModelOptions, given
 from warren.service import SessionService
@@ -30,6 +31,8 @@ T = TypeVar("T")
 MEMORY_FOLDER: Final = "memory"
 """The folder of the memory within that of the store."""
 MEMORY_FILE: Final = "memory.sqlite3"
+OF_DATABASES: Final = ("readers", "lease")
+"""Settings of the table `[storage]` that hold for a store in a database too."""
 IN_MEMORY: Final = "sessions are kept in memory and end with this process: the extra `session-store` is not installed"
 
 
@@ -74,7 +77,7 @@ async def open_hosted(config: Config) -> AsyncIterator[Hosted]:
         yield hosted
 
 
-def config_of(options: Options, store: StoreConfig | None) -> Config:
+def config_of(options: Options, store: StoreConfig | PostgresConfig | None) -> Config:
     """Return the settings of the runtime by the options."""
     return Config(
         store=store,
@@ -117,22 +120,27 @@ def served_config_of(options: Options) -> Config:
     return config_of(options, store)
 
 
-def memory_of(options: Options, store: StoreConfig | None) -> MemoryConfig:
+def memory_of(options: Options, store: StoreConfig | PostgresConfig | None) -> MemoryConfig:
     """Return the settings of a store's memory; without a store it ends with the process.
 
-    Raises MemoryDisabledError if its extra is not installed.
+    Raises MemoryDisabledError if its extra is not installed, InvalidParamsError for a store in a database.
     """
     if not installed("memory-store"):
         raise MemoryDisabledError(MEMORY_DISABLED)
+    if isinstance(store, PostgresConfig):
+        problem = f"$.memory: the memory needs a store in a folder, and the store is {store.shown}"
+        raise InvalidParamsError(problem, path="$.memory")
     return MemoryConfig(None if store is None else store.path / MEMORY_FOLDER, options.embedder)
 
 
-def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
+def store_of(options: Options, *, needed: bool = False) -> StoreConfig | PostgresConfig | None:
     """Return the store to use, None to keep nothing.
 
     The default store is left out if its extra is not installed. Raises PersistenceDisabledError if a store is needed or
-    named, and the options or the missing extra rule it out.
+    named and ruled out, and InvalidParamsError for a database with their settings.
     """
+    if isinstance(options.store, DatabaseUrl):
+        return _database_of(options, options.store)
     if options.store is not None and installed("session-store"):
         return StoreConfig(options.store, holder=options.command, **options.storage)
     if needed or (options.store is not None and options.store_named):
@@ -140,12 +148,43 @@ def store_of(options: Options, *, needed: bool = False) -> StoreConfig | None:
     return None
 
 
-def existing_store_of(options: Options) -> StoreConfig:
-    """Return the store to read from; it has to exist. Raises as `open_service` does."""
+def _database_of(options: Options, address: DatabaseUrl) -> PostgresConfig:
+    problem = missing("postgres", f"the store {address} needs")
+    if problem is not None:
+        raise PersistenceDisabledError(problem)
+    for name, value in options.storage.items():
+        if name not in OF_DATABASES and value is not False:
+            path = f"$.storage.{name}"
+            raise InvalidParamsError(f"{path}: is a setting of a store in files, and the store is {address}", path=path)
+    settings = {name: value for name, value in options.storage.items() if name in OF_DATABASES}
+    return PostgresConfig(address.url, holder=options.command, **settings)
+
+
+def existing_store_of(options: Options) -> StoreConfig | PostgresConfig:
+    """Return the store to read from; a folder has to hold one. Raises as `open_service` does."""
     store = store_of(options, needed=True)
-    if store is None or not holds_store(store.path):
+    if store is None or not is_there(store):
         raise SessionNotFoundError(f"there is no store at {options.store}")
     return store
+
+
+def is_there(store: StoreConfig | PostgresConfig) -> bool:
+    """Tell whether there is a store at its place; of a database only its opening tells more."""
+    return isinstance(store, PostgresConfig) or holds_store(store.path)
+
+
+def files_of(store: StoreConfig | PostgresConfig | None) -> StoreConfig:
+    """Return a store for a command that works on its files. Raises InvalidParamsError for a database."""
+    if isinstance(store, StoreConfig):
+        return store
+    shown = "in no place" if store is None else f"the database {store.shown}"
+    problem = f"$.store: this command works on the files of a store, and the store is {shown}"
+    raise InvalidParamsError(problem, path="$.store")
+
+
+def existing_files_of(options: Options) -> StoreConfig:
+    """Return the store whose files are to be worked on. Raises as `existing_store_of` and `files_of` do."""
+    return files_of(existing_store_of(options))
 
 
 def holds_store(folder: Path) -> bool:

@@ -13,11 +13,12 @@ from warren.transport.cli.markdown import MarkdownStream
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
 from warren.transport.event_text import shorten, text_of_event, text_of_shrinking
+from warren.values import define
 from warren.views import TurnResult
 
 
-@attrs.define
-class Answer:
+@define
+class AnswerText:
     """Makes the shown text of a turn's events: each character once, also if retried calls left gaps."""
 
     _shown: list[str] = attrs.field(factory=list)
@@ -43,7 +44,7 @@ class Answer:
         return content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
 
 
-@attrs.define
+@define
 class Screen:
     """Shows the turns of one command.
 
@@ -61,7 +62,7 @@ class Screen:
     mode: Mode
     streaming: bool
     footnote: str = ""
-    _answer: Answer = attrs.field(factory=Answer)
+    _answer: AnswerText = attrs.field(factory=AnswerText)
     _markdown: MarkdownStream | None = None
     _line_open: bool = False
     _wrote: bool = False

@@ -1,29 +1,15 @@
-"""The commands that serve sessions to other programs, their arguments and their help."""
+"""The command `warren serve`, its arguments and its help."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any
 
-import attrs
 import click
 
-from warren.tool_config import ToolsConfig
+from warren.config import Limits
 from warren.transport.cli.help import examples
-from warren.transport.cli.option import option
+from warren.transport.cli.option import of_field, option
 from warren.transport.cli.options import gather, serving_options
-from warren.transport.cli.refusal import AnsweringCommand
-from warren.transport.cli.values import delay_of, folder_of, realm_of, text_of
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-IGNORED: Final = "An option of rkat-rpc that has no meaning here."
-IGNORED_VALUES: Final = (
-    *("instance", "realm_backend", "context_root", "user_config_root"),
-    *("tcp", "live_ws", "live_ws_scheme", "live_tool_timeout_ms", "realtime_ws"),
-)
-IGNORED_FLAGS: Final = ("allow_remote", "live_webrtc")
-LISTENING: Final = ("tcp", "live_ws", "realtime_ws", "live_webrtc")
-"""Those of them that ask for another transport. They are accepted, because the SDKs pass them, with a warning."""
+from warren.transport.http.config import GatewayConfig
 
 
 @click.command(
@@ -33,33 +19,19 @@ LISTENING: Final = ("tcp", "live_ws", "realtime_ws", "live_webrtc")
         "warren serve --host 0.0.0.0 --token-file token.txt --origin https://example.org",
     )
 )
-@option(
-    "--host",
-    type=text_of,
-    metavar="ADDRESS",
-    default="127.0.0.1",
-    show_default=True,
-    help="Another than loopback needs a token.",
-)
-@option("--port", type=click.IntRange(0, 65535), metavar="N", default=8420, show_default=True, help="0 picks one.")
+@of_field(GatewayConfig, "host", metavar="ADDRESS")
+@of_field(GatewayConfig, "port")
 @option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Clients have to know the token in it.")
-@option("--origin", type=text_of, multiple=True, metavar="URL", help="A web page that may connect; repeatable.")
-@option(
-    "--max-connections",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=1000,
-    show_default=True,
-    help="Clients at once; one more gets 503.",
-)
-@option("--drain", type=delay_of, metavar="TIME", help="How long turns may go on after SIGTERM; 10s.")
+@of_field(GatewayConfig, "origins", "--origin", "origin", metavar="URL", note="Repeatable.")
+@of_field(GatewayConfig, "max_connections")
+@of_field(Limits, "drain", note="After SIGTERM running turns may finish within that time first.")
 @serving_options
 def serve(
-    host: str,
-    port: int,
+    host: str | None,
+    port: int | None,
     token_file: Path | None,
     origin: tuple[str, ...],
-    max_connections: int,
+    max_connections: int | None,
     **given: Any,
 ) -> None:
     """Serve sessions to other programs.
@@ -73,93 +45,5 @@ def serve(
     """
     from warren.transport.cli import serve as serving  # noqa: PLC0415 - help does without it
 
-    serving.serve(gather(given), serving.Address(host, port, token_file, origin, max_connections))
-
-
-@click.command(epilog=examples("warren acp --model claude-sonnet-5", "warren acp --store ~/conversations --memory"))
-@serving_options
-def acp(**given: Any) -> None:
-    """Serve an editor or another client that speaks the Agent Client Protocol.
-
-    It starts this command and talks to it over stdin and stdout. Sessions are stored: after a restart the client goes
-    on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: prompts are cancelled and stored; a second
-    signal exits at once.
-    """
-    from warren.transport.cli import acp as serving  # noqa: PLC0415 - help does without it
-
-    options = gather(given)
-    serving.acp(attrs.evolve(options, tools=options.tools or ToolsConfig()))  # clients bring servers of their own
-
-
-@click.command(epilog=examples("warren mcp --model claude-sonnet-5", "warren mcp --store ~/conversations --memory"))
-@serving_options
-def mcp(**given: Any) -> None:
-    """Offer sessions as tools to a program that speaks the Model Context Protocol.
-
-    It starts this command and talks to it over stdin and stdout. Sessions are stored: after a restart the client goes
-    on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: running turns are interrupted and stored; a
-    second signal exits at once.
-    """
-    from warren.transport.cli import mcp as serving  # noqa: PLC0415 - help does without it
-
-    serving.mcp(gather(given))
-
-
-def _ignored_options(function: F) -> F:
-    """Accept the options of rkat-rpc that have no meaning here."""
-    for name in IGNORED_VALUES:
-        function = click.option(f"--{name.replace('_', '-')}", hidden=True, help=IGNORED)(function)
-    for name in IGNORED_FLAGS:
-        function = click.option(f"--{name.replace('_', '-')}", is_flag=True, hidden=True, help=IGNORED)(function)
-    return function
-
-
-@click.command(
-    cls=AnsweringCommand,
-    epilog=examples(
-        "warren rpc --model claude-sonnet-5",
-        """echo '{"jsonrpc":"2.0","id":1,"method":"session/list","params":{}}' | warren rpc""",
-    ),
-)
-@option(
-    "--contract",
-    is_flag=False,
-    flag_value="client",
-    type=text_of,
-    metavar="[VERSION]",
-    help="Speak Meerkat's protocol: of this version, as 0.6, or without a value of the one that the client names.",
-)
-@click.option("--realm", type=realm_of, metavar="NAME", help="Use the store of this name, below the usual one.")
-@click.option(
-    "--isolated", is_flag=True, help="Use a new store; without --state-root it is gone at the end of the process."
-)
-@click.option("--state-root", type=folder_of, metavar="DIR", help="The folder of the stores, instead of --store.")
-@_ignored_options
-@serving_options
-def rpc(
-    contract: str | None,
-    realm: str | None,
-    *,
-    isolated: bool,
-    state_root: Path | None,
-    **given: Any,
-) -> None:
-    """Serve sessions to the program that starts this one.
-
-    It speaks JSON-RPC over stdin and stdout, one message a line. The end of stdin, SIGTERM and Ctrl-C end it in order:
-    running turns are interrupted and stored; a second signal exits at once.
-
-    With --contract it stands in for rkat-rpc, whose options it accepts: point Meerkat's clients at a script with `exec
-    warren rpc --contract 0.9 "$@"` in it.
-
-    If the server cannot start, the client's first request is answered with the error.
-    """
-    from warren.transport.cli import rpc as serving  # noqa: PLC0415 - help does without it
-
-    listening = [name for name in LISTENING if given[name] not in (None, False)]
-    for name in (*IGNORED_VALUES, *IGNORED_FLAGS):
-        del given[name]
-    if listening:
-        named = ", ".join(f"--{name.replace('_', '-')}" for name in listening)
-        click.echo(f"Note: {named}: not available here; only stdin and stdout are served.", err=True)
-    serving.rpc(gather(given), serving.Realm(realm, isolated, state_root), contract)
+    settings = {"host": host, "port": port, "origins": origin, "max_connections": max_connections}
+    serving.serve(gather(given), {name: value for name, value in settings.items() if value is not None}, token_file)

@@ -14,9 +14,8 @@ from warren.records import CompactionEntry
 from warren.service import SessionService
 from warren.transport.cli import tables
 from warren.transport.cli.ids import resolve
-from warren.transport.cli.memory import forget
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import execute, existing_store_of, holds_store, open_service, store_of
+from warren.transport.cli.runtime import execute, existing_store_of, is_there, open_service, store_of
 from warren.transport.cli.streams import Streams
 from warren.views import HistoryPage, SessionPage, SessionView
 
@@ -31,7 +30,7 @@ def list_sessions(options: Options, offset: int, limit: int, *, archived: bool) 
         async with open_service(options, stored=True) as service:
             return await service.list(offset=offset, limit=limit, labels=dict(options.label), include_archived=archived)
 
-    page = execute(work, options) if store is not None and holds_store(store.path) else SessionPage(())
+    page = execute(work, options) if store is not None and is_there(store) else SessionPage(())
     _show(options, page, tables.show_list, page)
 
 
@@ -70,6 +69,8 @@ def delete_session(options: Options, name: str, *, ask: bool) -> None:
 
 async def _delete(service: SessionService, options: Options, session_id: str) -> None:
     """Delete a session and its remembered texts."""
+    from warren.transport.cli.memory import forget  # noqa: PLC0415 - the other commands do without it
+
     await service.delete(session_id)
     try:
         await forget(options, session_id)

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-import attrs
 import click
 
 from warren.transport.cli.app import cli
@@ -13,6 +12,7 @@ from warren.transport.cli.config_app import settings_of_commands
 from warren.transport.cli.config_file import FILE_NAMES
 from warren.transport.cli.config_tables import LEAVES, about, default_of
 from warren.transport.cli.setting_names import variable_of
+from warren.values import frozen
 
 INTRODUCTION: Final = """\
 # Settings
@@ -37,7 +37,7 @@ programs use. [MCP servers](mcp-client.md) explains both.
 """
 
 
-@attrs.frozen
+@frozen
 class Row:
     """One line of the table."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 import attrs
 
 from warren.errors import InvalidParamsError
+from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -34,7 +35,7 @@ def wrapped(text: str, columns: int) -> str:
     return "\n".join("\n".join(line) for line in lines)
 
 
-@attrs.define(slots=False)
+@define(slots=False)
 class Streams:
     """The two ways out.
 
@@ -103,7 +104,7 @@ class Streams:
         return Console(file=pacified, force_terminal=True, highlight=False, emoji=False, markup=False)
 
 
-@attrs.frozen
+@frozen
 class _Pacified:
     """A terminal that may be gone, in the form rich writes to."""
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import signal
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -15,7 +14,8 @@ from warren.messages import UserMessage
 from warren.options import TurnOptions, given
 from warren.records import CompactionEntry
 from warren.service import OnEvent, SessionService
-from warren.transport.cli.asking import Asker, Waiting
+from warren.transport.cli.asking import ApprovalQueue, Asker
+from warren.transport.cli.ending import SIGNALS, die_of
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, existing_store_of, open_service
@@ -24,11 +24,11 @@ from warren.transport.cli.streams import Streams
 from warren.transport.event_text import shorten
 from warren.transport.providers import default_model
 from warren.transport.providers.registry import ECHO
+from warren.values import define
 from warren.views import TurnResult
 
 T = TypeVar("T")
 Begin = Callable[[OnEvent], Awaitable[TurnResult]]
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 NO_MODEL: Final = "no API key is set: the built-in echo model answers; `warren models` lists the others"
 COMPACTING: Final = "compacting the context"
 FIRST_WORDS: Final = "interrupting the turn; again exits at once"
@@ -140,7 +140,7 @@ def next_turn(service: SessionService, options: Options, session_id: str, prompt
     return lambda on_event: service.start_turn(session_id, prompt, **given(TurnOptions, options), on_event=on_event)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Running:
     """A turn on its way from the service to the screen. Nothing here waits for the screen but its own task."""
 
@@ -151,13 +151,13 @@ class _Running:
     begun: trio.Event = attrs.field(factory=trio.Event)
     stoppable: bool = True
     interrupted: bool = False
-    _waiting: Waiting = attrs.field(init=False)
+    _waiting: ApprovalQueue = attrs.field(init=False)
     _send: trio.MemorySendChannel[Envelope | str] = attrs.field(init=False)
     _receive: trio.MemoryReceiveChannel[Envelope | str] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._send, self._receive = trio.open_memory_channel[Envelope | str](math.inf)
-        self._waiting = Waiting(self.service, self.asker, self.say)
+        self._waiting = ApprovalQueue(self.service, self.asker, self.say)
 
     def on_event(self, envelope: Envelope) -> None:
         self.session_id = envelope.session_id
@@ -250,12 +250,6 @@ async def _listen(running: _Running, *, task_status: trio.TaskStatus[None]) -> N
                 if not running.stoppable:
                     die_of(number)
                 nursery.start_soon(running.interrupt)
-
-
-def die_of(number: int) -> None:
-    """End the process at once by a signal, as if nobody had listened for it: its parent sees why."""
-    signal.signal(number, signal.SIG_DFL)
-    signal.raise_signal(number)
 
 
 async def _outcome(call: Awaitable[T]) -> T | WarrenError:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from warren.database_url import DatabaseUrl, is_url_of_database
 from warren.fields import url_problem
 from warren.transport.embedders import BUILT_IN, OPENAI_PREFIX
 
@@ -33,6 +34,14 @@ def folder_of(value: str) -> Path:
     if problem is not None:
         raise click.BadParameter(f"it {problem}.")
     return Path(value)
+
+
+def place_of(value: str) -> Path | DatabaseUrl:
+    """Return the place of a store: a folder, or the address of a PostgreSQL database.
+
+    Raises click.BadParameter as `folder_of`.
+    """
+    return DatabaseUrl(value) if is_url_of_database(text_of(value)) else folder_of(value)
 
 
 def existing_folder_of(value: str) -> Path:

@@ -1,4 +1,4 @@
-"""The gateway: one port that serves WebSocket clients itself and hands all other requests to REST and MCP.
+"""The gateway: one port, on which it serves WebSockets itself and passes all other requests to REST and MCP.
 
 May import `warren.transport.rest`, `mcp`, `http` and `rpc`, and the packages below transport.
 """

@@ -11,11 +11,11 @@ from wsproto.connection import Connection as Protocol
 from wsproto.connection import ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 
-from warren.actors.tools.lines import GONE
+from warren.actors.streams import GONE
 from warren.transport.http.config import FAR, GatewayConfig
 from warren.transport.http.wire import Wire
 from warren.transport.rpc.dialect import Native
-from warren.transport.rpc.endpoint import Bounds, Endpoint, Unreadable
+from warren.transport.rpc.endpoint import Endpoint, EndpointBounds, Unreadable
 from warren.transport.rpc.methods import Host
 from warren.transport.rpc.server import serve_client
 
@@ -36,7 +36,7 @@ MAX_SHORT: Final = 0xFFFF
 _short_head: Final = struct.Struct("!BBH").pack
 
 
-class Connection:
+class WebSocketConnection:
     """A client on an open WebSocket.
 
     Attributes:
@@ -46,7 +46,7 @@ class Connection:
     serving: trio.CancelScope
 
     def __init__(self, wire: Wire, host: Host, config: GatewayConfig) -> None:
-        bounds = Bounds(
+        bounds = EndpointBounds(
             config.max_in_flight,
             max_batch=config.max_in_flight,
             outbox_events=config.outbox_events,
@@ -87,7 +87,8 @@ class Frames:
 
     async def receive(self) -> bytes | Unreadable | None:
         """Return the next message, None once the connection is closing."""
-        await trio.lowlevel.checkpoint()  # a flood of small messages comes in one piece
+        if self._ready:  # a flood of small messages comes in one piece; the read of a piece is a checkpoint itself
+            await trio.lowlevel.checkpoint()
         while not self._ready and not self._over:
             await self._read()
         return self._ready.popleft() if self._ready else None

@@ -3,23 +3,23 @@
 from functools import partial
 from typing import Final
 
-import attrs
 import trio
 from starlette.types import ASGIApp
 
 from warren.extras import installed
 from warren.service import SessionService
-from warren.transport.gateway.connection import Connection
+from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import accept
 from warren.transport.http.auth import read_token
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
-from warren.transport.http.ending import Ending
 from warren.transport.http.head import Head
 from warren.transport.http.server import HttpServer
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.mcp.late import LateMcp
 from warren.transport.rest.app import rest_app
 from warren.transport.rpc.methods import Host
+from warren.values import frozen
 
 __all__ = ["GatewayConfig", "read_token", "serve_gateway"]
 
@@ -61,15 +61,15 @@ async def _serve(
     listeners: list[trio.SocketListener],
     task_status: trio.TaskStatus[int],
 ) -> None:
-    host, ending = Host(service, config.public()), Ending()
+    host, shutdown = Host(service, config.public()), Shutdown()
     async with trio.open_nursery() as nursery:
         mounts: dict[str, ASGIApp] = {}
         if installed("mcp"):  # it has an extra of its own
             mounts[MCP_PATH] = mcp = LateMcp()
             bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight}
-            nursery.start_soon(partial(mcp.hold, service, ending, **bounds))
-        app = rest_app(host, config, ending, mounts)
-        server = HttpServer(config, ending, app, _WebSockets(host, config, ending).serve)
+            nursery.start_soon(partial(mcp.hold, service, shutdown, **bounds))
+        app = rest_app(host, config, shutdown, mounts)
+        server = HttpServer(config, shutdown, app, _WebSockets(host, config, shutdown).serve)
         try:
             connections = await nursery.start(server.hold_connections)
             task_status.started(listeners[0].socket.getsockname()[1])
@@ -88,25 +88,25 @@ async def _listen(config: GatewayConfig) -> list[trio.SocketListener]:
     return listeners
 
 
-@attrs.frozen
+@frozen
 class _WebSockets:
     """Opens WebSockets on connections that ask for one.
 
     Attributes:
         host: runs the methods that clients call.
         config: the access rules and the bounds of one client.
-        ending: closes all of them with code 1001.
+        shutdown: its begin closes all of them with code 1001.
     """
 
     host: Host
     config: GatewayConfig
-    ending: Ending
+    shutdown: Shutdown
 
     async def serve(self, http: HttpConnection, head: Head) -> None:
         """Answer an upgrade request and serve its client. Raises RefusedError before the answer."""
         answer = accept(head, self.config.access)
         wire = http.unread()
         await wire.send_all(answer)
-        connection = Connection(wire, self.host, self.config)
-        with self.ending.ends(connection.serving):
+        connection = WebSocketConnection(wire, self.host, self.config)
+        with self.shutdown.cancels(connection.serving):
             await connection.run()

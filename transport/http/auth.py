@@ -12,6 +12,7 @@ import attrs
 
 from warren.errors import InvalidParamsError
 from warren.transport.http.refusals import RefusedError
+from warren.values import frozen
 
 OWN_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 OWN_ORIGINS: Final = tuple(f"{scheme}://{name}:*" for scheme in ("http", "https") for name in OWN_NAMES)
@@ -91,7 +92,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-@attrs.frozen
+@frozen
 class AccessPolicy:
     """The clients that are let in, over WebSocket and over HTTP.
 

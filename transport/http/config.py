@@ -9,6 +9,7 @@ from warren.errors import InvalidParamsError
 from warren.fields import Between, FieldValueError, not_negative, positive
 from warren.transport.http import auth
 from warren.transport.rpc.settings import Settings, public_settings
+from warren.values import frozen
 
 MAX_PORT: Final = 65_535
 FAR: Final = 64
@@ -31,7 +32,7 @@ def _origins(_instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", v
             raise FieldValueError(attribute.name, f"must be like https://example.org or http://host:*, not {pattern!r}")
 
 
-@attrs.frozen
+@frozen
 class GatewayConfig:
     """The address of the gateway and the bounds of one client; times in seconds.
 
@@ -39,7 +40,7 @@ class GatewayConfig:
 
     Attributes:
         host: the address to bind; another than this machine's own needs a token.
-        port: 0 picks one.
+        port: the port to bind; 0 picks a free one.
         token: the secret that clients have to know; None lets in every client that can connect.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
         max_message_bytes: a longer message, or body of a request, is refused with an error; a message of more than 64

@@ -12,12 +12,13 @@ import h11
 import trio
 from starlette.types import ASGIApp, Message, Scope
 
-from warren.actors.tools.lines import GONE
+from warren.actors.streams import GONE
 from warren.transport.http.config import GatewayConfig
-from warren.transport.http.ending import Ending
 from warren.transport.http.head import MAX_HEAD, Head, head_of
 from warren.transport.http.refusals import RefusedError
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
+from warren.values import define
 
 Address = tuple[str, int] | None
 """Host and port of a client; None if it was gone when it was asked for."""
@@ -40,20 +41,20 @@ def _date(now: int) -> tuple[bytes, bytes]:
     return b"date", formatdate(now, usegmt=True).encode()
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class HttpConnection:
     """The HTTP/1.1 of one client. One task at a time reads heads and has requests answered, in their order.
 
     Attributes:
         wire: the client's bytes.
         config: the bounds of a request.
-        ending: the end of the server; the answers that are sent from then on close their connections.
+        shutdown: the shutdown of the server; answers that are sent after its begin close their connections.
         client: the address that applications see.
     """
 
     wire: Wire
     config: GatewayConfig
-    ending: Ending
+    shutdown: Shutdown
     client: Address
     _protocol: h11.Connection = attrs.field(
         factory=lambda: h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD), init=False
@@ -97,7 +98,7 @@ class HttpConnection:
                 raise trio.BrokenResourceError("the client left before its answer") from exc
             logger.exception("%s %s failed", head.method, head.path)
         protocol = self._protocol
-        if self.ending.begun or protocol.our_state is not h11.DONE or protocol.their_state is not h11.DONE:
+        if self.shutdown.begun or protocol.our_state is not h11.DONE or protocol.their_state is not h11.DONE:
             return False
         protocol.start_next_cycle()
         self._ahead = 0
@@ -144,7 +145,7 @@ class HttpConnection:
         return self._protocol.send(event) or b""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Exchange:
     """One request and its answer, as an ASGI application has them.
 
@@ -244,7 +245,7 @@ class _Exchange:
 
     async def _begin(self, message: Message) -> None:
         headers = [*message.get("headers", ()), _date(int(time.time()))]
-        if not self._whole or self.connection.ending.begun:
+        if not self._whole or self.connection.shutdown.begun:
             headers.append(CLOSE)
         self._bodiless = self.head.method == "HEAD" or message["status"] in WITHOUT_BODY
         self._out = self.connection.frame(h11.Response(status_code=message["status"], headers=headers))

@@ -2,16 +2,16 @@
 
 from typing import Final
 
-import attrs
 import h11
 
 from warren.transport.http.refusals import RefusedError
+from warren.values import frozen
 
 MAX_HEAD: Final = 16 * 1024
 VERSIONS: Final = (b"1.0", b"1.1")
 
 
-@attrs.frozen
+@frozen
 class Head:
     """The head of a request.
 

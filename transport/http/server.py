@@ -8,12 +8,12 @@ from typing import Final
 import trio
 from starlette.types import ASGIApp
 
-from warren.actors.tools.lines import GONE
+from warren.actors.streams import GONE
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import Address, HttpConnection
-from warren.transport.http.ending import Ending
 from warren.transport.http.head import Head
 from warren.transport.http.refusals import RETRY, RefusedError
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
 
 WEBSOCKET_PATH: Final = "/ws"
@@ -29,17 +29,17 @@ Upgrade = Callable[[HttpConnection, Head], Awaitable[None]]
 class HttpServer:
     """Serves accepted connections; whatever goes wrong with one of them stays with it."""
 
-    def __init__(self, config: GatewayConfig, ending: Ending, app: ASGIApp, upgrade: Upgrade) -> None:
+    def __init__(self, config: GatewayConfig, shutdown: Shutdown, app: ASGIApp, upgrade: Upgrade) -> None:
         """Serve with these parts.
 
         Args:
             config: the bounds.
-            ending: its begin ends all connections in good order.
+            shutdown: its begin closes all connections in good order.
             app: answers HTTP requests. It gets no lifespan events.
             upgrade: serves WebSockets.
         """
         self._config = config
-        self._ending = ending
+        self._shutdown = shutdown
         self._app = app
         self._upgrade = upgrade
         self._connected = 0
@@ -57,13 +57,13 @@ class HttpServer:
             # Cancelling the server ends connections through `shut_down`, which sets a deadline for them.
             connections.cancel_scope.shield = True
             self._connections = connections
-            await self._ending.wait()
+            await self._shutdown.wait()
 
     def shut_down(self) -> None:
         """End every connection within twice `close_timeout` seconds, also if the start was cut short."""
         if self._connections is not None:
             self._connections.cancel_scope.deadline = trio.current_time() + 2 * self._config.close_timeout
-        self._ending.begin()
+        self._shutdown.begin()
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one TCP connection to its end."""
@@ -71,7 +71,7 @@ class HttpServer:
         self._connected += 1
         try:
             try:
-                await self._guard(HttpConnection(wire, self._config, self._ending, _address(stream)))
+                await self._guard(HttpConnection(wire, self._config, self._shutdown, _address(stream)))
             finally:
                 self._connected -= 1
             await self._linger(wire)
@@ -119,7 +119,7 @@ class HttpServer:
         scope = trio.move_on_after(self._config.handshake_timeout)
         self._without_head[scope] = None
         try:
-            with self._ending.ends(scope), scope:
+            with self._shutdown.cancels(scope), scope:
                 return await connection.next_head()
         finally:
             self._without_head.pop(scope, None)
@@ -138,7 +138,7 @@ class HttpServer:
 
     async def _later_head(self, connection: HttpConnection) -> Head | None:
         scope = trio.move_on_after(self._config.keep_alive_timeout)
-        with self._ending.ends(scope), scope:
+        with self._shutdown.cancels(scope), scope:
             head = await connection.next_head()
             if head is not None and head.path == WEBSOCKET_PATH:
                 problem = f"the WebSocket is at {WEBSOCKET_PATH}, on a connection of its own"

@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from warren.actors.tools.lines import GONE
+from warren.actors.streams import GONE
 
 CHUNK: Final = 64 * 1024
 SEND_BUFFER: Final = 256 * 1024

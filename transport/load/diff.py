@@ -4,9 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-import attrs
-
 from warren.transport.load.result import MILLISECONDS, Result
+from warren.values import frozen
 
 SLOWER_IS_WORSE: Final = tuple(name for name in MILLISECONDS if name != "tester's lag ")
 MORE_IS_BETTER: Final = frozenset({"turns/s", "events/s"})
@@ -15,7 +14,7 @@ NOT_JUDGED: Final = (" p100", " p99.9")
 """Figures of single moments of a run: they are shown, but vary too much to be judged."""
 
 
-@attrs.frozen
+@frozen
 class Change:
     """One figure of two runs.
 

@@ -7,10 +7,11 @@ import trio
 
 from warren.transport.load.stream import StreamCheck
 from warren.transport.load.target import Seen
+from warren.values import define
 
 
-@attrs.define
-class Follower:
+@define
+class FollowerCheck:
     """Checks a session's events as they arrive."""
 
     check: StreamCheck

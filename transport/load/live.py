@@ -10,13 +10,13 @@ from rich.live import Live
 from rich.table import Table
 
 from warren.transport.load.recorder import PERCENTILES
-from warren.transport.load.run import Progress
+from warren.transport.load.run import RunProgress
 
 REFRESH: Final = 0.5
 LINE_EVERY: Final = 5.0
 
 
-def table(progress: Progress) -> Table:
+def table(progress: RunProgress) -> Table:
     """Return the present figures."""
     recorder = progress.recorder
     grid = Table(title=f"{progress.target}: {progress.stage}, {recorder.elapsed:.0f} s", title_justify="left")
@@ -27,7 +27,7 @@ def table(progress: Progress) -> Table:
     return grid
 
 
-def numbers(progress: Progress) -> dict[str, str]:
+def numbers(progress: RunProgress) -> dict[str, str]:
     """Return the table of the present figures."""
     recorder = progress.recorder
     last = recorder.series[-1] if recorder.series else None
@@ -50,26 +50,26 @@ def numbers(progress: Progress) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def shown(file: TextIO) -> AsyncIterator[Callable[[Progress], None]]:
+async def shown(file: TextIO) -> AsyncIterator[Callable[[RunProgress], None]]:
     """Show a run on a file for a body; yields the function that gets its progress."""
     async with trio.open_nursery() as tasks:
         show = _draw if file.isatty() else _tell
 
-        def watch(progress: Progress) -> None:
+        def watch(progress: RunProgress) -> None:
             tasks.start_soon(show, progress, file)
 
         yield watch
         tasks.cancel_scope.cancel()
 
 
-async def _draw(progress: Progress, file: TextIO) -> None:
+async def _draw(progress: RunProgress, file: TextIO) -> None:
     with Live(table(progress), console=Console(file=file), auto_refresh=False, transient=True) as live:
         while True:
             await trio.sleep(REFRESH)
             live.update(table(progress), refresh=True)
 
 
-async def _tell(progress: Progress, file: TextIO) -> None:
+async def _tell(progress: RunProgress, file: TextIO) -> None:
     while True:
         await trio.sleep(LINE_EVERY)
         said = ", ".join(f"{name} {value}" for name, value in numbers(progress).items() if value)

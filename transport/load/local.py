@@ -18,8 +18,19 @@ from warren.events import Envelope
 from warren.service import SessionService
 from warren.transport.embed import open_supervisor
 from warren.transport.load.model import LOOKUP, MODEL, LoadModel
-from warren.transport.load.plan import LoadPlan, Strangers
-from warren.transport.load.target import FIELDS, Line, OnSeen, RefusedError, Rows, Said, Seen, Target, said_of
+from warren.transport.load.plan import BadClients, LoadPlan
+from warren.transport.load.target import (
+    FIELDS,
+    OnSeen,
+    Rows,
+    Said,
+    Seen,
+    Target,
+    TargetConnection,
+    TargetError,
+    said_of,
+)
+from warren.values import define, frozen
 
 T = TypeVar("T")
 PAGE: Final = 1_000
@@ -42,10 +53,10 @@ async def _done(call: Awaitable[T]) -> T:
     try:
         return await call
     except WarrenError as exc:
-        raise RefusedError(exc.code.value, exc.message, exc.cause or "") from None
+        raise TargetError(exc.code.value, exc.message, exc.cause or "") from None
 
 
-@attrs.define
+@define
 class LocalLine:
     """A client that calls the runtime's service."""
 
@@ -109,7 +120,7 @@ class LocalLine:
             logger.warning("session %s: its subscription ended: %s", session_id, exc)
 
 
-@attrs.frozen
+@frozen
 class LocalTarget:
     """A runtime in this process.
 
@@ -131,7 +142,7 @@ class LocalTarget:
         return "in process, in memory" if self.store is None else "in process, with a store"
 
     @asynccontextmanager
-    async def line(self, on_seen: OnSeen) -> AsyncIterator[Line]:
+    async def line(self, on_seen: OnSeen) -> AsyncIterator[TargetConnection]:
         """Open a client for a body; afterwards its subscriptions end."""
         line = LocalLine(self.service, on_seen, self.tasks)
         try:
@@ -139,7 +150,7 @@ class LocalTarget:
         finally:
             line.following.cancel()
 
-    def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - nobody comes in
+    def crowded(self, bad_clients: BadClients, counts: Counter[str]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - nobody comes in
         """Do nothing: a runtime in this process has no port."""
         return nullcontext()
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import attrs
 import trio
 
 from warren.messages import AssistantMessage, Message, TextBlock, ToolUseBlock, UserMessage
@@ -11,6 +10,7 @@ from warren.model import ModelReply, ModelRequest, Piece, TextPiece
 from warren.tools import Tool, tool
 from warren.transport.load.plan import TOOL_WORD, Profile
 from warren.usage import Usage
+from warren.values import frozen
 
 FILLING: Final = "and so the evening went on in the warren, "
 MODEL: Final = "load"
@@ -25,7 +25,7 @@ async def _look_up(key: str) -> str:
 LOOKUP: Final[Tool] = tool(name=TOOL)(_look_up)
 
 
-@attrs.frozen
+@frozen
 class LoadModel:
     """A provider with the pace of a profile. If the prompt asks for the tool, it calls the tool first.
 

@@ -4,13 +4,13 @@ import math
 import random
 from typing import Protocol
 
-import attrs
 import trio
 
 from warren.transport.load.plan import LoadPlan
+from warren.values import define
 
 
-class Pace(Protocol):
+class TurnPace(Protocol):
     """The times at which the turns of one user begin."""
 
     async def join(self) -> None:
@@ -26,7 +26,7 @@ class Pace(Protocol):
         ...
 
 
-@attrs.define
+@define
 class ClosedPace:
     """The next turn begins after a pause of the user, for a number of turns, until a time, or both.
 
@@ -55,7 +55,7 @@ class ClosedPace:
         return meant
 
 
-@attrs.define
+@define
 class OpenPace:
     """Turns at random times; the next free user takes the next turn. All users share one such pace.
 
@@ -88,7 +88,7 @@ class OpenPace:
         return meant
 
 
-def paces(plan: LoadPlan, begins: float) -> list[Pace]:
+def paces(plan: LoadPlan, begins: float) -> list[TurnPace]:
     """Return the pace of each session of a plan that begins at a time."""
     until = math.inf if plan.duration is None else begins + plan.duration
     if plan.rate is not None:

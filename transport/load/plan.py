@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, get_args
 import attrs
 
 from warren.fields import FieldValueError, not_negative, positive
+from warren.values import frozen
 
 Arrival = Literal["closed", "open", "ramp", "soak"]
 ARRIVALS: Final = get_args(Arrival)
@@ -19,7 +20,7 @@ def _share(_instance: object, attribute: "attrs.Attribute[float]", value: float)
         raise FieldValueError(attribute.name, "must be from 0 to 1")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Mix:
     """The share of turns, from 0 to 1, with each kind of special event; `subscribers` is a share of the sessions.
 
@@ -50,7 +51,7 @@ class Mix:
             raise FieldValueError("interrupts", "and disconnects must not be more than 1 together")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Profile:
     """The pace of the scripted model.
 
@@ -67,8 +68,8 @@ class Profile:
     chunk_delay: float = attrs.field(default=0.0, validator=not_negative)
 
 
-@attrs.frozen(kw_only=True)
-class Strangers:
+@frozen(kw_only=True)
+class BadClients:
     """The number of bad clients of a gateway at once, by kind.
 
     Attributes:
@@ -84,7 +85,7 @@ class Strangers:
     huge: int = attrs.field(default=0, validator=not_negative)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Conduct:
     """One turn of one session, planned before it begins.
 
@@ -103,7 +104,7 @@ class Conduct:
     compact: bool = False
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class LoadPlan:
     """A load run. Raises FieldValueError for a bad value; times in seconds.
 
@@ -125,7 +126,7 @@ class LoadPlan:
         recovery: whether the run ends with one more turn of each session, without other load, which must be admitted.
         profile: the scripted model of an in-process run.
         mix: the special events.
-        strangers: the bad clients of the gateway during the run; a run in process has none.
+        bad_clients: the bad clients of the gateway during the run; a run in process has none.
     """
 
     sessions: int = attrs.field(default=100, validator=positive)
@@ -143,7 +144,7 @@ class LoadPlan:
     recovery: bool = False
     profile: Profile = attrs.field(factory=Profile)
     mix: Mix = attrs.field(factory=Mix)
-    strangers: Strangers = attrs.field(factory=Strangers)
+    bad_clients: BadClients = attrs.field(factory=BadClients)
 
     def __attrs_post_init__(self) -> None:
         """Raise FieldValueError if a setting that the arrival needs is missing."""
@@ -173,9 +174,9 @@ class LoadPlan:
         """Return whether a second client follows a session."""
         return self.chance("follow", session).random() < self.mix.subscribers
 
-    def calm(self, session: int) -> Conduct:
+    def recovery_turn(self, session: int) -> Conduct:
         """Return the recovery turn of a session, at the end of a run that overloads its target."""
-        tag = f"s{session}-calm"
+        tag = f"s{session}-recovery"
         return Conduct(prompt=f"{tag} are you well again?", tag=tag)
 
     def _conduct(self, tag: str, chance: random.Random, *, first: bool) -> Conduct:
@@ -202,5 +203,5 @@ def _prompt(tag: str, size: int, chance: random.Random, *, tool: bool) -> str:
 
 def plan_of(data: dict[str, Any]) -> LoadPlan:
     """Return a plan from its `attrs.asdict` form. Raises FieldValueError or TypeError for bad data."""
-    parts = {"profile": Profile, "mix": Mix, "strangers": Strangers}
+    parts = {"profile": Profile, "mix": Mix, "bad_clients": BadClients}
     return LoadPlan(**(data | {name: cls(**data.get(name, {})) for name, cls in parts.items()}))

@@ -8,6 +8,8 @@ import attrs
 import trio
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
+from warren.values import define, frozen
+
 LARGEST: Final = 3_600_000_000
 DIGITS: Final = 3
 TICK: Final = 0.02
@@ -51,7 +53,7 @@ class Histogram:
         return [*self.at(*CURVE).items()] if len(self) else []
 
 
-@attrs.frozen
+@frozen
 class Second:
     """One second of the run; times in milliseconds.
 
@@ -78,7 +80,7 @@ class Second:
     lag: float
 
 
-@attrs.define
+@define
 class Recorder:
     """Records the measurements of a run.
 

@@ -6,13 +6,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import trio
 
-from warren.transport.load.plan import LoadPlan, Strangers
-from warren.transport.load.strangers import strangers as at_the_gate
-from warren.transport.load.target import FIELDS, Line, OnSeen, Rows, Said, Seen, Target, said_of
+from warren.transport.load.bad_clients import bad_clients as run_bad_clients
+from warren.transport.load.plan import BadClients, LoadPlan
+from warren.transport.load.target import FIELDS, OnSeen, Rows, Said, Seen, Target, TargetConnection, said_of
 from warren.transport.load.wire import Address, RpcConnection, open_connection
+from warren.values import define, frozen
 
 PAGE: Final = 500
 
@@ -27,7 +27,7 @@ def seen_of(envelope: Mapping[str, Any]) -> Seen:
     return Seen(seq, first, kind, said, about, envelope["session_id"])
 
 
-@attrs.define
+@define
 class RemoteLine:
     """A client with a connection of its own."""
 
@@ -69,7 +69,7 @@ class RemoteLine:
         return int((await self.connection.call("session/read", session_id=session_id))["state"]["message_count"])
 
 
-@attrs.frozen
+@frozen
 class RemoteTarget:
     """A gateway as a target.
 
@@ -91,7 +91,7 @@ class RemoteTarget:
         return self.address.url
 
     @asynccontextmanager
-    async def line(self, on_seen: OnSeen) -> AsyncIterator[Line]:
+    async def line(self, on_seen: OnSeen) -> AsyncIterator[TargetConnection]:
         """Open a connection for a body, and drop it afterwards."""
         connection = await open_connection(self.address, lambda envelope: on_seen(seen_of(envelope)), self.tasks)
         try:
@@ -100,9 +100,9 @@ class RemoteTarget:
             with trio.CancelScope(shield=True):
                 await connection.cut()
 
-    def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
+    def crowded(self, bad_clients: BadClients, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
         """Run bad clients against the gateway for a body."""
-        return at_the_gate(strangers, self.address, counts)
+        return run_bad_clients(bad_clients, self.address, counts)
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
         """Count the rows in the gateway's file; None if this machine does not have it."""

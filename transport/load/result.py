@@ -15,6 +15,7 @@ from warren.errors import InvalidParamsError
 from warren.transport.load.plan import LoadPlan
 from warren.transport.load.recorder import PERCENTILES, Histogram, Recorder, Second
 from warren.transport.load.stream import Violation
+from warren.values import frozen
 
 FORMAT: Final = 1
 SHOWN: Final = 1_000
@@ -43,7 +44,7 @@ ADVICE: Final = {
 """Advice for parts of a mix that have not happened."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Result:
     """The result of a run.
 

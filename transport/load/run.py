@@ -4,31 +4,31 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import attrs
 import trio
 
 from warren.errors import ErrorCode
-from warren.transport.http.ending import Ending
-from warren.transport.load.follower import Follower
+from warren.transport.http.shutdown import Shutdown
+from warren.transport.load.follower import FollowerCheck
 from warren.transport.load.pace import paces
 from warren.transport.load.plan import LoadPlan
 from warren.transport.load.recorder import Recorder
 from warren.transport.load.result import Result, result_of
 from warren.transport.load.stream import StreamCheck, Violation
-from warren.transport.load.target import LOST, RefusedError, Rows, Target
+from warren.transport.load.target import LOST, Rows, Target, TargetError
 from warren.transport.load.user import User
 from warren.transport.load.verify import Kept, Ledger, verify
+from warren.values import define
 
 ARRIVING_AT_ONCE: Final = 50
 CHECKED_AT_ONCE: Final = 20
-CALM_AT_ONCE: Final = 5
+RECOVERIES_AT_ONCE: Final = 5
 READ_LIMIT: Final = 30.0
 SILENCE: Final = 10.0
 """Seconds without an event after which the replay of a log is complete."""
 
 
-@attrs.define
-class Progress:
+@define
+class RunProgress:
     """The progress of a run, for its display.
 
     Attributes:
@@ -53,8 +53,8 @@ class Progress:
 async def run_load(
     plan: LoadPlan,
     target: Target,
-    watch: Callable[[Progress], None] = lambda _: None,
-    ending: Ending | None = None,
+    watch: Callable[[RunProgress], None] = lambda _: None,
+    shutdown: Shutdown | None = None,
 ) -> Result:
     """Run a plan against a target, check every session, and return the result.
 
@@ -62,29 +62,29 @@ async def run_load(
         plan: the plan.
         target: the target.
         watch: gets the progress once, at the beginning; the object changes as the run goes on.
-        ending: after this event no turn begins any more; running turns end, and all sessions are checked.
+        shutdown: after its begin no turn begins; running turns end, and all sessions are checked.
 
     Raises:
-        RefusedError: if no session could be created at all.
+        TargetError: if no session could be created at all.
     """
-    ending = ending or Ending()
+    shutdown = shutdown or Shutdown()
     recorder = Recorder()
-    progress = Progress(plan, target.name, recorder)
+    progress = RunProgress(plan, target.name, recorder)
     watch(progress)
-    users = [User(target, plan, number, recorder, ending) for number in range(plan.sessions)]
-    async with target.crowded(plan.strangers, recorder.counts):
+    users = [User(target, plan, number, recorder, shutdown) for number in range(plan.sessions)]
+    async with target.crowded(plan.bad_clients, recorder.counts):
         if plan.arrival != "ramp":  # in these plans the connects are a part of the load
             await _few(ARRIVING_AT_ONCE, [user.arrive for user in users])
         progress.stage = "load"
         await _load(plan, users, recorder)
-    cut_short = ending.begun
+    cut_short = shutdown.begun
     ledgers = [user.ledger for user in users if user.ledger is not None]
     progress.sessions = len(ledgers)
     if not ledgers:
-        raise next((user.turned_away for user in users if user.turned_away is not None), RefusedError(LOST, "stopped"))
+        raise next((user.turned_away for user in users if user.turned_away is not None), TargetError(LOST, "stopped"))
     if plan.recovery and not cut_short:
         progress.stage = "recovery"
-        await _few(CALM_AT_ONCE, [user.calm for user in users])
+        await _few(RECOVERIES_AT_ONCE, [user.recovery_turn for user in users])
     progress.stage = "checks"
     found = await _check(target, ledgers, progress)
     progress.stage = "done"
@@ -103,7 +103,7 @@ async def _load(plan: LoadPlan, users: Sequence[User], recorder: Recorder) -> No
     recorder.close_second()
 
 
-async def _check(target: Target, ledgers: Sequence[Ledger], progress: Progress) -> list[Violation]:
+async def _check(target: Target, ledgers: Sequence[Ledger], progress: RunProgress) -> list[Violation]:
     """Check all sessions, several at once; return the broken promises by session."""
     rows = await target.rows([ledger.session_id for ledger in ledgers]) or {}
     found: list[list[Violation]] = [[] for _ in ledgers]
@@ -126,20 +126,20 @@ async def check_session(target: Target, ledger: Ledger, rows: Mapping[str, Rows]
             stream.complete()
     try:
         kept = await _kept(target, ledger, rows.get(ledger.session_id))
-    except (RefusedError, trio.TooSlowError) as exc:
+    except (TargetError, trio.TooSlowError) as exc:
         ledger.wrong("unreadable", f"could not be read back: {exc if str(exc) else 'it took too long'}")
         return ledger.noticed
     return verify(ledger, kept)
 
 
 async def _kept(target: Target, ledger: Ledger, rows: Rows | None) -> Kept:
-    log = Follower(StreamCheck(ledger.session_id))
+    log = FollowerCheck(StreamCheck(ledger.session_id))
     async with target.line(log) as line:
         ledger.replayed = log.check
         try:
             with trio.fail_after(READ_LIMIT):
                 await line.follow(ledger.session_id, 0)
-        except RefusedError as exc:
+        except TargetError as exc:
             if exc.code != ErrorCode.SESSION_PERSISTENCE_DISABLED:
                 raise
             ledger.replayed = None

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from warren.transport.load.plan import LoadPlan, Mix, Profile, Strangers
+from warren.transport.load.plan import BadClients, LoadPlan, Mix, Profile
 
 SCENARIOS: Final = {
     "steady": LoadPlan(
@@ -38,6 +38,6 @@ SCENARIOS: Final = {
         sessions=50,
         turns=20,
         think=0.2,
-        strangers=Strangers(idle=300, slow=50, flood=3, huge=2),
+        bad_clients=BadClients(idle=300, slow=50, flood=3, huge=2),
     ),
 }

@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 
 from warren.transport.load.target import Seen
+from warren.values import define, frozen
 
 COMPACTION: Final = frozenset({"compaction_started", "compaction_completed", "compaction_failed"})
 ENDS: Final = frozenset({"run_completed", "run_failed"})
@@ -19,7 +20,7 @@ AFTER: Final[Mapping[str, tuple[str, ...]]] = {
 MANY: Final = 20
 
 
-@attrs.frozen
+@frozen
 class Violation:
     """A broken promise.
 
@@ -34,8 +35,8 @@ class Violation:
     detail: str
 
 
-@attrs.frozen
-class Told:
+@frozen
+class TurnSeen:
     """A turn by its events; its end is `completed`, or the cause of its failure."""
 
     prompt: str
@@ -43,7 +44,7 @@ class Told:
     end: str
 
 
-@attrs.define
+@define
 class StreamCheck:
     """Checks a session's events one by one, and collects broken promises in `violations`.
 
@@ -59,7 +60,7 @@ class StreamCheck:
 
     session_id: str
     violations: list[Violation] = attrs.field(factory=list)
-    turns: list[Told] = attrs.field(factory=list)
+    turns: list[TurnSeen] = attrs.field(factory=list)
     last_seq: int = 0
     truncated: bool = False
     running: bool = False
@@ -163,7 +164,7 @@ class StreamCheck:
             if seen.text != self._text:
                 self._wrong("text", f"event {seen.seq}: the result is {_short(seen.text)}, not {_short(self._text)}")
         text = seen.text if completed else "".join(self._deltas) or self._last
-        self.turns.append(Told(self._prompt, text, "completed" if completed else seen.text))
+        self.turns.append(TurnSeen(self._prompt, text, "completed" if completed else seen.text))
         self.running = self._in_step = False
         self._deltas.clear()
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-import attrs
+from warren.values import frozen
 
 WIDTH: Final = 760
 HEIGHT: Final = 260
@@ -20,7 +20,7 @@ WANTED: Final = 5
 Points = Sequence[tuple[float, float]]
 
 
-@attrs.frozen
+@frozen
 class Chart:
     """A chart.
 
@@ -37,7 +37,7 @@ class Chart:
     marks: Sequence[tuple[float, str]] = ()
 
 
-@attrs.frozen
+@frozen
 class _Scale:
     """From values to pixels."""
 

@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, Protocol
 
-import attrs
-
 from warren.errors import ErrorCode
-from warren.transport.load.plan import Strangers
+from warren.transport.load.plan import BadClients
+from warren.values import frozen
 
 LOST: Final = "CONNECTION_LOST"
 """The code of a call whose connection ended, or never began."""
@@ -51,7 +50,7 @@ FIELDS: Final[Mapping[str, tuple[str, str]]] = {
 """For each kind of event the fields for `text` and `ref`."""
 
 
-@attrs.frozen
+@frozen
 class Said:
     """One message of a transcript.
 
@@ -83,7 +82,7 @@ def said_of(message: Mapping[str, Any]) -> Said:
     return Said(role, str(message.get("content", "")))
 
 
-@attrs.frozen
+@frozen
 class Rows:
     """The counts of a session's rows in the store's file.
 
@@ -102,7 +101,7 @@ class Rows:
     turns: int
 
 
-class RefusedError(Exception):
+class TargetError(Exception):
     """A target refused a call, or the connection was lost: `code` is the error's, or `LOST`."""
 
     def __init__(self, code: str, message: str, cause: str = "") -> None:
@@ -116,8 +115,8 @@ class RefusedError(Exception):
         return self.code == ErrorCode.AGENT_ERROR and self.cause == "cancelled"
 
 
-class Line(Protocol):
-    """One client's connection. Its methods raise RefusedError."""
+class TargetConnection(Protocol):
+    """One client's connection. Its methods raise TargetError."""
 
     async def create(self, model: str | None) -> str:
         """Create a session; return its id."""
@@ -162,11 +161,11 @@ class Target(Protocol):
     @property
     def tagged(self) -> bool: ...  # noqa: D102 - above
 
-    def line(self, on_seen: OnSeen) -> AbstractAsyncContextManager[Line]:
-        """Open a connection for a body, and drop it afterwards without a close. Raises RefusedError."""
+    def line(self, on_seen: OnSeen) -> AbstractAsyncContextManager[TargetConnection]:
+        """Open a connection for a body, and drop it afterwards without a close. Raises TargetError."""
         ...
 
-    def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
+    def crowded(self, bad_clients: BadClients, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
         """Run bad clients against it for a body, and count their outcomes."""
         ...
 

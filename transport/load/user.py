@@ -6,18 +6,19 @@ import attrs
 import trio
 
 from warren.errors import ErrorCode
-from warren.transport.http.ending import Ending
-from warren.transport.load.follower import Follower
-from warren.transport.load.pace import Pace
+from warren.transport.http.shutdown import Shutdown
+from warren.transport.load.follower import FollowerCheck
+from warren.transport.load.pace import TurnPace
 from warren.transport.load.plan import Conduct, LoadPlan
 from warren.transport.load.recorder import Recorder
 from warren.transport.load.stream import ENDS, StreamCheck
-from warren.transport.load.target import LOST, Line, RefusedError, Seen, Target
+from warren.transport.load.target import LOST, Seen, Target, TargetConnection, TargetError
 from warren.transport.load.verify import Ledger, Sent
+from warren.values import define
 
 
-@attrs.define(eq=False)
-class Ear:
+@define(eq=False)
+class EventRecorder:
     """Checks the events of a client, and wakes the tasks that wait for one."""
 
     check: StreamCheck
@@ -46,7 +47,7 @@ class Ear:
         self.check.speaking = False
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class User:
     """A client and its session, from the first turn to the last.
 
@@ -55,7 +56,7 @@ class User:
         plan: the plan.
         number: the number of the user.
         recorder: records the measurements.
-        ending: after this event no turn begins any more.
+        shutdown: after its begin no turn begins.
         ledger: the ledger of the session; None without a session.
         turned_away: the error if it got no session.
     """
@@ -64,48 +65,48 @@ class User:
     plan: LoadPlan
     number: int
     recorder: Recorder
-    ending: Ending
+    shutdown: Shutdown
     ledger: Ledger | None = None
-    turned_away: RefusedError | None = None
-    _ear: Ear = attrs.field(init=False)
-    _line: Line = attrs.field(init=False)
-    _watcher: Follower | None = None
+    turned_away: TargetError | None = None
+    _events: EventRecorder = attrs.field(init=False)
+    _line: TargetConnection = attrs.field(init=False)
+    _watcher: FollowerCheck | None = None
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
     _watching: AsyncExitStack = attrs.field(factory=AsyncExitStack)
 
     async def arrive(self) -> None:
         """Connect and create the session; an error is noted in `turned_away` and in the recorder."""
-        if self.ending.begun:
+        if self.shutdown.begun:
             return
-        self._ear = Ear(StreamCheck(""), self.recorder)
+        self._events = EventRecorder(StreamCheck(""), self.recorder)
         asked = trio.current_time()
         try:
             with trio.fail_after(self.plan.turn_limit):
-                await self._settle()
-        except (RefusedError, trio.TooSlowError) as exc:
-            refused = exc if isinstance(exc, RefusedError) else RefusedError(LOST, "no answer in time")
+                await self._create_session()
+        except (TargetError, trio.TooSlowError) as exc:
+            refused = exc if isinstance(exc, TargetError) else TargetError(LOST, "no answer in time")
             self.turned_away = refused
             self.recorder.errors[refused.code] += 1
         else:
             self.recorder.setup.add(trio.current_time() - asked)
 
-    async def run(self, pace: Pace) -> None:
+    async def run(self, pace: TurnPace) -> None:
         """Run the turns of the session, one after the other, and disconnect; connect first if there is no session yet.
 
         Errors go into the recorder and the ledger.
         """
         async with self._watching, self._stack:
-            with trio.CancelScope() as waiting, self.ending.ends(waiting):
+            with trio.CancelScope() as waiting, self.shutdown.cancels(waiting):
                 await pace.join()
             if self.ledger is None and self.turned_away is None:
                 await self.arrive()
             if self.ledger is not None:
                 await self._take_turns(pace)
 
-    async def _take_turns(self, pace: Pace) -> None:
+    async def _take_turns(self, pace: TurnPace) -> None:
         for conduct in self.plan.conducts(self.number):
             meant: float | None = None
-            with trio.CancelScope() as waiting, self.ending.ends(waiting):
+            with trio.CancelScope() as waiting, self.shutdown.cancels(waiting):
                 meant = await pace.next(conduct.think)
             if meant is None:
                 await self._rest()
@@ -113,37 +114,37 @@ class User:
             if not await self._live(conduct, meant):
                 return
 
-    async def calm(self) -> None:
+    async def recovery_turn(self) -> None:
         """Run the recovery turn, which has to be answered: the target has no other load."""
         if self.ledger is None:
             return
-        self.recorder = self._ear.recorder = Recorder()  # a recovery turn is no part of the load
+        self.recorder = self._events.recorder = Recorder()  # a recovery turn is no part of the load
         async with AsyncExitStack() as self._watching, AsyncExitStack() as self._stack:
             try:
                 await self._connect()
                 await self._watch()
-            except RefusedError as exc:
+            except TargetError as exc:
                 self.ledger.wrong("recovery", f"no connection after the load: {exc}")
                 return
             with trio.move_on_after(self.plan.turn_limit):
-                await self._turn(self.plan.calm(self.number), trio.current_time())
+                await self._turn(self.plan.recovery_turn(self.number), trio.current_time())
             await self._rest()
         if self.ledger.sent[-1].outcome != "answered":
-            self.ledger.wrong("recovery", f"a calm turn after the load ended as {self.ledger.sent[-1]}")
+            self.ledger.wrong("recovery", f"the recovery turn after the load ended as {self.ledger.sent[-1]}")
 
     async def _connect(self) -> None:
-        self._line = await self._stack.enter_async_context(self.target.line(self._ear))
+        self._line = await self._stack.enter_async_context(self.target.line(self._events))
 
-    async def _settle(self) -> None:
+    async def _create_session(self) -> None:
         await self._connect()
         session_id = await self._line.create(self.plan.model)
-        self._ear.check.session_id = session_id
+        self._events.check.session_id = session_id
         if self.plan.is_followed(self.number):
-            self._watcher = Follower(StreamCheck(session_id))
+            self._watcher = FollowerCheck(StreamCheck(session_id))
             await self._watch()
             self.recorder.counts["followed"] += 1
         watched = None if self._watcher is None else self._watcher.check
-        self.ledger = Ledger(session_id, self._ear.check, watched=watched)
+        self.ledger = Ledger(session_id, self._events.check, watched=watched)
 
     async def _watch(self) -> None:
         """Reconnect the follower of the session, if it has one, behind its last event."""
@@ -170,7 +171,7 @@ class User:
     async def _turn(self, conduct: Conduct, meant: float) -> None:
         """Start a turn, disturb it as planned, and wait for its end."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
-        self._ear.listen()
+        self._events.listen()
         sent = Sent(conduct.prompt)
         self.ledger.sent.append(sent)
         if not (conduct.interrupt or conduct.busy or conduct.disconnect):
@@ -186,10 +187,10 @@ class User:
     async def _ask(self, sent: Sent, conduct: Conduct, meant: float) -> None:
         assert self.ledger is not None  # noqa: S101 - it has arrived
         began = trio.current_time()
-        told = len(self._ear.check.turns)
+        told = len(self._events.check.turns)
         try:
             sent.text = await self._line.turn(self.ledger.session_id, sent.prompt)
-        except RefusedError as exc:
+        except TargetError as exc:
             self._take_error(sent, exc, began)
         else:
             sent.outcome = "answered"
@@ -199,13 +200,13 @@ class User:
     def _check_reply(self, sent: Sent, conduct: Conduct, told: int) -> None:
         """Check that the answer comes after the turn's last event, and belongs to its prompt."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
-        check = self._ear.check
+        check = self._events.check
         if not check.truncated and all(turn.prompt != sent.prompt for turn in check.turns[told:]):
             self.ledger.wrong("reply", f"{sent.prompt!r} was answered before its last event")
         if self.target.tagged and not sent.text.startswith(f"{conduct.tag} "):
             self.ledger.wrong("answer", f"{sent.prompt!r} was answered with {sent.text!r}")
 
-    def _take_error(self, sent: Sent, error: RefusedError, began: float) -> None:
+    def _take_error(self, sent: Sent, error: TargetError, began: float) -> None:
         sent.take(error)
         if error.cancelled:
             self.recorder.counts["interrupted"] += 1
@@ -214,12 +215,12 @@ class User:
 
     async def _disturb(self, conduct: Conduct, turn: trio.CancelScope) -> None:
         """Disturb a turn after its first text, as planned."""
-        await self._ear.spoken.wait()
+        await self._events.spoken.wait()
         if conduct.busy:
             await self._collide(conduct)
         if conduct.interrupt:
             await self._interrupt()
-        if conduct.disconnect and self._ear.check.running:
+        if conduct.disconnect and self._events.check.running:
             turn.cancel()
 
     async def _collide(self, conduct: Conduct) -> None:
@@ -232,7 +233,7 @@ class User:
             with trio.move_on_after(self.plan.turn_limit, shield=True):
                 second.text = await self._line.turn(self.ledger.session_id, prompt)
                 second.outcome = "answered"
-        except RefusedError as exc:
+        except TargetError as exc:
             second.take(exc)
         if second.code == ErrorCode.SESSION_BUSY:
             self.recorder.counts["busy"] += 1
@@ -243,7 +244,7 @@ class User:
         assert self.ledger is not None  # noqa: S101 - it has arrived
         try:
             await self._line.interrupt(self.ledger.session_id)
-        except RefusedError as exc:
+        except TargetError as exc:
             if exc.code == ErrorCode.SESSION_NOT_RUNNING:
                 self.recorder.counts["interrupts too late"] += 1
             else:
@@ -256,12 +257,12 @@ class User:
         self.recorder.counts["disconnects"] += 1
         try:
             await self._connect()
-            await self._line.follow(self.ledger.session_id, self._ear.check.last_seq)
-        except RefusedError as exc:
+            await self._line.follow(self.ledger.session_id, self._events.check.last_seq)
+        except TargetError as exc:
             self.ledger.wrong("resume", f"{sent.prompt!r}: could not follow it after a disconnect: {exc}")
             sent.code = LOST
             return
-        await self._ear.ended.wait()
+        await self._events.ended.wait()
         await self._stack.aclose()
         await self._connect()
 
@@ -269,7 +270,7 @@ class User:
         assert self.ledger is not None  # noqa: S101 - it has arrived
         try:
             await self._line.compact(self.ledger.session_id)
-        except RefusedError as exc:
+        except TargetError as exc:
             if exc.cause == "compaction_failed":
                 self.recorder.counts["compactions with nothing to shorten"] += 1
             else:
@@ -281,4 +282,4 @@ class User:
         """Wait until the follower of the session has its last event."""
         if self._watcher is not None:
             with trio.move_on_after(self.plan.turn_limit):
-                await self._watcher.reach(self._ear.check.last_seq)
+                await self._watcher.reach(self._events.check.last_seq)

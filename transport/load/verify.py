@@ -6,15 +6,16 @@ from typing import Final, Literal
 import attrs
 
 from warren.errors import ErrorCode
-from warren.transport.load.stream import StreamCheck, Told, Violation
-from warren.transport.load.target import LOST, RefusedError, Rows, Said
+from warren.transport.load.stream import StreamCheck, TurnSeen, Violation
+from warren.transport.load.target import LOST, Rows, Said, TargetError
+from warren.values import define, frozen
 
 Outcome = Literal["unknown", "answered", "failed", "refused"]
 NOT_BEGUN: Final = frozenset({ErrorCode.SESSION_BUSY, ErrorCode.CAPACITY_EXCEEDED, ErrorCode.INVALID_PARAMS})
 """Codes of errors that mean that no turn has begun."""
 
 
-@attrs.define
+@define
 class Sent:
     """One requested turn with its outcome.
 
@@ -32,14 +33,14 @@ class Sent:
     code: str = ""
     cause: str = ""
 
-    def take(self, error: RefusedError) -> None:
+    def take(self, error: TargetError) -> None:
         """Note the error of the turn. If the connection was lost, the outcome of the turn is unknown."""
         self.code, self.cause = error.code, error.cause
         if error.code != LOST:
             self.outcome = "refused" if error.code in NOT_BEGUN else "failed"
 
 
-@attrs.define
+@define
 class Ledger:
     """The observations of one client on its session.
 
@@ -79,7 +80,7 @@ class Ledger:
         self.found.append(Violation(self.session_id, rule, detail))
 
 
-@attrs.frozen
+@frozen
 class Kept:
     """The session as the target has it after the run.
 
@@ -118,7 +119,7 @@ def _unlike(
         yield rule, f"{_difference(stream.turns, logged)} (as told, and in the log)"
 
 
-def _difference(left: Sequence[Told], right: Sequence[Told]) -> str:
+def _difference(left: Sequence[TurnSeen], right: Sequence[TurnSeen]) -> str:
     for number, (one, other) in enumerate(zip(left, right, strict=False)):
         if one != other:
             return f"turn {number}: {one} is not {other}"
@@ -145,7 +146,7 @@ def _sent(ledger: Ledger, log: StreamCheck) -> Iterator[tuple[str, str]]:
         yield "order", f"turns ran in another order than they were asked for: {ran}"
 
 
-def _agrees(sent: Sent, turn: Told) -> bool:
+def _agrees(sent: Sent, turn: TurnSeen) -> bool:
     if sent.outcome == "answered":
         return turn.end == "completed" and turn.text == sent.text
     return sent.outcome != "failed" or turn.end != "completed"

@@ -9,13 +9,14 @@ import attrs
 import trio
 import trio_websocket
 
+from warren.actors.streams import GONE
 from warren.actors.supervision import first_error
-from warren.actors.tools.lines import GONE
 from warren.errors import ErrorCode, InvalidParamsError
-from warren.transport.load.target import LOST, RefusedError
+from warren.transport.load.target import LOST, TargetError
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.dialect import EVENT
-from warren.transport.rpc.endpoint import Bounds, Endpoint, GoneError, Side
+from warren.transport.rpc.endpoint import Dispatcher, Endpoint, EndpointBounds, GoneError
+from warren.values import frozen
 
 PORTS: Final = {"ws": 80, "wss": 443}
 SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
@@ -27,7 +28,7 @@ PATIENCE: Final = 10.0
 """Seconds until a connection that does not open has failed."""
 
 
-@attrs.frozen
+@frozen
 class Address:
     """The address of a gateway.
 
@@ -64,7 +65,7 @@ def address_of(url: str, token: str | None = None) -> Address:
     return Address(scheme == "wss", host, port or PORTS[scheme], path, token)
 
 
-@attrs.frozen
+@frozen
 class RpcConnection:
     """An open connection.
 
@@ -77,11 +78,11 @@ class RpcConnection:
     stream: trio.abc.Stream
 
     async def call(self, method: str, **params: Any) -> Any:
-        """Make a request and return its result. Raises RefusedError."""
+        """Make a request and return its result. Raises TargetError."""
         try:
             answer = await self.endpoint.ask(method, params)
         except GoneError:
-            raise RefusedError(LOST, "the connection ended") from None
+            raise TargetError(LOST, "the connection ended") from None
         if answer.error is not None:
             raise _refused(answer.error)
         return answer.result
@@ -91,8 +92,8 @@ class RpcConnection:
         await trio.aclose_forcefully(self.stream)
 
 
-@attrs.frozen
-class _Events(Side):
+@frozen
+class _Events(Dispatcher):
     """Takes the events; the gateway has nothing to ask of a client that offers no tools."""
 
     on_event: Callable[[Mapping[str, Any]], None]
@@ -104,7 +105,7 @@ class _Events(Side):
         return jsonrpc.unknown_method(request_id, method)
 
 
-@attrs.frozen
+@frozen
 class _Socket:
     """A channel of WebSocket messages."""
 
@@ -124,16 +125,16 @@ class _Socket:
             raise trio.BrokenResourceError("the connection ended") from exc
 
 
-def _refused(error: Mapping[str, Any]) -> RefusedError:
+def _refused(error: Mapping[str, Any]) -> TargetError:
     data = error.get("data") or {}
     code = data.get("code") or (ErrorCode.INVALID_PARAMS if error["code"] == INVALID else str(error["code"]))
-    return RefusedError(code, error["message"], (data.get("details") or {}).get("cause", ""))
+    return TargetError(code, error["message"], (data.get("details") or {}).get("cause", ""))
 
 
 async def open_connection(
     address: Address, on_event: Callable[[Mapping[str, Any]], None], tasks: trio.Nursery
 ) -> RpcConnection:
-    """Connect; the connection is served in `tasks` until it ends. Raises RefusedError.
+    """Connect; the connection is served in `tasks` until it ends. Raises TargetError.
 
     Args:
         address: the gateway.
@@ -145,7 +146,7 @@ async def open_connection(
             stream = await open_stream(address)
             connection: RpcConnection = await tasks.start(_hold, address, stream, on_event)
     except (OSError, trio.TooSlowError, trio.BrokenResourceError) as exc:
-        raise RefusedError(LOST, f"{address.url}: {str(exc) or type(exc).__name__}") from None
+        raise TargetError(LOST, f"{address.url}: {str(exc) or type(exc).__name__}") from None
     return connection
 
 
@@ -157,20 +158,20 @@ async def _hold(
 ) -> None:
     """Keep a connection, in a nursery of its own: trio-websocket's reader raises errors of the server into it.
 
-    Raises RefusedError if it does not open; a request that waits gets the error that ends it later.
+    Raises TargetError if it does not open; a request that waits gets the error that ends it later.
     """
     opened, refused = False, None
     try:
         async with trio.open_nursery() as nursery:
-            endpoint = Endpoint(_Socket(await _handshake(address, stream, nursery)), Bounds(QUEUE))
+            endpoint = Endpoint(_Socket(await _handshake(address, stream, nursery)), EndpointBounds(QUEUE))
             opened = True
             task_status.started(RpcConnection(endpoint, stream))
             await endpoint.run(lambda _tasks: _Events(on_event))
     except* trio_websocket.ConnectionRejected as group:
         status = getattr(first_error(group), "status_code", "")
-        refused = RefusedError(f"HTTP_{status}", f"{address.url} refused the connection")
+        refused = TargetError(f"HTTP_{status}", f"{address.url} refused the connection")
     except* (trio_websocket.HandshakeError, OSError, *GONE) as group:
-        refused = RefusedError(LOST, f"{address.url}: {first_error(group)!r}")
+        refused = TargetError(LOST, f"{address.url}: {first_error(group)!r}")
     finally:
         await trio.aclose_forcefully(stream)
     if not opened and refused is not None:

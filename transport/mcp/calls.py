@@ -1,99 +1,106 @@
-"""A turn in the hands of the one call that started it: it is watched by that call, and cancelled with it."""
+"""The turn of a tool call: the call relays its events as progress, and a cancelled call interrupts it."""
 
 import logging
-from functools import partial
 from typing import Final
 
 import attrs
 import trio
 
+from warren.actors.listening import Telling
 from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.events import TERMINAL, Envelope, RunStarted
 from warren.ids import new_session_id
 from warren.options import TurnRequest
-from warren.service import OnEvent, SessionService
-from warren.transport.mcp.progress import Progress, Run, Send
-from warren.transport.rpc.jsonrpc import given_up
-from warren.transport.rpc.methods import Caller
+from warren.service import EventReader, SessionService
+from warren.transport.mcp.progress import Progress, Send
+from warren.transport.rpc.jsonrpc import abandoned
+from warren.transport.rpc.methods import Caller, Run
+from warren.values import define
 from warren.views import TurnResult
 
-PATIENCE: Final = 10.0
-"""Seconds that a cancelled call waits for its turn to begin and to end; then the turn is on its own."""
-PAUSE: Final = 0.05
-"""Seconds between two looks for a prompt that is on its way into the inbox still."""
+CANCEL_TIMEOUT: Final = 10.0
+"""Seconds that a cancelled call waits for its turn to begin and to end; after that the turn goes on alone."""
+POLL_INTERVAL: Final = 0.05
+"""Seconds between two looks into the inbox for a prompt that may not be stored there yet."""
 
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
-class Call(Caller):
+@define(eq=False)
+class ToolCall(Caller):
     """One call of a tool.
 
     Attributes:
         service: the runtime.
-        send: brings an event to the client; None where it wants none.
-        key: under which its prompt waits, where it may wait.
+        send: sends an event to the client; None if the client wants no events.
+        key: the idempotency key of the call's prompt; None if the prompt cannot wait in the inbox.
     """
 
     service: SessionService
     send: Send | None
     key: str | None = None
-    _turn: "_Turn | None" = attrs.field(default=None, init=False)
-    _left: bool = attrs.field(default=False, init=False)
+    _turn: "_CallTurn | None" = attrs.field(default=None, init=False)
+    _abandoned: bool = attrs.field(default=False, init=False)
 
-    def leave(self) -> None:
-        """Have the call end soon with an error, without a word to its turn: the server ends, not its client."""
-        self._left = True
+    def abandon(self) -> None:
+        """Let the call end soon with an error, and its turn go on: the server ends, the client did not cancel."""
+        self._abandoned = True
         if self._turn is not None:
-            self._turn.give_up()
+            self._turn.abandon()
 
     async def stream(self, session_id: str | None, run: Run) -> TurnResult:
-        """Run a turn whose events are the call's progress; cancelling this interrupts the turn.
+        """Run a turn, with its events as the progress of the call.
 
-        It returns, or is cancelled, when the turn has ended, and the client has its last event.
+        Cancelling this interrupts the turn. It ends when the turn has ended and its last event was sent.
+
+        Raises:
+            AgentError: with the cause `shutting_down` if the call is abandoned.
+            WarrenError: the error of the turn.
         """
-        if self._left:
-            raise AgentError("the server ends", session_id=session_id, cause="shutting_down", retryable=True)
-        self._turn = _Turn(self.service, session_id, self.key)
+        if self._abandoned:
+            raise AgentError(
+                "the server is shutting down", session_id=session_id, cause="shutting_down", retryable=True
+            )
+        self._turn = _CallTurn(self.service, session_id, self.key)
         try:
             end = await self._watched(self._turn, run)
         except BaseExceptionGroup:
-            # Several tasks were cancelled: the library takes one Cancelled for what it is, and not a group of them.
+            # Several tasks were cancelled. The library handles a single Cancelled, which this raises, and no group.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise
         if isinstance(end, Exception):
             raise end
         return end
 
-    async def _watched(self, turn: "_Turn", run: Run) -> TurnResult | Exception:
+    async def _watched(self, turn: "_CallTurn", run: Run) -> TurnResult | Exception:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(turn.watch)
             if self.send is None:
                 return await turn.run(run)
-            progress = Progress(self.service, self.send, nursery)
-            nursery.start_soon(progress.deliver)
+            progress = Progress(self.send, nursery)
             end = await turn.run(run, progress)
-            progress.end()
+            progress.stop()
         return end
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> None:
-        """Raise: a call ends with its answer, and events that come later belong to none."""
+        """Raise InvalidParamsError: a call ends with its result, so later events have no call to belong to."""
         raise InvalidParamsError(f"$: a call cannot follow session {session_id} from {after_seq} on", path="$")
 
     def unsubscribe(self, session_id: str) -> bool:
-        """Return that there was no subscription."""
+        """Return False: there never is a subscription."""
         del session_id
         return False
 
 
-@attrs.define(eq=False)
-class _Turn:
-    """The turn of a call, from before it is admitted until its result is there.
+@define(eq=False)
+class _CallTurn:
+    """The turn of a call, from before its admission to its result.
 
     Attributes:
         service: the runtime.
-        session_id: its session, once that is known.
-        key: under which its prompt waits, where it may wait; a turn that was somebody else's is not interrupted.
+        session_id: its session; None until a new session has its id.
+        key: the idempotency key of the prompt; None if the prompt cannot wait. A prompt that waits may enter a turn
+            that another caller started, and such a turn is not interrupted.
     """
 
     service: SessionService
@@ -106,25 +113,36 @@ class _Turn:
     _scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True), init=False)
 
     async def run(self, run: Run, progress: Progress | None = None) -> TurnResult | Exception:
-        """Return the result or what was raised, also if the call is cancelled; an error if it is given up."""
+        """Return the result of the turn or its error, also if the call is cancelled; an error if it is abandoned."""
         try:
             with self._scope:
-                if progress is None:
-                    return await run(self._hear)
-                return await progress.stream(self.session_id, partial(self._both, run))
-        except Exception as exc:  # noqa: BLE001 - raised again where no nursery makes a group of it
+                return await self._reported(run, progress)
+        except Exception as exc:  # noqa: BLE001 - `stream` raises it, outside the nursery that would wrap it in a group
             return exc
         finally:
             self._begun.set()
             self._over.set()
-        return given_up(self.session_id)
+        return abandoned(self.session_id)
 
-    async def _both(self, run: Run, report: OnEvent) -> TurnResult:
-        def on_event(envelope: Envelope) -> None:
-            self._hear(envelope)
-            report(envelope)
+    async def _reported(self, run: Run, progress: Progress | None) -> TurnResult:
+        """Run the turn; return its result, or raise its error, when the client was sent the last event."""
 
-        return await run(on_event)
+        def begin(reader: EventReader) -> None:
+            if progress is not None:
+                progress.begin(reader.another())
+            Telling(self._hear)(reader)
+
+        last_seq: int | None = None
+        try:
+            result = await run(begin)
+            last_seq = result.last_seq
+        except WarrenError as exc:
+            last_seq = exc.details.get("last_seq")
+            raise
+        finally:
+            if progress is not None:
+                await progress.settle(last_seq)
+        return result
 
     def _hear(self, envelope: Envelope) -> None:
         self.session_id = envelope.session_id
@@ -132,12 +150,12 @@ class _Turn:
         self._ended = isinstance(envelope.event, TERMINAL)
         self._begun.set()
 
-    def give_up(self) -> None:
-        """Wait for the turn no longer: it is on its own."""
+    def abandon(self) -> None:
+        """Let `run` return with an error while the turn goes on."""
         self._scope.cancel()
 
     async def watch(self) -> None:
-        """Wait for the turn's end; end the turn where that wait is cancelled."""
+        """Wait for the end of the turn; if this is cancelled, interrupt the turn and wait for its end."""
         try:
             await self._over.wait()
         finally:
@@ -145,22 +163,23 @@ class _Turn:
                 await self._cancelled()
 
     async def _cancelled(self) -> None:
-        with trio.move_on_after(PATIENCE, shield=True):
+        # Shielded: the client's cancellation has arrived, and the turn has still to be interrupted.
+        with trio.move_on_after(CANCEL_TIMEOUT, shield=True):
             await self._take_back()
             # Before its first event a turn may not be admitted yet: an interrupt would find nothing.
             await self._begun.wait()
             if self._own:
                 await self._interrupt()
                 await self._over.wait()
-        self.give_up()
+        self.abandon()
 
     async def _take_back(self) -> None:
         """Withdraw a prompt that waits, unless a turn takes it before."""
         while self.key is not None and not self._begun.is_set() and not await self._withdrawn(self.key):  # noqa: ASYNC110 - an inbox of the store has no event
-            await trio.sleep(PAUSE)
+            await trio.sleep(POLL_INTERVAL)
 
     async def _withdrawn(self, key: str) -> bool:
-        """Take back a prompt that waits; tell whether there was one."""
+        """Withdraw the prompt with a key; return whether it waited."""
         try:
             waiting = await self.service.inputs(self.session_id or "")
             for each in (each for each in waiting if each.key == key):
@@ -171,7 +190,7 @@ class _Turn:
         return False
 
     async def _interrupt(self) -> None:
-        """Interrupt the turn, and no other one: what has ended makes room for somebody else's."""
+        """Interrupt the turn, unless it has ended: the session may run a turn of another caller by then."""
         if self._ended or self._over.is_set() or self._scope.cancel_called or self.session_id is None:
             return
         try:
@@ -183,12 +202,15 @@ class _Turn:
 
 
 def keyed(params: object) -> object:
-    """Return parameters of a method with a key, where they are of a prompt that may wait: by it the prompt is found."""
+    """Return parameters with an idempotency key if they are of a prompt that may wait; else return them unchanged.
+
+    By its key the prompt is found in the inbox when the call is cancelled.
+    """
     if isinstance(params, TurnRequest) and params.mode != "busy" and params.idempotency_key is None:
         return attrs.evolve(params, idempotency_key=new_session_id())
     return params
 
 
 def key_of(params: object) -> str | None:
-    """Return the key under which a prompt waits, where it may wait."""
+    """Return the idempotency key of a prompt that may wait in the inbox; None for all other parameters."""
     return params.idempotency_key if isinstance(params, TurnRequest) and params.mode != "busy" else None

@@ -1,4 +1,4 @@
-"""The MCP server over HTTP: an ASGI app, made to be mounted at `/mcp`."""
+"""The MCP server over HTTP, as an ASGI application for the path `/mcp`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,12 +16,13 @@ from warren.transport.http import auth
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
 from warren.transport.rpc.endpoint import GRACE
+from warren.values import define
 
 THIS_MACHINE: Final = TransportSecuritySettings(
     allowed_hosts=["127.0.0.1:*", "localhost:*", "[::1]:*"],
     allowed_origins=[*auth.OWN_ORIGINS],
 )
-"""Only requests that name this machine in Host, and in Origin where a web page sends them, are let in."""
+"""The default access rule: Host, and Origin if a web page sends the request, must name this machine."""
 MAX_BODY: Final = 1024 * 1024
 
 
@@ -33,18 +34,22 @@ async def open_mcp(
     max_body: int = MAX_BODY,
     max_calls: int = MAX_CALLS,
 ) -> AsyncIterator[ASGIApp]:
-    """Give an ASGI app that speaks MCP (streamable HTTP), for as long as the body lasts.
+    """Open an ASGI application that speaks MCP (streamable HTTP); it is open for the time of the block.
 
-    It answers at whatever path it is called for: `Route("/mcp", app)` mounts it, where Starlette's `Mount` would send
-    clients on to `/mcp/`. This context manager is its whole lifespan; it wants no events of that kind. Close what
-    listens after it: leaving it ends the event streams that clients hold open.
+    The application answers under any path. Mount it with `Route("/mcp", app)`: Starlette's `Mount` would redirect
+    clients to `/mcp/`. It takes no lifespan events. Close the listener after this block: leaving the block ends the
+    event streams that clients hold open.
 
-    `security` says which Host and Origin may call; None lets in everybody, for use behind what has checked them. Tokens
-    are always the business of what is in front. A request of more than `max_body` bytes gets 413, a call
-    beyond `max_calls` that one session has under way CAPACITY_EXCEEDED.
+    A client that closes its connection does not end the turns that it started, nor does leaving the block. Shutdown the
+    MCP session (DELETE) interrupts them; so does closing the connection in the revisions of MCP, from 2026-07-28 on,
+    that have no other way to cancel a call.
 
-    A client that closes its connection does not end the turns it started, unless the revision of MCP that it speaks
-    (from 2026-07-28 on) has no other way to cancel a call; nor does leaving this. Ending the MCP session (DELETE) does.
+    Args:
+        service: the runtime.
+        security: the rule for the headers Host and Origin; None for use behind a server that checks them. Tokens are
+            always checked by the server in front.
+        max_body: bytes of a request; a larger one is answered with status 413.
+        max_calls: calls of one MCP session that may be unanswered; a further one gets CAPACITY_EXCEEDED.
     """
     tools = Tools(service, max_calls)
     async with trio.open_nursery() as following:
@@ -60,12 +65,12 @@ async def open_mcp(
         following.cancel_scope.cancel()
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _ClosableApp:
-    """An app that can be closed: from then on it answers 503.
+    """An application that answers 503 once it is closed.
 
     Attributes:
-        app: the app behind.
+        app: answers the requests until then.
     """
 
     app: ASGIApp
@@ -75,14 +80,14 @@ class _ClosableApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._closed:
-            await PlainTextResponse("the server ends\n", 503)(scope, receive, send)
+            await PlainTextResponse("the server is shutting down\n", 503)(scope, receive, send)
         elif scope.get("method") == "POST":
             await self._answer(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     async def close(self) -> None:
-        """Refuse new requests, and give those that run a moment to be answered."""
+        """Refuse new requests, and wait up to `GRACE` seconds for the answers to those that run."""
         self._closed = True
         with trio.move_on_after(GRACE, shield=True):
             while self._asked:

@@ -1,4 +1,4 @@
-"""MCP at the gateway, opened when somebody first asks for it: its classes take most of a second to import."""
+"""MCP at the gateway, loaded by its first request: the library takes most of a second to import."""
 
 import logging
 from typing import Any, Final
@@ -9,27 +9,28 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warren.service import SessionService
-from warren.transport.http.ending import Ending
+from warren.transport.http.shutdown import Shutdown
+from warren.values import define
 
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class LateMcp:
-    """The application for `/mcp`: the first request waits until it is there, all others go on meanwhile."""
+    """The application for `/mcp`. The first request waits until MCP is loaded; other paths are served meanwhile."""
 
     _asked: trio.Event = attrs.field(factory=trio.Event, init=False)
     _known: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _app: ASGIApp = attrs.field(factory=lambda: PlainTextResponse("the server ends\n", 503), init=False)
+    _app: ASGIApp = attrs.field(factory=lambda: PlainTextResponse("the server is shutting down\n", 503), init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request, once MCP is loaded."""
         self._asked.set()
         await self._known.wait()
         await self._app(scope, receive, send)
 
-    async def hold(self, service: SessionService, ending: Ending, *, max_body: int, max_calls: int) -> None:
-        """Wait to be asked, then be there until the server ends; from then on requests are told that it does."""
+    async def hold(self, service: SessionService, shutdown: Shutdown, *, max_body: int, max_calls: int) -> None:
+        """Load MCP on the first request and serve it until the server ends; later requests are answered with 503."""
         try:
             await self._asked.wait()
             http = await trio.to_thread.run_sync(_load, abandon_on_cancel=True)
@@ -38,16 +39,16 @@ class LateMcp:
                 async with http.open_mcp(service, security=None, max_body=max_body, max_calls=max_calls) as app:
                     self._app = app
                     self._known.set()
-                    await ending.wait()
+                    await shutdown.wait()
         except ImportError:
-            logger.exception("MCP cannot be served")
-            self._app = PlainTextResponse("MCP is not installed as it should be; the server's log says more\n", 500)
+            logger.exception("MCP cannot be loaded: /mcp answers 500")
+            self._app = PlainTextResponse("MCP cannot be loaded: see the log of the server\n", 500)
         finally:
             self._known.set()
 
 
 def _load() -> Any:
-    """Import it, in a thread: sessions must not wait for that."""
-    from warren.transport.mcp import http  # noqa: PLC0415 - only where it is asked for
+    """Import MCP. It runs in a thread, so that sessions do not wait for the import."""
+    from warren.transport.mcp import http  # noqa: PLC0415 - only when it is asked for
 
     return http

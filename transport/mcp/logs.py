@@ -1,4 +1,4 @@
-"""Log messages for a client: what happens in the turns that its own calls run, from the level that it has set."""
+"""Log messages for a client: the events of the turns that its own calls run, from the level that it has set."""
 
 from typing import Final, get_args
 
@@ -20,14 +20,14 @@ from warren.events import (
 from warren.transport.event_text import text_of_event
 
 LEVELS: Final[tuple[types.LoggingLevel, ...]] = get_args(types.LoggingLevel)
-"""From the least important on."""
+"""The levels, the least important first."""
 USUAL: Final[types.LoggingLevel] = "warning"
 """The level of a client that has set none."""
 NAME: Final = "warren.turn"
 
 
 def level_of(event: Event) -> types.LoggingLevel | None:
-    """Return how important an event is; None for one that is no log message, as a piece of text."""
+    """Return the log level of an event; None for an event that makes no log message, such as a piece of text."""
     match event:
         case RunFailed():
             return "error"

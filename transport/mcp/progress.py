@@ -1,4 +1,4 @@
-"""A turn's events on their way to a client that asked for progress."""
+"""The events of a turn as the progress of a call, for a client that asked for progress."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -7,69 +7,69 @@ from typing import Final
 import trio
 
 from warren import codec
-from warren.events import Envelope, Event, ReasoningDelta, TextDelta
-from warren.service import OnEvent, SessionService
+from warren.events import TERMINAL, Envelope, Event, ReasoningDelta, StreamTruncated, TextDelta
+from warren.service import EventReader
 from warren.transport.event_text import text_of_event
-from warren.transport.rpc.feeds import Feeds
-from warren.transport.rpc.outbox import Outbox
-from warren.views import TurnResult
-
-WAITING: Final = 256
-"""Events that may wait for a client that reads slowly; the others stay in the log until it has read."""
 
 Send = Callable[[Envelope], Awaitable[None]]
-Run = Callable[[OnEvent], Awaitable[TurnResult]]
 
 logger: Final = logging.getLogger(__name__)
 
 
 class Progress:
-    """Hands a turn's events over, in order and all of them, without ever holding the turn up."""
+    """Sends all events of a turn in order. The turn never waits for the client."""
 
-    def __init__(self, service: SessionService, send: Send, tasks: trio.Nursery) -> None:
-        """Report a turn of a service; `send` brings one event to the client."""
+    def __init__(self, send: Send, tasks: trio.Nursery) -> None:
+        """Prepare to report a turn.
+
+        Args:
+            send: sends one event to the client.
+            tasks: the nursery of the task that reads the log.
+        """
         self._send = send
-        self._outbox = Outbox(WAITING, notify=self._notify)
-        self._moved = trio.lowlevel.ParkingLot()
-        self._feeds = Feeds(service, self._outbox, self._moved, tasks, max_subscriptions=0)
-        self._waiting = trio.Event()
-        self._ended = False
+        self._tasks = tasks
+        self._reading = False
+        self._delivering = trio.CancelScope()
+        self._newest = 0
+        self._done = trio.Event()
 
-    async def stream(self, session_id: str | None, run: Run) -> TurnResult:
-        """Run a turn; returns or raises after its last event was handed over."""
-        return await self._feeds.stream(session_id, run)
+    def begin(self, reader: EventReader) -> None:
+        """Report the events of a reader, up to the end of the turn."""
+        self._reading = True
+        self._tasks.start_soon(self._deliver, reader)
 
-    def end(self) -> None:
-        """Have `deliver` return once the client has everything."""
-        self._ended = True
-        self._notify()
+    def stop(self) -> None:
+        """Report nothing more."""
+        self._delivering.cancel()
 
-    async def deliver(self) -> None:
-        """Send what was put in, until the end. A client that cannot be reached any more gets nothing, and no error."""
+    async def settle(self, last_seq: int | None) -> None:
+        """Return once the client has the turn's last event, if the turn has begun."""
+        if last_seq is not None and self._newest >= last_seq:  # a marker stands for the last events
+            self.stop()
+        if self._reading:
+            await self._done.wait()
+
+    async def _deliver(self, reader: EventReader) -> None:
+        """Send events, no faster than the client reads. If the client cannot be reached, this logs it and returns."""
         try:
-            while not self._ended or self._outbox:
-                await self._waiting.wait()
-                self._waiting = trio.Event()
-                await self._send_all()
+            with self._delivering:
+                async for envelope in reader:
+                    await self._send(envelope)
+                    event = envelope.event
+                    self._newest = envelope.seq
+                    if isinstance(event, StreamTruncated):
+                        self._newest = event.before + event.dropped
+                    if isinstance(event, TERMINAL):
+                        break
         except Exception:
-            logger.exception("progress cannot be reported any more")
+            logger.exception("the progress of a call can no longer be sent")
         finally:
-            self._outbox.close()
-            self._moved.unpark_all()
-
-    async def _send_all(self) -> None:
-        taken = self._outbox.take()
-        self._moved.unpark_all()
-        for item in taken:
-            if isinstance(item, Envelope):
-                await self._send(item)
-
-    def _notify(self) -> None:
-        self._waiting.set()
+            reader.close()
+            self._done.set()
 
 
 def message_of(event: Event) -> str:
-    """Return what a person who watches is shown: the text as it comes, and in words what happens besides."""
+    """Return the text of an event for people: a piece of the answer, or a description of the event."""
     match event:
         case TextDelta(delta=delta) | ReasoningDelta(delta=delta):
             return delta

@@ -1,4 +1,4 @@
-"""The protocol's own error for a request that is wrong before any tool or resource has seen it."""
+"""The protocol's error for a bad request, which is refused before any tool or resource handles it."""
 
 from mcp.shared.exceptions import MCPError
 

@@ -1,4 +1,4 @@
-"""Sessions as resources: a host lists them, reads one as JSON, is told when it changes, and completes its id."""
+"""Sessions as resources, which a client lists, reads as JSON, subscribes to, and completes the ids of."""
 
 import itertools
 import logging
@@ -16,40 +16,40 @@ from warren.events import TERMINAL, StreamTruncated
 from warren.service import SessionService
 from warren.transport.mcp.refusal import refusal
 from warren.transport.rpc.jsonrpc import shorten
+from warren.values import define, frozen
 from warren.views import HistoryEntry, SessionSummary, SessionView
 
 SCHEME: Final = "warren://sessions/"
 TEMPLATE: Final = f"{SCHEME}{{session_id}}"
 MIME: Final = "application/json"
 PAGE: Final = 100
-"""Sessions of a page, and completions of an answer: the protocol allows no more of those."""
+"""Sessions of a page, and completions of an answer. For completions the protocol allows no more."""
 LONGEST_CURSOR: Final = 15
 """Digits of a cursor, which is the number of sessions before the page."""
 NEWEST: Final = 100
-"""Messages of a conversation that a resource shows, the last ones."""
+"""Messages of a conversation that a resource shows: the newest ones."""
 MAX_TEXT: Final = 2 * 1024 * 1024
-"""Bytes that they may have: the library encodes them on the event loop. Older ones are left out."""
+"""Bytes of the messages in a resource, which the library encodes on the event loop. Older messages are left out."""
 LOOKED_THROUGH: Final = 1_000
-"""Sessions whose ids are compared with what is to be completed, those changed last."""
+"""Sessions whose ids are offered as completions: the most recently changed ones."""
 MAX_WATCHED: Final = 100
 """Resources that one connection may subscribe to."""
 NOT_FOUND: Final = -32002
-"""The protocol's own number for a resource that is not there."""
+"""The protocol's number for a resource that does not exist."""
 
 Changed = Callable[[str], Awaitable[None]]
-"""Tells a client that a resource has changed, by its URI."""
+"""Notifies a client that the resource of a URI has changed."""
 
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class SessionResource:
     """The content of a resource.
 
     Attributes:
-        state: as `warren_read` shows it.
-        billing: the same.
-        messages: the newest of the conversation, oldest first.
+        view: the session, as the tool `warren_read` shows it.
+        messages: the newest messages of the conversation, oldest first.
     """
 
     view: SessionView
@@ -61,45 +61,45 @@ class SessionResource:
         return codec.encode({name: codec.to_data(value) for name, value in data.items()}).decode()
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Watched:
-    """What one connection has subscribed to, by URI; close it with the connection."""
+    """The subscriptions of one connection, by URI. Close it with the connection."""
 
     scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
 
     def drop(self, uri: str) -> None:
-        """Tell no more of a resource; one that nobody asked for is no error."""
+        """End the subscription to a resource, if there is one."""
         scope = self.scopes.pop(uri, None)
         if scope is not None:
             scope.cancel()
 
     def close(self) -> None:
-        """Tell no more of any."""
+        """End all subscriptions."""
         for uri in tuple(self.scopes):
             self.drop(uri)
 
 
-@attrs.frozen
+@frozen
 class Resources:
     """The sessions of one runtime as resources, for every client of a server.
 
     Attributes:
         service: the runtime.
-        nursery: where subscriptions are followed; they end with it.
+        nursery: runs the tasks of subscriptions; they end with it.
     """
 
     service: SessionService
     nursery: trio.Nursery
 
     async def listed(self, cursor: str | None) -> types.ListResourcesResult:
-        """Return a page of the sessions that are not archived, the one changed last first."""
+        """Return a page of the sessions that are not archived, the most recently changed one first."""
         offset = _offset(cursor)
         page = await self.service.list(offset=offset, limit=PAGE)
         following = str(offset + PAGE) if len(page.sessions) + len(page.damaged) == PAGE else None
         return types.ListResourcesResult(resources=[_shown(each) for each in page.sessions], next_cursor=following)
 
     async def read(self, uri: str) -> types.ReadResourceResult:
-        """Return a session. Raises MCPError where there is none."""
+        """Return a session. Raises MCPError if there is no such session."""
         session_id = session_of(uri)
         try:
             view = await self.service.read(session_id)
@@ -111,7 +111,7 @@ class Resources:
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=MIME, text=text)])
 
     async def complete(self, ref: object, name: str, value: str) -> types.Completion:
-        """Return the ids of sessions that begin with a text; nothing for other arguments."""
+        """Return the ids of sessions that begin with a text; none for any argument but a session's id."""
         of_session = isinstance(ref, types.ResourceTemplateReference) and ref.uri == TEMPLATE and name == "session_id"
         if not of_session:
             return types.Completion(values=[], total=0, has_more=False)
@@ -120,9 +120,10 @@ class Resources:
         return types.Completion(values=found[:PAGE], total=len(found), has_more=len(found) > PAGE)
 
     async def watch(self, watched: Watched, uri: str, changed: Changed) -> None:
-        """Call `changed` after each turn of a session until it is dropped, or the session is gone.
+        """Call `changed` after each turn of a session, until the subscription is dropped or the session is gone.
 
-        Raises MCPError where there is no such session, or the connection watches too many.
+        Raises:
+            MCPError: if there is no such session, or the connection has `MAX_WATCHED` subscriptions.
         """
         session_id = session_of(uri)
         try:
@@ -132,12 +133,12 @@ class Resources:
         if uri in watched.scopes:
             return
         if len(watched.scopes) >= MAX_WATCHED:
-            full = f"{MAX_WATCHED} resources are subscribed to: that is the limit of a connection"
+            full = f"this connection has {MAX_WATCHED} subscriptions, which is the limit: end one first"
             raise _failure(CapacityExceededError(full, cause="max_subscriptions"))
         watched.scopes[uri] = scope = trio.CancelScope()
         try:
             await self.nursery.start(self._follow, watched, uri, scope, changed)
-        except WarrenError as exc:  # it went between the look and the subscription
+        except WarrenError as exc:  # the session was deleted between the read and the subscription
             raise _failure(exc) from None
 
     async def _follow(
@@ -161,16 +162,16 @@ class Resources:
         except Exception as exc:
             if not entered:
                 raise  # to the task that subscribes, not to the nursery
-            logger.warning("%s is not followed any more", uri, exc_info=exc)
+            logger.warning("the subscription to %s has failed: its client gets no more updates", uri, exc_info=exc)
         finally:
             if watched.scopes.get(uri) is scope:
                 del watched.scopes[uri]
-        if not entered:  # dropped before it began
+        if not entered:  # the subscription was dropped before it began
             task_status.started()
 
 
 def session_of(uri: str) -> str:
-    """Return the session that a URI names. Raises MCPError."""
+    """Return the id of the session in a URI. Raises MCPError if the URI is of another form."""
     session_id = uri.removeprefix(SCHEME)
     if not uri.startswith(SCHEME) or not session_id or "/" in session_id:
         raise MCPError(code=NOT_FOUND, message=f"there is no resource {shorten(uri)}; there are: {TEMPLATE}")
@@ -178,7 +179,7 @@ def session_of(uri: str) -> str:
 
 
 def _fitting(messages: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
-    """Return the newest messages that have room in a resource."""
+    """Return the newest messages that together have at most `MAX_TEXT` bytes."""
     sizes = itertools.accumulate(codec.weight(entry) for entry in reversed(messages))
     count = sum(size <= MAX_TEXT for size in sizes)
     return messages[len(messages) - count :]
@@ -188,7 +189,7 @@ def _offset(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= LONGEST_CURSOR):
-        raise refusal("$.params.cursor", "is none that this server has given")
+        raise refusal("$.params.cursor", "must be a nextCursor of an earlier answer")
     return int(cursor)
 
 

@@ -1,4 +1,4 @@
-"""The MCP server as the official library wants it: tools, resources, completion and logging of one runtime."""
+"""The MCP server for the official library: tools, resources, completion and logging of one runtime."""
 
 import itertools
 import logging
@@ -22,7 +22,7 @@ from warren.errors import AgentError, CapacityExceededError, WarrenError
 from warren.events import Envelope
 from warren.service import Capabilities, SessionService
 from warren.transport.mcp import logs
-from warren.transport.mcp.calls import Call, key_of, keyed
+from warren.transport.mcp.calls import ToolCall, key_of, keyed
 from warren.transport.mcp.progress import Send, message_of
 from warren.transport.mcp.refusal import refusal
 from warren.transport.mcp.resources import Resources, Watched, template
@@ -33,33 +33,30 @@ from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
 
 MAX_CALLS: Final = 256
-"""Calls of one connection that may be unanswered; past it only those that end others are let through."""
+"""Calls of one connection that may be unanswered; beyond it only urgent ones, such as interrupts, are accepted."""
 MAX_ANSWER: Final = 2 * 1024 * 1024
-"""Bytes that a page may have. The library encodes an answer on the event loop, and a model reads no more than that."""
+"""Bytes that a page may have. The library encodes an answer on the event loop, and no model reads more than that."""
 EVENT: Final = "warren/event"
-"""Under this name a progress notification has the whole event in its `_meta`."""
+"""The key in the `_meta` of a progress notification whose value is the whole event."""
 LEVEL: Final = "warren.level"
-"""Under this name the state of a connection has the level of the log messages that it wants."""
+"""The key in the state of a connection whose value is the level of the log messages for its client."""
 WATCHED: Final = "warren.watched"
-"""Under this name it has the subscriptions."""
+"""The key in the state of a connection whose value is its subscriptions."""
 INSTRUCTIONS: Final = (
-    "Warren hosts conversations with language models. warren_run starts one and warren_resume goes on with it; both "
-    "return when the model has answered. warren_sessions, warren_read and warren_history show what there is. A call "
-    "that fails returns an error body whose `code` is stable."
+    "Warren hosts conversations with language models. warren_run starts one and warren_resume continues it; both "
+    "return when the model has answered. warren_sessions, warren_read and warren_history show the existing ones. A "
+    "call that fails returns an error body whose `code` is stable."
 )
 
 _PROBLEMS: Final = {"missing": "is required", "string_type": "must be a string", "dict_type": "must be an object"}
-"""What the library's commonest findings are called everywhere else."""
+"""Warren's texts for the most common findings of the library's validation, by the library's name of the finding."""
 
 Context = ServerRequestContext[dict[str, Any], Any]
 logger: Final = logging.getLogger(__name__)
 
 
 class Tools:
-    """The tools of one runtime, for every client of a server. Calls run side by side, `max_calls` of each client.
-
-    `room` is awaited before a call with a large result; it returns once the client has read enough of what waits.
-    """
+    """The tools of one runtime, for every client of a server. Calls run concurrently."""
 
     def __init__(
         self,
@@ -67,31 +64,48 @@ class Tools:
         max_calls: int = MAX_CALLS,
         room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
+        """Offer the tools of a runtime.
+
+        Args:
+            service: the runtime.
+            max_calls: calls of one client that may be unanswered.
+            room: awaited before a call with a large result; it returns when the client has read most of the answers
+                that wait for it.
+        """
         self._host = Host(service)
         self._max_calls = max_calls
         self._room = room
         self._bulky = trio.CapacityLimiter(BULKY)
-        self._calls: set[Call] = set()
+        self._calls: set[ToolCall] = set()
         self._running: Counter[Hashable] = Counter()
         self._closed = False
 
     def close(self) -> None:
-        """Have every call that waits for a turn end soon with an error: the server ends. Their turns are left alone."""
+        """Let every call that waits for a turn end soon with an error: the server ends. The turns go on."""
         self._closed = True
         for call in self._calls:
-            call.leave()
+            call.abandon()
 
     def listed(self) -> list[types.Tool]:
-        """Return what clients are told of the tools; those of a capability that is off are left out."""
+        """Return the descriptions of the tools for clients; tools of a capability that is off are left out."""
         capabilities = self._host.service.capabilities()
         return [_shown(tool) for tool in TOOLS.values() if _is_on(tool, capabilities)]
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], send: Send | None, client: Hashable = None
     ) -> types.CallToolResult:
-        """Call a tool for a client; `send` brings it a turn's events. Errors are results, but for an unknown tool.
+        """Call a tool for a client, and return its result or its error as a result.
 
-        Cancelling this interrupts the turn that it started. Raises MCPError where there is no such tool.
+        Cancelling this interrupts the turn that the call started.
+
+        Args:
+            name: the tool.
+            arguments: its arguments as plain data.
+            send: sends an event of the turn to the client; None if the client wants no events.
+            client: identifies the client, whose unanswered calls are bounded.
+
+        Raises:
+            MCPError: if there is no such tool.
         """
         tool = TOOLS.get(name)
         if tool is None:
@@ -99,7 +113,7 @@ class Tools:
         try:
             params = keyed(tool.method.decode(arguments))
             check_room(self._running[client], self._max_calls, urgent=tool.method.urgent)
-            with self._calling(client, Call(self._host.service, send, key_of(params))) as caller:
+            with self._calling(client, ToolCall(self._host.service, send, key_of(params))) as caller:
                 return _result(await self._called(tool, caller, params))
         except WarrenError as exc:
             return _result(exc.body(), is_error=True)
@@ -107,7 +121,7 @@ class Tools:
             logger.exception("%s failed", name)
             return _result(AgentError("internal error", cause="internal").body(), is_error=True)
 
-    async def _called(self, tool: McpTool, caller: Call, params: object) -> Any:
+    async def _called(self, tool: McpTool, caller: ToolCall, params: object) -> Any:
         if not tool.method.bulky:
             return await tool.method.call(self._host, caller, params)
         async with self._bulky:
@@ -121,11 +135,11 @@ class Tools:
             return codec.to_data(result)
 
     @contextmanager
-    def _calling(self, client: Hashable, caller: Call) -> Iterator[Call]:
+    def _calling(self, client: Hashable, caller: ToolCall) -> Iterator[ToolCall]:
         self._calls.add(caller)
         self._running[client] += 1
         if self._closed:
-            caller.leave()
+            caller.abandon()
         try:
             yield caller
         finally:
@@ -161,14 +175,14 @@ def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
         on_completion=complete,
         **_resource_handlers(resources),
     )
-    # by this way the library does not warn that newer revisions have no such request
+    # Added here and not as a keyword: the library would warn that newer revisions have no such request.
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     server.middleware.append(_name_bad_field)
     return server
 
 
 def _resource_handlers(resources: Resources) -> dict[str, Any]:
-    """Return what answers the requests about resources, by the names that the library has for it."""
+    """Return the handlers of requests about resources, by the names of the library's keywords."""
 
     async def list_resources(
         _context: Context, params: types.PaginatedRequestParams | None
@@ -201,12 +215,12 @@ def _resource_handlers(resources: Resources) -> dict[str, Any]:
 
 
 def _state_of(context: Context) -> dict[str, Any]:
-    """Return what is kept for a connection."""
+    """Return the state that the library keeps for a connection."""
     return context.session._connection.state  # noqa: SLF001 - the library has no public way to it from a request
 
 
 def _watched_of(context: Context) -> Watched:
-    """Return what a connection has subscribed to; it ends with the connection."""
+    """Return the subscriptions of a connection; they end with the connection."""
     watched: Watched | None = _state_of(context).get(WATCHED)
     if watched is None:
         watched = _state_of(context)[WATCHED] = Watched()
@@ -215,7 +229,7 @@ def _watched_of(context: Context) -> Watched:
 
 
 async def _name_bad_field(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Have a request of the wrong shape answered with the field's name, where the library only says that it is bad."""
+    """Answer a request of the wrong shape with the name of the bad field; the library's own answer has none."""
     try:
         return await call_next(ctx)
     except ValidationError as exc:
@@ -228,9 +242,9 @@ def _path_of(steps: tuple[int | str, ...]) -> str:
 
 
 def _sender(context: Context) -> Send | None:
-    """Return what sends the events of a request's turn: as progress, if the client asked for it, and as log messages.
+    """Return a function that sends the events of a request's turn, as progress and as log messages.
 
-    None if the client wants neither.
+    Each of the two is sent if the client asked for it; return None if it asked for neither.
     """
     token = (context.meta or {}).get("progress_token")
     wanted = _levels_of(context)
@@ -256,7 +270,7 @@ def _sender(context: Context) -> Send | None:
 
 
 def _levels_of(context: Context) -> frozenset[types.LoggingLevel]:
-    """Return the levels whose messages a client gets: from the one that it has set, or that its request names."""
+    """Return the levels whose messages a client gets, from the one that it has set or that its request names on."""
     allowed = allowed_log_levels(context.protocol_version, context.meta)
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return allowed
@@ -265,19 +279,19 @@ def _levels_of(context: Context) -> frozenset[types.LoggingLevel]:
 
 
 def _client_of(context: Context) -> Hashable:
-    """Return what stands for a connection; over HTTP that is a session, or else a request of its own."""
+    """Return the identity of a client: its MCP session over HTTP, or else the request; None over stdio."""
     request = context.request
     return None if request is None else request.headers.get(MCP_SESSION_ID_HEADER) or request
 
 
 def _result(data: Any, *, is_error: bool = False) -> types.CallToolResult:
-    """Return data as the structured content, and as text for clients and models that know no other."""
+    """Return data as structured content, and as text for clients and models that read nothing else."""
     text = types.TextContent(text=codec.encode(data).decode())
     return types.CallToolResult(content=[text], structured_content=data, is_error=is_error)
 
 
 def _is_on(tool: McpTool, capabilities: Capabilities) -> bool:
-    """Tell whether a tool does anything here."""
+    """Return whether the capability that a tool needs is on."""
     needed = tool.method.capability
     return needed is None or bool(getattr(capabilities, needed.replace("-", "_")))
 

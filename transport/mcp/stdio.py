@@ -1,7 +1,7 @@
 """The MCP server over the standard streams: one client, one message a line.
 
-The official library knows the methods; our endpoint carries the messages, with the bounds and the end of every other
-surface. A request is handed to the library and answered by what the library sends under its id.
+The official library handles the methods. Warren's endpoint carries the messages, with the bounds and the shutdown that
+all surfaces share. A request is passed to the library, and the message that the library sends under its id answers it.
 """
 
 import logging
@@ -22,18 +22,19 @@ from warren.service import SessionService
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import Tools, server_of
 from warren.transport.rpc import jsonrpc
-from warren.transport.rpc.endpoint import GRACE, Bounds, Endpoint, Side, Work
+from warren.transport.rpc.endpoint import GRACE, Dispatcher, Endpoint, EndpointBounds, Work
 from warren.transport.rpc.lines import LineChannel
+from warren.values import define
 
 MAX_LINE: Final = 16 * 1024 * 1024
 LINGER: Final = 1.5
-"""Seconds that requests may go on after the end of the input; clients wait two before they kill."""
+"""Seconds that requests may go on after the end of the input; clients wait two before they kill the server."""
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that may wait for the client before no page is made, which may be large, and no request read."""
+"""Bytes that may wait for the client. Beyond it no large result is made and no request is read."""
 MAX_IN_FLIGHT: Final = 1024
 """Requests that may be unanswered, and answers that may wait to be read. Calls have a lower bound of their own."""
 BACKLOG: Final = 2 * MAX_IN_FLIGHT
-"""Messages that may wait for the library, which takes them at once unless it waits for the client to read."""
+"""Messages that may wait for the library, which takes them at once unless the client reads too slowly."""
 CANCELLED: Final = "notifications/cancelled"
 
 logger: Final = logging.getLogger(__name__)
@@ -46,47 +47,53 @@ async def serve_mcp(
     *,
     end_turns: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
 ) -> None:
-    """Serve the client at the other end of two streams until it has no more to say, or `stop` is cancelled.
+    """Serve the client at the other end of two streams until its input ends, or `stop` is cancelled.
 
-    At the end of the input, requests that run are given a moment, and `end_turns` is awaited if some still run then; at
-    `stop` they are given up at once. Either way they are answered, and the turns they started go on: they are the
-    service's, and a host that is about to end it passes `SessionService.stop`. Whatever a line has in it, the lines
-    after it are answered.
+    After the end of the input, requests may run on for `LINGER` seconds; when `stop` is cancelled, they are abandoned
+    at once. In both cases they are answered, and the turns that they started go on. A bad line is answered with an
+    error, and the next line is read.
+
+    Args:
+        service: the runtime.
+        streams: the input and the output.
+        stop: cancel it to end; None makes one.
+        end_turns: awaited if requests still run `LINGER` seconds after the end of the input. A host that ends its
+            runtime then passes `SessionService.stop`.
     """
 
     async def end() -> None:
         await end_turns()
         with trio.move_on_after(GRACE):
-            await endpoint.settle()
+            await endpoint.wait_idle()
 
-    bounds = Bounds(MAX_IN_FLIGHT, outbox_bytes=MAX_BYTES, linger=LINGER)
+    bounds = EndpointBounds(MAX_IN_FLIGHT, outbox_bytes=MAX_BYTES, linger=LINGER)
     endpoint = Endpoint(LineChannel(*streams, MAX_LINE), bounds, stop, end_turns=end)
     tools = Tools(service, room=endpoint.room)
     to_server, requests = anyio.create_memory_object_stream[SessionMessage | Exception](BACKLOG)
     to_client, answers = anyio.create_memory_object_stream[SessionMessage](0)
-    side = _LibrarySide(endpoint, tools, to_server)
+    dispatcher = _LibraryDispatcher(endpoint, tools, to_server)
 
-    def open_side(tasks: trio.Nursery) -> Side:
+    def open_dispatcher(tasks: trio.Nursery) -> Dispatcher:
         server = server_of(tools, Resources(service, tasks))
         tasks.start_soon(partial(server.run, requests, to_client, server.create_initialization_options()))
-        tasks.start_soon(side.listen, answers)
-        return side
+        tasks.start_soon(dispatcher.listen, answers)
+        return dispatcher
 
     try:
-        await endpoint.run(open_side)
+        await endpoint.run(open_dispatcher)
     finally:
         for stream in (to_server, requests, to_client, answers):
             stream.close()
 
 
-@attrs.define(eq=False)
-class _LibrarySide(Side):
+@define(eq=False)
+class _LibraryDispatcher(Dispatcher):
     """The library's server behind an endpoint.
 
     Attributes:
         endpoint: the connection.
-        tools: told when no more of their results are waited for.
-        to_server: takes the messages for the library.
+        tools: the tools, which are closed when the endpoint stops.
+        to_server: the stream of messages for the library.
     """
 
     endpoint: Endpoint
@@ -95,7 +102,7 @@ class _LibrarySide(Side):
     _waiting: dict[types.RequestId, trio.MemorySendChannel[bytes]] = attrs.field(factory=dict, init=False)
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes | None:
-        """See Side."""
+        """See Dispatcher."""
         if request_id is None:
             self._note(method, params)
             return None
@@ -104,7 +111,7 @@ class _LibrarySide(Side):
             return jsonrpc.error(None, problem, jsonrpc.INVALID_REQUEST)
         if not isinstance(params, dict):
             raise InvalidParamsError("$.params: must be an object", path="$.params")
-        # The library takes "7" and 7 for one id. It would forget the first of two requests that have the same.
+        # The library treats "7" and 7 as one id. Of two requests with one id it would forget the first.
         key = coerce_request_id(request_id)
         if key in self._waiting:
             problem = InvalidParamsError("$.id: a request with this id is not answered yet", path="$.id")
@@ -114,12 +121,12 @@ class _LibrarySide(Side):
         self._waiting[key], answer = trio.open_memory_channel[bytes](1)
         return Work(partial(_received, answer))
 
-    def give_up(self) -> None:
-        """See Side."""
+    def abandon(self) -> None:
+        """See Dispatcher."""
         self.tools.close()
 
     async def listen(self, answers: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Send what the library has to say; its answers end the requests that wait for them."""
+        """Send the messages of the library; an answer goes to the request that waits for it."""
         async with answers:
             async for item in answers:
                 frame = _frame(item.message)
@@ -132,7 +139,7 @@ class _LibrarySide(Side):
                         await self.endpoint.tell(frame)
 
     def _note(self, method: str, params: object) -> None:
-        """Hand a notification over; one without sense is dropped. A request that it cancels gets no answer."""
+        """Pass a notification to the library; drop a malformed one. A request that it cancels gets no answer."""
         if not isinstance(params, dict):
             return
         self._hand_over(types.JSONRPCNotification(jsonrpc="2.0", method=method, params=params))
@@ -146,7 +153,7 @@ class _LibrarySide(Side):
             self.to_server.send_nowait(SessionMessage(message))
         except anyio.WouldBlock:
             raise CapacityExceededError(
-                "too many messages wait: read the answers first", cause="max_in_flight"
+                "too many messages are not handled yet: read the answers first", cause="max_in_flight"
             ) from None
 
 
@@ -159,9 +166,9 @@ async def _received(answer: trio.MemoryReceiveChannel[bytes]) -> bytes | None:
 
 
 def _frame(message: types.JSONRPCMessage) -> bytes:
-    """Return a message as it goes out; one that JSON cannot hold becomes an error, and the client is not left alone."""
+    """Return a message as JSON; if JSON cannot hold it, return an internal error, so that the client gets an answer."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     except ValueError:
-        logger.exception("a message cannot be sent")
+        logger.exception("a message of the MCP library cannot be encoded")
         return jsonrpc.internal_error(message.id if isinstance(message, types.JSONRPCResponse) else None)

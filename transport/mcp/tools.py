@@ -6,12 +6,11 @@ The arguments of a tool are the parameters of its method, with their sentences.
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
-
 from warren.transport.rpc.methods import METHODS, Method
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class McpTool:
     """One tool: a method of the table under another name.
 
@@ -92,7 +91,7 @@ _TABLE: Final = (
         "warren_sessions",
         METHODS["session/list"],
         "List sessions",
-        "List the sessions, the one changed last first.",
+        "List the sessions, the most recently changed one first.",
         read_only=True,
     ),
     McpTool(

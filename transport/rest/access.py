@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Final
 
-import attrs
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from warren.transport.http import auth
 from warren.transport.http.refusals import RefusedError
 from warren.transport.rest.answers import refusal
+from warren.values import frozen
 
 METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
 SENT: Final = (
@@ -24,7 +24,7 @@ SENT: Final = (
 SHOWN: Final = ("location", "mcp-session-id", "retry-after")
 
 
-@attrs.frozen
+@frozen
 class HostGuard:
     """An application that refuses foreign pages and foreign names of the host, with 403.
 

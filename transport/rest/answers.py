@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +13,7 @@ from starlette.types import ExceptionHandler, Receive, Scope, Send
 from warren import codec
 from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, ProviderError, WarrenError
 from warren.transport.http.refusals import JSON, SOON, RefusedError
+from warren.values import define
 
 MAX_UNREAD: Final = 64 * 1024 * 1024
 """Bytes of large answers that may wait for clients to read them; while there are more, no more are made."""
@@ -21,7 +21,7 @@ MAX_UNREAD: Final = 64 * 1024 * 1024
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.define
+@define
 class Unread:
     """The large answers that clients have not read yet.
 

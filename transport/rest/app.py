@@ -17,13 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warren import codec
 from warren.errors import InvalidParamsError, WarrenError
-from warren.events import Envelope
 from warren.fields import CAN_CONFLICT
-from warren.service import OnEvent
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
-from warren.transport.http.ending import Ending
 from warren.transport.http.refusals import JSON, RefusedError
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.rest.access import Cors, HostGuard
 from warren.transport.rest.answers import HANDLERS, LargeAnswer, Unread, answer, failure, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
@@ -38,9 +36,10 @@ from warren.transport.rest.parameters import (
 )
 from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
 from warren.transport.rpc.endpoint import BULKY
-from warren.transport.rpc.jsonrpc import given_up
-from warren.transport.rpc.methods import Caller, Host, Method
+from warren.transport.rpc.jsonrpc import abandoned
+from warren.transport.rpc.methods import Caller, Host, Method, Run
 from warren.transport.rpc.outbox import is_large
+from warren.values import frozen
 from warren.views import TurnResult
 
 Answer = Response | EventStream
@@ -48,12 +47,12 @@ Answer = Response | EventStream
 logger: Final = logging.getLogger(__name__)
 
 
-def rest_app(host: Host, config: GatewayConfig, ending: Ending, mounts: Mapping[str, ASGIApp]) -> ASGIApp:
+def rest_app(host: Host, config: GatewayConfig, shutdown: Shutdown, mounts: Mapping[str, ASGIApp]) -> ASGIApp:
     """Return the application that serves the table of routes, and other applications at paths of their own.
 
     The token guards these too; they do all other checks themselves.
     """
-    rest = _Rest(host, config, ending)
+    rest = _Rest(host, config, shutdown)
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
     routes: list[BaseRoute] = [Route(path, rest.resource(tuple(rows))) for path, rows in by_path]
     routes.append(Route("/openapi.json", _Resource(config.access, {"GET": rest.openapi}, ("GET",))))
@@ -67,9 +66,9 @@ def rest_app(host: Host, config: GatewayConfig, ending: Ending, mounts: Mapping[
 class Unheard(Caller):
     """A caller that gets the result of its turn and none of its events: they are at the session's own route."""
 
-    async def stream(self, _session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
+    async def stream(self, _session_id: str | None, run: Run) -> TurnResult:
         """Run a turn."""
-        return await run(_pass_over)
+        return await run(None)
 
     async def subscribe(self, session_id: str, _after_seq: int | None) -> None:
         """Refuse: a response cannot be followed by events."""
@@ -80,11 +79,7 @@ class Unheard(Caller):
         return False
 
 
-def _pass_over(_envelope: Envelope) -> None:
-    pass
-
-
-@attrs.frozen
+@frozen
 class _Guarded:
     """An application for clients that know the token.
 
@@ -113,7 +108,7 @@ def _begun_with(body: bytes, receive: Receive) -> Receive:
 Endpoint = Callable[[Request], Awaitable[Answer]]
 
 
-@attrs.frozen
+@frozen
 class _Resource:
     """Everything at one path, by HTTP method; HEAD is GET without its body.
 
@@ -138,13 +133,13 @@ class _Resource:
         await response(scope, receive, send)
 
 
-@attrs.frozen
+@frozen
 class _Rest:
     """Runs the methods of the table for requests."""
 
     host: Host
     config: GatewayConfig
-    ending: Ending
+    shutdown: Shutdown
     unread: Unread = attrs.field(factory=Unread)
 
     async def openapi(self, _request: Request) -> Response:
@@ -197,16 +192,16 @@ class _Rest:
     async def _call(self, method: Method[Any, Any], params: object) -> Any:
         """Return a method's result. Raises AgentError if the gateway ends before it is there."""
         scope = trio.CancelScope()
-        with self.ending.ends(scope), scope:
+        with self.shutdown.cancels(scope), scope:
             return await method.handler(self.host, Unheard(), params)
-        raise given_up()
+        raise abandoned()
 
     def _streaming(self, row: Row) -> Endpoint:
         async def stream(request: Request) -> Answer:
             wanted, seen = row.method.decode(await _parameters(row, request)), request.headers.get("last-event-id")
             if seen:
                 wanted = attrs.evolve(wanted, after_seq=last_event_id(seen))
-            return EventStream(self.host.service, wanted, self.config.heartbeat, self.ending, by_header=bool(seen))
+            return EventStream(self.host.service, wanted, self.config.heartbeat, self.shutdown, by_header=bool(seen))
 
         return stream
 
@@ -234,7 +229,7 @@ def _refusal(row: Row, path: str) -> int:
 
 def _answered(row: Row, result: object) -> Response:
     data = codec.to_data(result)
-    return answer(data, _status(row, data), _location(row, data))
+    return Response(codec.encode_whole(data), _status(row, data), _location(row, data), JSON)
 
 
 def _status(row: Row, result: Any) -> int:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import attrs
 import trio
 from starlette.types import Receive, Scope, Send
 
@@ -14,10 +13,11 @@ from warren.errors import InvalidParamsError
 from warren.events import Envelope
 from warren.requests import SessionRef, SubscribeRequest
 from warren.service import SessionService
-from warren.transport.http.ending import Ending
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.rest.answers import failure
 from warren.transport.rpc.dialect import missing
 from warren.transport.rpc.feeds import session_over
+from warren.values import frozen
 
 MEDIA_TYPE: Final = "text/event-stream"
 LAST_ID: Final = "$.headers.last-event-id"
@@ -62,7 +62,7 @@ def last_frame(session_id: str) -> bytes:
     return f"event: {END}\ndata: ".encode() + codec.encode(SessionRef(session_id)) + b"\n\n"
 
 
-@attrs.frozen
+@frozen
 class EventStream:
     """The response that brings a session's events until the session, the client or the gateway ends.
 
@@ -76,14 +76,14 @@ class EventStream:
         service: the runtime.
         wanted: the session, and after which event to begin.
         heartbeat: seconds of silence before a comment says that the stream is there.
-        ending: ends it.
+        shutdown: its begin ends the stream.
         by_header: whether `Last-Event-ID` says after which event: an error names it then.
     """
 
     service: SessionService
     wanted: SubscribeRequest
     heartbeat: float
-    ending: Ending
+    shutdown: Shutdown
     by_header: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,7 +99,7 @@ class EventStream:
         async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as envelopes:
             await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
             async with trio.open_nursery() as tasks:
-                with self.ending.ends(tasks.cancel_scope):
+                with self.shutdown.cancels(tasks.cancel_scope):
                     tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
                     await self._relay(envelopes, send, tasks)
                     tasks.cancel_scope.cancel()

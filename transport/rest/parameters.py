@@ -1,6 +1,7 @@
 """Reads the parameters of a request from its path, query and body. They are plain data; the method checks them."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, get_args, get_type_hints
 
 import attrs
@@ -17,6 +18,12 @@ DIGITS: Final = 20
 KEY: Final = "idempotency_key"
 KEY_HEADER: Final = "Idempotency-Key"
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
+
+
+@cache
+def _types(params: type) -> Mapping[str, Any]:
+    """Return the types of a class's fields."""
+    return get_type_hints(params)
 
 
 async def whole_body(request: Request) -> bytes:
@@ -52,7 +59,7 @@ def with_whole_numbers(params: type, data: Any) -> Any:
     """Return an object in which 5.0 is 5 if the class of parameters has an integer there: JSON has no two kinds."""
     if not isinstance(data, dict):
         return data
-    types = get_type_hints(params)
+    types = _types(params)
     return {name: _whole(types.get(name), value) for name, value in data.items()}
 
 
@@ -70,7 +77,7 @@ def from_query(params: type, query: QueryParams) -> dict[str, Any]:
     An object is written `labels[team]=red`. Raises InvalidParamsError if a parameter is there twice or has no name.
     """
     data: dict[str, Any] = {}
-    types = get_type_hints(params)
+    types = _types(params)
     for key, text in query.multi_items():
         name, bracket, inner = key.partition("[")
         if inner == "]":
@@ -95,7 +102,7 @@ def with_path(data: dict[str, Any], path: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_key(params: type, data: dict[str, Any], headers: Headers) -> dict[str, Any]:
     """Add the key in the header `Idempotency-Key`, if the method takes one. Raises InvalidParamsError for two keys."""
-    said = headers.getlist(KEY_HEADER) if KEY in get_type_hints(params) else ()
+    said = headers.getlist(KEY_HEADER) if KEY in _types(params) else ()
     keys = {*said, *([data[KEY]] if isinstance(data.get(KEY), str) else ())}
     if len(keys) > 1:
         raise InvalidParamsError(f"$.{KEY}: is there twice, and not the same", path=f"$.{KEY}")

@@ -2,15 +2,14 @@
 
 from typing import Any, Final, Literal
 
-import attrs
-
 from warren.transport.rpc.methods import METHODS, Method
+from warren.values import frozen
 
 Verb = Literal["GET", "POST", "PATCH", "DELETE"]
 WITH_BODY: Final = ("POST", "PATCH")
 
 
-@attrs.frozen
+@frozen
 class Row:
     """One route.
 

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0, whatever carries it: the endpoint, the table of methods, their parameters and results.
+"""JSON-RPC 2.0 over any channel: the endpoint, the table of methods, their parameters and results.
 
-May import `warren.transport.providers`, whose catalogue of models one dialect shows, and the packages below transport.
+May import the packages below transport, and `warren.transport.providers`: one dialect lists the models of that package.
 """

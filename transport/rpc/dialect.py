@@ -1,4 +1,4 @@
-"""How a client is spoken to: which methods it finds, and what it is sent for an event."""
+"""The protocol of a connection: the methods that clients can call, and the messages that events become."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from warren.events import Envelope, StreamTruncated
 from warren.requests import SessionRef
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.methods import METHODS, Method
+from warren.values import frozen
 
 EVENT: Final = "session/event"
 UNSUBSCRIBED: Final = "session/unsubscribed"
@@ -18,25 +19,25 @@ logger: Final = logging.getLogger(__name__)
 
 
 class Dialect(Protocol):
-    """The protocol of one connection. The machinery under it is the same for all."""
+    """The protocol of one connection. The endpoint and the feeds are the same for all protocols."""
 
     @property
     def methods(self) -> Mapping[str, Method[Any, Any]]:
-        """What the client can call, by name."""
+        """The methods that the client can call, by name."""
         ...
 
     def ended(self, session_id: str) -> Sequence[bytes]:
-        """Return the messages that tell of a subscription's end which the client has not asked for. Never raises."""
+        """Return the messages that report a subscription which ended without a request of the client. Never raises."""
         ...
 
     def frames(self, envelope: Envelope) -> Sequence[bytes]:
-        """Return the messages that tell of an event, none or several. Never raises."""
+        """Return the messages that report an event, none or several. Never raises."""
         ...
 
 
-@attrs.frozen
+@frozen
 class Native:
-    """Our own protocol, as `docs/protocol.md` has it."""
+    """Warren's own protocol: `docs/protocol.md` describes it."""
 
     methods: Mapping[str, Method[Any, Any]] = METHODS
 
@@ -45,16 +46,16 @@ class Native:
         return (jsonrpc.notification(UNSUBSCRIBED, SessionRef(session_id)),)
 
     def frames(self, envelope: Envelope) -> Sequence[bytes]:
-        """Return the event as one notification; one that JSON cannot hold is reported missing."""
+        """Return the event as one notification; if JSON cannot hold the event, report it as missing."""
         try:
             return (jsonrpc.notification(EVENT, envelope),)
         except Exception:
-            logger.exception("session %s: event %d cannot be sent", envelope.session_id, envelope.seq)
+            logger.exception("session %s: event %d cannot be encoded", envelope.session_id, envelope.seq)
             return (jsonrpc.notification(EVENT, missing(envelope)),)
 
 
 def missing(envelope: Envelope) -> Envelope:
-    """Return what tells a client that it does not get an event."""
+    """Return the event that replaces one that cannot be sent: a StreamTruncated with its number."""
     before = (envelope.first_seq or envelope.seq) - 1
     marker = StreamTruncated(envelope.seq - before, before)
     return attrs.evolve(envelope, seq=before, event=marker, first_seq=None)

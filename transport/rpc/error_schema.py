@@ -1,4 +1,4 @@
-"""The schema of an error's body, as every surface shows it."""
+"""The JSON schema of an error's body, which is the same on every surface."""
 
 from typing import Any
 

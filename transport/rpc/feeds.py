@@ -1,409 +1,365 @@
-"""What one client is told of each session: its own turns and its subscriptions, in order and nothing twice."""
+"""The events of one client: one place in the log of each session, for its turns and its subscription alike."""
 
-import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
 
+from warren import codec
 from warren.errors import CapacityExceededError, SessionNotFoundError, WarrenError
-from warren.events import Envelope, StreamTruncated
-from warren.service import OnEvent, SessionService
-from warren.transport.rpc.outbox import Outbox, Over
+from warren.events import TERMINAL, Envelope, Event, StreamTruncated
+from warren.service import EventReader, SessionService
+from warren.transport.rpc.dialect import Dialect
+from warren.transport.rpc.methods import Run
+from warren.transport.rpc.outbox import Outbox
+from warren.values import define
 from warren.views import TurnResult
 
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
-class _Reader:
-    """Reads a session's log for the client: events are let out once `go` is set, until `scope` is cancelled.
-
-    Attributes:
-        subscribed: whether the client asked for it; another one ends once it has brought what is owed.
-    """
-
-    subscribed: bool
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    go: trio.Event = attrs.field(factory=trio.Event)
-
-
-@attrs.define
-class _Span:
-    """Numbers of a log, from the first to the last."""
-
-    first: int
-    last: int
-
-
-@attrs.define(eq=False)
+@define(eq=False)
 class _Feed:
-    """One session as one client sees it.
+    """The events of one session for one client: a `Source` of the outbox that reads the log as the client reads.
 
-    The events of the client's own turns go out at once while the client keeps up. All others are read from the log:
-    those of a subscription, and those of own turns that found no room, were told while a reader was at work, or while
-    one was about to begin. Such events of own turns are owed: the reader brings them.
+    If the client subscribes, all events are sent. If not, only those of the client's own turns are: each from its first
+    event to the next terminal one.
 
     Attributes:
-        session_id: the session.
-        outbox: takes what is sent to the client.
-        catch_up: begins to read what is owed.
-        turns: own turns that run or ask to; those that wait for another one may do so for long.
-        heard: those of them that have told something.
-        newest: seq of the newest event of these.
-        delivered: seq of the last event that the reader brought or passed over.
-        reader: the one at work.
-        switching: subscriptions that are about to begin.
-        owed: the events of own turns that a reader has to bring.
+        feeds: all feeds of the client.
+        reader: the position in the log.
+        leave: closes the reader, or ends the subscription that holds it.
+        subscribed: whether the client subscribes.
+        sent: seq of the last event that was sent or skipped.
+        own: the first seq of each own turn whose terminal event was not sent yet.
+        queued: whether the feed is in the outbox.
+        loading: whether a page is being read from the store.
+        closed: whether nothing more is read.
+        page: events that were taken from the reader and not sent yet.
+        last_words: messages that are sent behind the last event.
     """
 
-    session_id: str
-    outbox: Outbox
-    catch_up: "Callable[[_Feed], None]"
-    turns: int = 0
-    heard: int = 0
-    newest: int | None = None
-    delivered: int = 0
-    reader: _Reader | None = None
-    switching: int = 0
-    owed: deque[_Span] = attrs.field(factory=deque)
-    _moved: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    feeds: "Feeds"
+    reader: EventReader
+    leave: Callable[[], None]
+    sent: int
+    subscribed: bool = False
+    own: deque[int] = attrs.field(factory=deque)
+    queued: bool = False
+    loading: bool = False
+    closed: bool = False
+    page: deque[Envelope] = attrs.field(factory=deque)
+    last_words: list[bytes] = attrs.field(factory=list)
 
-    @property
-    def subscribed(self) -> bool:
-        """Whether the client follows the session."""
-        return self.reader is not None and self.reader.subscribed
+    def look(self, event: Event | None = None) -> None:
+        """Put the feed into the outbox, which asks it for messages when the client has read the earlier ones."""
+        if self.feeds.outbox.closed:
+            self.close()
+        elif isinstance(event, TERMINAL) and self.own:
+            pass  # the reply follows at once, so that both are sent in one piece
+        elif not (self.queued or self.loading):
+            self.queued = True
+            self.feeds.outbox.add(self)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing needs it any more."""
-        return not self.turns and not self.switching and self.reader is None
+    def frames(self) -> Iterator[bytes]:
+        """Yield the messages of a page. If there is more, the feed queues again, behind the messages of others."""
+        self.queued = False
+        if not self.page:
+            self._take()
+        while self.page:
+            yield from self._next()
+        yield from self.last_words
+        self.last_words.clear()
+        self._go_on()
 
-    def direct(self, envelope: Envelope) -> None:
-        """Take an event of an own turn; one that a prompt of the client's has entered tells it once more."""
-        if self.newest is not None and envelope.seq <= self.newest:
+    def begin(self, first: int) -> None:
+        """Send an own turn that has published its first event."""
+        self.own.append(first)
+        self.look()
+
+    async def deliver(self, last: int) -> None:
+        """Return when a reply that is put into the outbox now is sent behind an event of an own turn.
+
+        If the client keeps up, or if few pages are held for it, this does not wait: the rest of the turn is taken from
+        the log, and is sent before the reply. If not, this waits until the client has read up to the event.
+        """
+        outbox = self.feeds.outbox
+        if not self.page:
+            self._take()
+        if self.page and self.page[-1].seq >= last and (not outbox.stalled or self.feeds.may_hold()):
+            self.look()
             return
-        self.newest = envelope.seq
-        if envelope.seq <= self.delivered:  # a terminal event is in the store before it is told
-            return
-        if self.reader is None and not self.switching and self.outbox.room:
-            self.outbox.event(envelope)
-        else:
-            self._owe(envelope.first_seq or envelope.seq, envelope.seq)
-            self.release()
+        self.look()
+        while not (self.closed or outbox.closed or self.sent >= last or not self.own or self.own[0] > last):
+            await self.feeds.moved.park()
+        self._ended(last)
+        self.release()
 
-    def relay(self, source: _Reader, envelope: Envelope) -> None:
-        """Take what a reader brings; one that was replaced meanwhile is not heard."""
-        if source is not self.reader:
-            return
-        last = envelope.seq
-        if isinstance(envelope.event, StreamTruncated):
-            last = envelope.event.before + envelope.event.dropped
-        if source.subscribed or (self.owed and self.owed[0].first <= last):
-            self.outbox.event(envelope)
-        self._passed(last)
-        if not source.subscribed and not self.owed:
-            self.reader = None  # at once: what an own turn tells next goes out directly
+    def switch(self, reader: EventReader, leave: Callable[[], None], after_seq: int | None) -> None:
+        """Read from now on for a subscription, above `after_seq`; None continues after the events that were taken."""
+        self.leave()
+        if after_seq is not None:
+            self.sent = after_seq
+            self.page.clear()
+        elif self.own or self.page:
+            reader.cursor = self.reader.cursor
+        self.reader, self.leave, self.subscribed = reader, leave, True
+        reader.notify = self.look
 
-    def begin(self, reader: _Reader, after_seq: int | None) -> None:
-        """Let a subscription take over from the reader before it."""
-        if self.reader is not None:
-            self.reader.scope.cancel()
-        self.reader = reader
-        self._passed(after_seq or 0)
-        reader.go.set()
+    def close(self) -> None:
+        """Stop reading. Events that were taken are still sent."""
+        if not self.closed:
+            self.closed = True
+            self.leave()
+            self.feeds.forget(self)
 
-    def end(self, reader: _Reader) -> None:
-        """Take note that a reader brings nothing more."""
-        if reader is self.reader:
-            self.reader = None
-            self.release()
+    def break_off(self) -> None:
+        """Report missing events, and end. Their number is unknown, so the marker says one."""
+        marker = StreamTruncated(1, self.sent)
+        dialect, session_id = self.feeds.dialect, self.reader.session_id
+        self.last_words += dialect.frames(Envelope(session_id, self.sent, datetime.now(UTC), marker))
+        self.end()
 
-    def give_up(self) -> None:
-        """Take note that what is owed cannot be read."""
-        self.owed.clear()
-        self._moved.unpark_all()
-
-    @contextlib.contextmanager
-    def switch(self) -> Iterator[None]:
-        """Have the events of own turns owed while a subscription begins."""
-        self.switching += 1
-        try:
-            yield
-        finally:
-            self.switching -= 1
-            self.release()
+    def end(self) -> None:
+        """End, without a request of the client, which is told if it subscribes."""
+        if self.subscribed:
+            self.last_words += self.feeds.dialect.ended(self.reader.session_id)
+        self.close()
+        self.look()
 
     def release(self) -> None:
-        """Have what is owed read, unless somebody reads already or is about to."""
-        if self.owed and self.reader is None and not self.switching:
-            self.catch_up(self)
+        """Stop reading, unless the client subscribes or has a turn that is not sent yet."""
+        if not (self.subscribed or self.own):
+            self.page.clear()
+            self.close()
 
-    def position(self) -> int | None:
-        """Return after which event a subscription has to begin so that nothing of an own turn is lost or doubled.
+    def _next(self) -> Sequence[bytes]:
+        """Return the messages of the next event of the page; none if the client does not get the event."""
+        envelope = self.page.popleft()
+        last, event = envelope.seq, envelope.event
+        if isinstance(event, StreamTruncated):  # it stands for the events that are missing
+            last = event.before + event.dropped
+        self.sent = last
+        wanted = self.subscribed or (self.own and self.own[0] <= last)
+        if isinstance(event, TERMINAL):
+            self._ended(last)
+        return self.feeds.dialect.frames(envelope) if wanted else ()
 
-        None if no own turn has told anything yet: then it begins with the next event.
-        """
-        return self.owed[0].first - 1 if self.owed else self.newest
-
-    async def settle(self) -> None:
-        """Return once the client has been sent what own turns have told so far."""
-        last = self.newest or 0
-        while self.owed and self.owed[0].first <= last:
-            await self._moved.park()
-
-    def leave(self, *, heard: bool) -> None:
-        """Take note that an own turn ended."""
-        self.turns -= 1
-        self.heard -= heard
-        if not self.heard:
-            self.newest = None
-
-    def _owe(self, first: int, last: int) -> None:
-        if self.owed and self.owed[-1].last + 1 == first:
-            self.owed[-1].last = last
-        else:
-            self.owed.append(_Span(first, last))
-
-    def _passed(self, seq: int) -> None:
-        """Take note that nothing up to an event is owed any more."""
-        self.delivered = seq
-        while self.owed and self.owed[0].last <= seq:
-            self.owed.popleft()
-        if self.owed and self.owed[0].first <= seq:
-            self.owed[0].first = seq + 1
-        self._moved.unpark_all()
-
-
-@attrs.define(eq=False)
-class _Turn:
-    """One own turn; a new session's id is known from its first event on."""
-
-    find: Callable[[str], _Feed]
-    feed: _Feed | None = None
-    heard: bool = False
-    left: bool = False
-
-    def on_event(self, envelope: Envelope) -> None:
-        if self.left:
+    def _take(self) -> None:
+        """Take the next page that is in memory, if there is one."""
+        if self.closed or self.loading:
             return
-        feed = self.feed or self.enter(envelope.session_id)
-        if not self.heard:
-            self.heard = True
-            feed.heard += 1
-        feed.direct(envelope)
+        if not self.subscribed and self.own:  # skip the events of other callers' turns
+            self.reader.cursor = max(self.reader.cursor, self.own[0] - 1)
+        page = self.reader.take()
+        if page is None:
+            self.loading = True
+            self.feeds.load(self)
+        else:
+            self.page.extend(page)
 
-    def enter(self, session_id: str) -> _Feed:
-        self.feed = feed = self.find(session_id)
-        feed.turns += 1
-        return feed
+    def _go_on(self) -> None:
+        self.release()
+        if not self.closed:
+            self._take()
+            if self.page:
+                self.look()
+            elif self.reader.over:
+                self.loading = True
+                self.feeds.finish(self)
 
-    async def settle(self) -> None:
-        if self.feed is not None:
-            await self.feed.settle()
-
-    def leave(self) -> None:
-        self.left = True
-        if self.feed is not None:
-            self.feed.leave(heard=self.heard)
+    def _ended(self, last: int) -> None:
+        """Forget the own turns that have begun up to a terminal event: they were sent whole."""
+        while self.own and self.own[0] <= last:
+            self.own.popleft()
 
 
+@define(eq=False)
 class Feeds:
     """The events of one client, for as long as it is connected.
 
-    The part of a `warren.transport.rpc.methods.Caller` that is about events. It reads the logs of sessions in `tasks`,
-    each no faster than the client reads; cancelling `tasks` ends that. If a subscription ends by itself, with its
-    session or by a failure, the outbox gets an `Over` behind its last event.
+    This is the part of a `warren.transport.rpc.methods.Caller` that is about events. Each session has one reader, for
+    all turns of the client and for its subscription, and no log is read ahead of the client. If a subscription ends
+    with its session or by a failure, a message behind its last event says so.
+
+    Attributes:
+        service: the sessions.
+        outbox: takes the messages.
+        dialect: the form of events.
+        moved: tasks parked here are woken whenever the outbox was emptied.
+        tasks: the nursery that holds subscriptions and reads pages from the store.
+        max_subscriptions: sessions that the client may subscribe to.
     """
 
-    def __init__(
-        self,
-        service: SessionService,
-        outbox: Outbox,
-        moved: trio.lowlevel.ParkingLot,
-        tasks: trio.Nursery,
-        max_subscriptions: int,
-    ) -> None:
-        """Put events into an outbox; whoever takes from it or closes it unparks `moved`."""
-        self._service = service
-        self._outbox = outbox
-        self._moved = moved
-        self._tasks = tasks
-        self._max_subscriptions = max_subscriptions
-        self._feeds: dict[str, _Feed] = {}
-        self._ended = trio.lowlevel.ParkingLot()
+    service: SessionService
+    outbox: Outbox
+    dialect: Dialect
+    moved: trio.lowlevel.ParkingLot
+    tasks: trio.Nursery
+    max_subscriptions: int
+    _feeds: dict[str, _Feed] = attrs.field(factory=dict, init=False)
+    _entering: int = attrs.field(default=0, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+    _ended: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
-    async def settle(self) -> None:
-        """Return once no log is read any more."""
-        while any(feed.reader is not None for feed in self._feeds.values()):
+    async def drain(self) -> None:
+        """Return when no subscription is left. Requests that run a turn wait for the turn's events themselves."""
+        while any(feed.subscribed for feed in self._feeds.values()) and not self.outbox.closed:
             await self._ended.park()
 
-    async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
-        """Run a turn whose events go to the client; returns or raises after the last of them was handed over.
+    def close(self) -> None:
+        """Stop reading. Events that were published so far and are in memory are still sent."""
+        self._closed = True
+        for feed in tuple(self._feeds.values()):
+            if not feed.page:
+                feed.page.extend(feed.reader.take() or ())
+            feed.close()
+            feed.look()
 
-        Cancelling it leaves the turn running, unheard.
+    async def stream(self, run: Run) -> TurnResult:
+        """Run a turn whose events go to the client; return, or raise, when the reply can be put behind the last event.
+
+        If this is cancelled, the turn goes on, and its later events are not sent.
         """
-        turn = _Turn(self._find)
-        if session_id is not None:
-            turn.enter(session_id)
+        own: list[tuple[_Feed, EventReader]] = []
         try:
-            result = await run(turn.on_event)
-            await turn.settle()
-        except Exception:
-            await turn.settle()
+            result = await run(lambda reader: self._begin(reader, own))
+        except Exception as exc:
+            for feed, reader in own:
+                await feed.deliver(_last_seq(exc) or reader.newest)
             raise
-        finally:
-            turn.leave()
-            if turn.feed is not None:
-                self._forget(turn.feed)
+        for feed, reader in own:
+            await feed.deliver(result.last_seq or reader.newest)
         return result
 
+    def _begin(self, reader: EventReader, own: list[tuple[_Feed, EventReader]]) -> None:
+        if self._closed:
+            reader.close()
+            return
+        first, feed = reader.cursor + 1, self._feeds.get(reader.session_id)
+        if feed is None:
+            feed = self._feeds[reader.session_id] = _Feed(self, reader, reader.close, reader.cursor)
+            reader.notify = feed.look
+        else:
+            reader.close()  # the session is read already
+        feed.begin(first)
+        own.append((feed, reader))
+
     async def subscribe(self, session_id: str, after_seq: int | None) -> None:
-        """Send the client a session's events; a subscription that it has goes on from `after_seq`.
+        """Send the client a session's events above `after_seq`, or from now on if it is None.
 
-        None changes nothing if there is a subscription already. Raises CapacityExceededError for one too many, and
-        what the service raises.
+        An existing subscription is moved to `after_seq`, or left alone if that is None.
+
+        Raises:
+            CapacityExceededError: if the client has `max_subscriptions` subscriptions.
+            WarrenError: the errors of `SessionService.subscribe`.
         """
-        feed = self._find(session_id)
-        try:
-            if not feed.subscribed:
-                self._check_room()
-            elif after_seq is None:
-                return
-            with feed.switch():
-                await self._switch(feed, after_seq)
-        finally:
-            self._forget(feed)
-
-    async def _switch(self, feed: _Feed, after_seq: int | None) -> None:
-        start = feed.position() if after_seq is None else after_seq
-        reader = await self._tasks.start(self._follow, feed, start)
-        if start is None and feed.owed:
-            # An own turn began meanwhile: where the reader stands in it is not known, where the turn began is.
-            reader.scope.cancel()
-            start = feed.position()
-            reader = await self._tasks.start(self._follow, feed, start)
-        feed.begin(reader, start)
-
-    def unsubscribe(self, session_id: str) -> bool:
-        """Stop a subscription; return whether there was one. What it owes of own turns is sent all the same."""
         feed = self._feeds.get(session_id)
-        if feed is None or feed.reader is None or not feed.reader.subscribed:
-            return False
-        feed.reader.scope.cancel()
-        feed.end(feed.reader)
-        self._forget(feed)
-        return True
-
-    def _find(self, session_id: str) -> _Feed:
+        there = feed is not None and feed.subscribed
+        if not there:
+            self._check_room()
+        elif after_seq is None:
+            return
+        self._entering += not there
+        try:
+            reader, scope = await self.tasks.start(self._hold, session_id, after_seq)
+        finally:
+            self._entering -= not there
         feed = self._feeds.get(session_id)
         if feed is None:
-            feed = self._feeds[session_id] = _Feed(session_id, self._outbox, self._catch_up)
-        return feed
+            feed = self._feeds[session_id] = _Feed(self, reader, _nothing, reader.cursor)
+        feed.switch(reader, scope.cancel, after_seq)
+        self.tasks.start_soon(_start, feed)
 
-    def _forget(self, feed: _Feed) -> None:
-        if feed.idle and self._feeds.get(feed.session_id) is feed:
-            del self._feeds[feed.session_id]
-
-    def _check_room(self) -> None:
-        taken = sum(feed.subscribed or feed.switching > 0 for feed in self._feeds.values())
-        if taken >= self._max_subscriptions:
-            raise CapacityExceededError(
-                f"this connection has {taken} subscriptions, as many as it may", cause="max_subscriptions"
-            )
-
-    def _catch_up(self, feed: _Feed) -> None:
-        """Begin to read what is owed to the client of its own turns."""
-        if self._outbox.closed:
-            feed.give_up()
-            return
-        feed.reader = reader = _Reader(subscribed=False)
-        reader.go.set()
-        feed.delivered = start = feed.owed[0].first - 1
-        self._tasks.start_soon(self._bring, feed, reader, start)
-
-    async def _bring(self, feed: _Feed, reader: _Reader, after_seq: int) -> None:
-        try:
-            await self._pump(feed, reader, after_seq)
-        except Exception:
-            logger.exception("session %s: the events of a turn cannot be read", feed.session_id)
-            self._fail(feed, reader)
-            feed.give_up()
-        except BaseException:  # cancelled: the client is gone
-            feed.give_up()
-            raise
-        finally:
-            self._end(feed, reader)
-
-    async def _follow(
+    async def _hold(
         self,
-        feed: _Feed,
+        session_id: str,
         after_seq: int | None,
         *,
-        task_status: trio.TaskStatus[_Reader] = trio.TASK_STATUS_IGNORED,
+        task_status: trio.TaskStatus[tuple[EventReader, trio.CancelScope]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Hand a subscription's events over, until it ends; errors before its first event are the caller's."""
-        reader = _Reader(subscribed=True)
-        begun = False
+        """Keep a subscription open until its scope is cancelled. Errors before its beginning go to the caller."""
+        with trio.CancelScope() as scope:
+            async with self.service.subscribe(session_id, after_seq=after_seq) as reader:
+                task_status.started((reader, scope))
+                await trio.sleep_forever()
 
-        def begin() -> None:
-            nonlocal begun
-            begun = True
-            task_status.started(reader)
+    def unsubscribe(self, session_id: str) -> bool:
+        """End a subscription; return whether there was one. The rest of own turns is still sent."""
+        feed = self._feeds.get(session_id)
+        if feed is None or not feed.subscribed:
+            return False
+        feed.subscribed = False
+        feed.release()
+        return True
 
-        try:
-            await self._pump(feed, reader, after_seq, begin)
-        except Exception:
-            if not begun:
-                raise
-            logger.exception("session %s: its subscription failed", feed.session_id)
-            self._fail(feed, reader)
-            self._run_out(feed, reader)
-        finally:
-            self._end(feed, reader)
+    def _check_room(self) -> None:
+        taken = sum(feed.subscribed for feed in self._feeds.values()) + self._entering
+        if taken >= self.max_subscriptions:
+            problem = f"this connection has {taken} subscriptions, which is the limit: end one first"
+            raise CapacityExceededError(problem, cause="max_subscriptions")
 
-    async def _pump(
-        self, feed: _Feed, reader: _Reader, after_seq: int | None, begun: Callable[[], None] = lambda: None
-    ) -> None:
-        """Read a log and hand its events over, no faster than the client reads."""
-        with reader.scope:
-            async with self._service.subscribe(feed.session_id, after_seq=after_seq) as envelopes:
-                begun()
-                await reader.go.wait()
-                async for envelope in envelopes:
-                    while not self._outbox.room and not self._outbox.closed:
-                        await self._moved.park()
-                    feed.relay(reader, envelope)
-                    if feed.reader is not reader or self._outbox.closed:
-                        return
-                if not reader.subscribed:
-                    feed.give_up()  # the log has ended before what is owed
-                elif await session_over(self._service, feed.session_id):
-                    self._run_out(feed, reader)
+    def may_hold(self) -> bool:
+        """Return whether the pages that were taken from logs are few and small enough to wait for the client."""
+        pages = [envelope for feed in self._feeds.values() for envelope in feed.page]
+        return (
+            len(pages) <= self.outbox.capacity
+            and sum(codec.weight(each.event) for each in pages) <= self.outbox.max_bytes
+        )
 
-    def _fail(self, feed: _Feed, reader: _Reader) -> None:
-        """Tell the client that a session's events are missing; of a reader that was replaced it hears nothing."""
-        if feed.reader is reader:
-            self._outbox.event(_lost(feed))
-
-    def _end(self, feed: _Feed, reader: _Reader) -> None:
-        feed.end(reader)
-        self._forget(feed)
+    def forget(self, feed: _Feed) -> None:
+        """Remove a feed that has stopped reading."""
+        session_id = feed.reader.session_id
+        if self._feeds.get(session_id) is feed:
+            del self._feeds[session_id]
         self._ended.unpark_all()
+        self.moved.unpark_all()
 
-    def _run_out(self, feed: _Feed, reader: _Reader) -> None:
-        """Say that a subscription has ended by itself, behind all that it brought; unless it was replaced."""
-        if feed.reader is reader:
-            feed.end(reader)
-            self._outbox.reply(Over(feed.session_id))
+    def load(self, feed: _Feed) -> None:
+        """Read a page from the store for a feed, which is `loading` until it has the page."""
+        self.tasks.start_soon(self._load, feed, feed.reader)
+
+    async def _load(self, feed: _Feed, reader: EventReader) -> None:
+        page: list[Envelope] | None = None
+        try:
+            page = await reader.load()
+        except Exception:
+            logger.exception("session %s: its events cannot be read", reader.session_id)
+        feed.loading = False
+        if feed.reader is reader and not feed.closed:
+            if page is None:
+                feed.break_off()
+                return
+            feed.page.extend(page)
+        feed.look()
+
+    def finish(self, feed: _Feed) -> None:
+        """End a feed whose log has ended; the feed is `loading` until the reason is known."""
+        self.tasks.start_soon(self._finish, feed, feed.reader)
+
+    async def _finish(self, feed: _Feed, reader: EventReader) -> None:
+        over: bool | None = None
+        try:
+            over = feed.subscribed and await session_over(self.service, reader.session_id)
+        except Exception:
+            logger.exception("session %s: cannot find out why its log has ended", reader.session_id)
+        feed.loading = False
+        if feed.reader is not reader or feed.closed:
+            feed.look()
+        elif over is None:
+            feed.break_off()
+        elif over:
+            feed.end()
+        else:
+            feed.close()
 
 
 async def session_over(service: SessionService, session_id: str) -> bool:
-    """Tell whether a session was archived or deleted: a subscription ends then, and also with the whole runtime."""
+    """Return whether a session was archived or deleted. If not, its log has ended with the runtime."""
     try:
         state = (await service.read(session_id)).state
     except WarrenError as exc:
@@ -411,7 +367,14 @@ async def session_over(service: SessionService, session_id: str) -> bool:
     return state.lifecycle == "archived"
 
 
-def _lost(feed: _Feed) -> Envelope:
-    """Return what tells the client to subscribe again: how much is missing is not known, so it says one event."""
-    marker = StreamTruncated(1, feed.delivered)
-    return Envelope(feed.session_id, feed.delivered, datetime.now(UTC), marker)
+def _nothing() -> None:
+    """Do nothing."""
+
+
+async def _start(feed: _Feed) -> None:
+    """Begin to send after a pass of the event loop, so that the reply to `session/subscribe` goes first."""
+    feed.look()
+
+
+def _last_seq(exc: Exception) -> Any:
+    return (exc.details or {}).get("last_seq") if isinstance(exc, WarrenError) else None

@@ -4,77 +4,75 @@ import functools
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
-import attrs
-
 from warren import codec
 from warren.errors import AgentError, InvalidParamsError, WarrenError
+from warren.values import frozen
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
 NAMES: Final = {PARSE_ERROR: "PARSE_ERROR", INVALID_REQUEST: "INVALID_REQUEST", METHOD_NOT_FOUND: "METHOD_NOT_FOUND"}
-"""What `data.code` calls messages that reach no method: the codes of our own table are those of methods."""
+"""The values of `data.code` for messages that reach no method. The codes of `warren.errors` are those of methods."""
 MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params"})
 IDS: Final = frozenset({str, int, float})
-"""The types of ids, as the parser makes them: true and false are none, though Python takes them for integers."""
+"""The types of ids that the parser makes. Booleans are no ids, although bool is a subclass of int in Python."""
 SHOWN: Final = 80
 
 Id = str | int | float | None
-"""What a request is answered under; None where its own id could not be read."""
+"""The id of a request and of the reply to it; None in the reply to a request whose id could not be read."""
 
 
-@attrs.frozen
+@frozen
 class Request:
-    """A call that gets exactly one reply, under its `id`. `params` are as they came, `{}` where there were none."""
+    """A call that gets exactly one reply, under its `id`. `params` is the JSON value, `{}` if the call has none."""
 
     id: Id
     method: str
     params: Any
 
 
-@attrs.frozen
+@frozen
 class Notification:
-    """A call that gets no reply, whatever comes of it. `params` are as they came, `{}` where there were none."""
+    """A call that gets no reply, also if it fails. `params` is the JSON value, `{}` if the call has none."""
 
     method: str
     params: Any
 
 
-@attrs.frozen
+@frozen
 class Response:
-    """What answers a request of ours: its `id`, and its `result` and `error` as they came, None where there is none."""
+    """The response to a request of this side: the `id` of the request, and a result or an error as JSON values."""
 
     id: Id
     result: Any
     error: Any
 
 
-@attrs.frozen
-class Refusal:
-    """A message that is no request: `number` and `error` say why, for a reply under `id`."""
+@frozen
+class Malformed:
+    """A message that is no valid request: `number` and `error` say why, for a reply under `id`."""
 
     id: Id
     number: int
     error: WarrenError
 
 
-Said = Request | Notification | Response | Refusal
-"""What one message says."""
+Incoming = Request | Notification | Response | Malformed
+"""A parsed message."""
 
 
-def read(raw: str | bytes) -> Said:
-    """Return what one message says; never raises. `bytes` stand for UTF-8 text.
+def read(raw: str | bytes) -> Incoming:
+    """Parse one message; never raises. `bytes` must be UTF-8.
 
-    Members that JSON-RPC does not know are refused, as are batches and null ids: a reply to them could not be told
-    apart from the reply to a message that was not understood. A response is never refused: that would be a reply to a
-    reply.
+    Unknown members are refused, as are batches, and null ids: the reply to a null id could not be told apart from the
+    reply to a message that was not read. A response is never refused: that would be a reply to a reply.
     """
-    return cast("Said", read_batch(raw, 0))  # no batch is as short as that
+    return cast("Incoming", read_batch(raw, 0))  # no batch has zero messages
 
 
-def read_batch(raw: str | bytes, limit: int) -> Said | list[Said]:
-    """Return what one message says, as `read` does, or of a batch what each of its messages says.
+def read_batch(raw: str | bytes, limit: int) -> Incoming | list[Incoming]:
+    """Parse one message, as `read` does, or each message of a batch.
 
     A batch is refused as a whole if it is empty or has more than `limit` messages.
     """
@@ -94,29 +92,29 @@ def read_batch(raw: str | bytes, limit: int) -> Said | list[Said]:
 
 
 def request(request_id: Id, method: str, params: object) -> bytes:
-    """Return a request of ours; `params` is an object as plain data or a domain object."""
+    """Return a request of this side; `params` is an object as plain data, or a domain object."""
     return codec.encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
 
 def result(request_id: Id, value: object) -> bytes:
-    """Return the reply of a request that went well; `value` is plain data or a domain object."""
+    """Return the reply with a result; `value` is plain data or a domain object."""
     return codec.encode({"jsonrpc": "2.0", "id": request_id, "result": value})
 
 
 def large_result(request_id: Id, value: object) -> bytes:
-    """Return the same as `result`, for a large value and in a thread."""
+    """Return the same as `result`. It encodes in pieces, for large values in a thread, so that other threads run."""
     return codec.encode_in_pieces({"jsonrpc": "2.0", "id": request_id, "result": value})
 
 
 def error(request_id: Id, exc: WarrenError, number: int | None = None) -> bytes:
-    """Return the reply of a request that failed: `number` or else that of the error table, and the body as `data`."""
+    """Return the reply with an error: its body as `data`, and as its code `number`, or else that of the error table."""
     code = exc.numbers.jsonrpc if number is None else number
     shown = {"code": code, "message": exc.message, "data": body(exc, code)}
     return codec.encode({"jsonrpc": "2.0", "id": request_id, "error": shown})
 
 
 def body(exc: WarrenError, number: int) -> dict[str, Any]:
-    """Return the data of an error; where the message itself is wrong, the code is the name of JSON-RPC's number."""
+    """Return the `data` of an error. If the message itself is bad, its code is the name of JSON-RPC's number."""
     named = isinstance(exc, InvalidParamsError) and number in NAMES
     return exc.body() | ({"code": NAMES[number]} if named else {})
 
@@ -128,43 +126,43 @@ def batch(replies: Iterable[bytes]) -> bytes:
 
 def notification(method: str, params: object) -> bytes:
     """Return a message that asks for no reply; `params` is an object as plain data or a domain object."""
-    # One a streamed piece: put together from parts, it is not looked through once more as plain data.
+    # One for each streamed piece: joined from parts, since a dict of it all would be converted to plain data again.
     return _head(method) + codec.encode(params) + b"}"
 
 
-@functools.cache  # of the few methods that are ours
+@functools.cache  # there are few methods
 def _head(method: str) -> bytes:
     return b'{"jsonrpc":"2.0","method":' + codec.encode(method) + b',"params":'
 
 
 def unknown_method(request_id: Id, method: str) -> bytes:
-    """Return the reply to a method that nobody knows."""
+    """Return the reply to a request for an unknown method."""
     exc = InvalidParamsError(f"$.method: unknown method {shorten(method)}", path="$.method")
     return error(request_id, exc, METHOD_NOT_FOUND)
 
 
 def internal_error(request_id: Id) -> bytes:
-    """Return the reply to a request whose handler failed in a way that is our fault; it says nothing of how."""
+    """Return the reply to a request whose handler has a bug. It does not describe the bug: the log does."""
     return error(request_id, AgentError("internal error", cause="internal"), INTERNAL_ERROR)
 
 
-def given_up(session_id: str | None = None) -> AgentError:
-    """Return the error for a call that is not waited for any longer: the server ends, and its runtime perhaps too."""
-    problem = "the server ends; what came of this is not known here"
+def abandoned(session_id: str | None = None) -> AgentError:
+    """Return the error of a request that still runs at the shutdown of the server."""
+    problem = "the server is shutting down; the outcome of this request is unknown"
     return AgentError(problem, session_id=session_id, cause="shutting_down")
 
 
 def invalid_request(message: str) -> bytes:
-    """Return the reply to what is no request at all."""
+    """Return the reply to a message that is not a request."""
     return error(None, InvalidParamsError(f"$: {message}", path="$"), INVALID_REQUEST)
 
 
 def shorten(text: str) -> str:
-    """Return what a client sent in quotes, cut to a length that fits an error message."""
+    """Return a client's text in quotes, cut to a length that fits into an error message."""
     return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
 
 
-def _read(data: Any, path: str) -> Said:  # noqa: PLR0911 - one return a rule of JSON-RPC
+def _read(data: Any, path: str) -> Incoming:  # noqa: PLR0911 - one return a rule of JSON-RPC
     if not isinstance(data, dict):
         return _refusal(None, f"{path}: a request must be an object", path)
     request_id = data.get("id")
@@ -184,5 +182,5 @@ def _read(data: Any, path: str) -> Said:  # noqa: PLR0911 - one return a rule of
     return Request(request_id, data["method"], params) if "id" in data else Notification(data["method"], params)
 
 
-def _refusal(request_id: Id, message: str, path: str, number: int = INVALID_REQUEST) -> Refusal:
-    return Refusal(request_id, number, InvalidParamsError(message, path=path))
+def _refusal(request_id: Id, message: str, path: str, number: int = INVALID_REQUEST) -> Malformed:
+    return Malformed(request_id, number, InvalidParamsError(message, path=path))

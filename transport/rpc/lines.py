@@ -1,18 +1,18 @@
-"""A channel of lines: one message a line, over two streams of bytes."""
+"""A channel of lines: one message a line, over two byte streams."""
 
 from collections.abc import Sequence
 
 import trio
 
-from warren.actors.tools.lines import LineReader, LineTooLongError
+from warren.actors.streams import LineReader, LineTooLongError
 from warren.transport.rpc.endpoint import Unreadable
 
 
 class LineChannel:
-    """Messages as lines. Empty lines, for which JSON has no use, are passed over."""
+    """A channel whose messages are lines. Empty lines are ignored."""
 
     def __init__(self, source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, max_bytes: int) -> None:
-        """Use two streams; a line of more than `max_bytes` is not read."""
+        """Use two streams. A line of more than `max_bytes` bytes is received as `Unreadable`."""
         self._lines = LineReader(source, max_bytes)
         self._sink = sink
         self._max_bytes = max_bytes

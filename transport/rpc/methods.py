@@ -24,7 +24,7 @@ from warren.requests import (
     SubscribeRequest,
     WithdrawRequest,
 )
-from warren.service import Capabilities, Health, OnEvent, SessionService
+from warren.service import Capabilities, Health, OnBegin, SessionService
 from warren.tools import Tool, ToolSpec
 from warren.transport.rpc.params import Initialize, NoParams, RegisterTools
 from warren.transport.rpc.results import (
@@ -46,6 +46,7 @@ from warren.transport.rpc.results import (
     Withdrawn,
 )
 from warren.transport.rpc.settings import Settings
+from warren.values import frozen
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
 PROTOCOL: Final = "2.0"
@@ -57,20 +58,30 @@ T = TypeVar("T")
 A = ParamSpec("A")
 
 
+Run = Callable[[OnBegin | None], Awaitable[TurnResult]]
+"""Runs a turn, and gives the function a reader of its events. None asks for no events."""
+
+
 class Caller(Protocol):
-    """The client that made a call, as its surface knows it: it gets the events."""
+    """The client that made a call. It gets the events of its turns and subscriptions."""
 
-    async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
-        """Run a turn whose events go to the caller; returns or raises after the caller's last event of it.
+    async def stream(self, session_id: str | None, run: Run) -> TurnResult:
+        """Run a turn whose events go to the caller.
 
-        `session_id` is None for a session that is yet to be created.
+        Return its result, or raise its error, when the reply can be sent behind the turn's last event.
+
+        Args:
+            session_id: the session; None if `run` creates one.
+            run: runs the turn.
         """
         ...
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> None:
-        """Send the caller a session's events, from now on or from the log after `after_seq`.
+        """Send the caller the events of a session above `after_seq`, or from now on if it is None.
 
-        Raises what `SessionService.subscribe` raises, and CapacityExceededError for one subscription too many.
+        Raises:
+            CapacityExceededError: if the caller has as many subscriptions as it may have.
+            WarrenError: the errors of `SessionService.subscribe`.
         """
         ...
 
@@ -91,7 +102,7 @@ class Caller(Protocol):
             raise InvalidParamsError("$.tools: this surface cannot ask its clients to run tools", path="$.tools")
 
 
-@attrs.frozen
+@frozen
 class Host:
     """The runtime behind a surface.
 
@@ -104,7 +115,7 @@ class Host:
     settings: Settings = attrs.field(factory=Settings)
 
 
-@attrs.frozen
+@frozen
 class Method(Generic[P, R]):
     """One row of the table.
 
@@ -152,14 +163,14 @@ async def _create(host: Host, caller: Caller, params: SessionRequest) -> TurnRes
     said, tools = given(SessionRequest, params), caller.tools()
     return await caller.stream(
         None,
-        lambda on_event: host.service.create_session(**said, extra_tools=tools, on_event=on_event),
+        lambda on_begin: host.service.create_session(**said, extra_tools=tools, on_begin=on_begin),
     )
 
 
 async def _start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnResult:
     said, tools = given(TurnRequest, params), caller.tools()
     return await caller.stream(
-        params.session_id, lambda on_event: host.service.start_turn(**said, extra_tools=tools, on_event=on_event)
+        params.session_id, lambda on_begin: host.service.start_turn(**said, extra_tools=tools, on_begin=on_begin)
     )
 
 
@@ -253,7 +264,7 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         ListRequest,
         SessionPage,
         lambda service: service.list,
-        "List sessions, the one changed last first.",
+        "List sessions, the most recently changed one first.",
         bulky=True,
     ),
     _row(
@@ -333,7 +344,7 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         SubscribeRequest,
         Subscribed,
         _subscribe,
-        "Get the events of a session; a second call goes on from another place.",
+        "Get the events of a session; a second call moves the subscription to another event.",
     ),
     Method("session/unsubscribe", SessionRef, Unsubscribed, _unsubscribe, "End a subscription."),
     Method("turn/start", TurnRequest, TurnResult, _start_turn, "Run a turn; the answer comes after its last event."),
@@ -389,7 +400,7 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         bulky=True,
     ),
     Method("capabilities/get", NoParams, Capabilities, _capabilities, "Show which optional capabilities are on."),
-    Method("config/get", NoParams, Settings, _config, "Show the settings that are no secrets."),
+    Method("config/get", NoParams, Settings, _config, "Show the settings, without secrets."),
     Method("health", NoParams, Health, _health, "Show the health of the runtime."),
 )
 

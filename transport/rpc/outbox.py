@@ -1,66 +1,44 @@
-"""What waits to be sent to one client: bounded, in order, told apart by session. No I/O."""
+"""The messages that wait to be sent to one client, in order. No I/O."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol
 
 import attrs
 
-from warren import codec, journal
-from warren.events import DELTAS, Envelope
+from warren import codec
+from warren.values import define
 
-PRESSURE: Final = 4
-MERGED_TEXT: Final = 16 * 1024
 MAX_BYTES: Final = 16 * 1024 * 1024
+"""The default bound of the notifications that wait, and of the replies."""
 LARGE: Final = 256 * 1024
+"""Bytes of a result beyond which it is encoded in a thread."""
 
 
-@attrs.frozen
-class Over:
-    """The place in the queue where a subscription has ended by itself."""
+class Source(Protocol):
+    """An item whose messages are made when they are sent, so that a log is read no faster than the client reads."""
 
-    session_id: str
-
-
-Item = Envelope | bytes | Over
+    def frames(self) -> Iterable[bytes]:
+        """Return the messages that are ready now. Must not raise."""
+        ...
 
 
-@attrs.define
-class _Run:
-    """Envelopes that leave as one: adjacent deltas, up to a size, or a single envelope."""
-
-    envelopes: list[Envelope]
-    _size: int = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        first = self.envelopes[0].event
-        self._size = len(first.delta) if isinstance(first, DELTAS) else 0
-
-    def take(self, envelope: Envelope) -> bool:
-        """Take in what follows, where it belongs here; return whether it does."""
-        event = envelope.event
-        if not isinstance(event, DELTAS) or self._size >= MERGED_TEXT:
-            return False
-        if not journal.adjacent(self.envelopes[-1], envelope):
-            return False
-        self.envelopes.append(envelope)
-        self._size += len(event.delta)
-        return True
+Item = bytes | Source
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Outbox:
     """The outbound queue of one connection.
 
-    Nothing is ever dropped: as long as there is no `room`, events stay in the log of their session, and replies with
-    their caller.
+    Nothing is ever dropped: events stay in the log of their session until they are sent, replies with their caller.
 
     Attributes:
-        capacity: events that may wait.
-        notify: called, without arguments, when there is something to take again. It must not block.
-        max_bytes: about how much the events that wait may have to say; one that is larger passes if none waits.
-        reply_bytes: what the replies that wait have in all.
+        capacity: notifications that may wait.
+        notify: called when the queue is no longer empty. It must not block.
+        max_bytes: bytes that the notifications may have. A larger one is taken if no other one waits.
+        reply_bytes: bytes of the replies that wait.
         closed: whether the client is gone.
+        stalled: whether the client has not read all items that were taken.
     """
 
     capacity: int
@@ -68,57 +46,52 @@ class Outbox:
     max_bytes: int = MAX_BYTES
     reply_bytes: int = attrs.field(default=0, init=False)
     closed: bool = attrs.field(default=False, init=False)
+    stalled: bool = attrs.field(default=False, init=False)
     _items: deque[Item] = attrs.field(factory=deque, init=False)
-    _events: int = attrs.field(default=0, init=False)
-    _event_bytes: int = attrs.field(default=0, init=False)
+    _replies: int = attrs.field(default=0, init=False)
+    _told: int = attrs.field(default=0, init=False)
+    _told_bytes: int = attrs.field(default=0, init=False)
 
     def __len__(self) -> int:
         return len(self._items)
 
     @property
     def replies(self) -> int:
-        """How many replies wait."""
-        return len(self._items) - self._events
+        """The number of replies that wait."""
+        return self._replies
 
     @property
     def room(self) -> bool:
-        """Whether it takes another event."""
-        return self._events < self.capacity and self._event_bytes < self.max_bytes
-
-    def event(self, envelope: Envelope) -> None:
-        """Add an event; whoever calls it sees to it that there is `room`. Never waits; does nothing once closed."""
-        if not self.closed:
-            self._events += 1
-            event = envelope.event
-            self._event_bytes += len(event.delta) if isinstance(event, DELTAS) else codec.weight(event)
-            self._add(envelope)
+        """Whether another notification may be added."""
+        return self._told < self.capacity and self._told_bytes < self.max_bytes
 
     def tell(self, frame: bytes) -> None:
-        """Add a notification that is ready to send; it takes room as an event does. Does nothing once closed."""
+        """Add an encoded notification. The caller must have checked that there is `room`. Does nothing once closed."""
         if not self.closed:
-            self._events += 1
-            self._event_bytes += len(frame)
+            self._told += 1
+            self._told_bytes += len(frame)
             self._add(frame)
 
-    def reply(self, frame: bytes | Over) -> None:
-        """Add a reply, ready to send, or the word of an end: it leaves after everything that was added before it."""
+    def reply(self, frame: bytes) -> None:
+        """Add an encoded reply. It is sent after everything that was added before it. Does nothing once closed."""
         if not self.closed:
-            self.reply_bytes += 0 if isinstance(frame, Over) else len(frame)
+            self._replies += 1
+            self.reply_bytes += len(frame)
             self._add(frame)
+
+    def add(self, source: Source) -> None:
+        """Add a source, which is asked for messages once everything before it was sent. Does nothing once closed."""
+        if not self.closed:
+            self._add(source)
 
     def take(self) -> list[Item]:
-        """Return everything that waits, in order, and forget it; if much waits, adjacent deltas come as one.
-
-        Merging may move a delta before events of other sessions and before replies to other requests, never before
-        something of its own session.
-        """
-        crowded = self._events > PRESSURE
+        """Remove and return all items, in order."""
         taken = list(self._items)
         self._clear()
-        return _merged(taken) if crowded else taken
+        return taken
 
     def close(self) -> None:
-        """Forget what waits and take no more: the client is gone."""
+        """Drop all items and take no more: the client is gone."""
         self.closed = True
         self._clear()
 
@@ -129,21 +102,18 @@ class Outbox:
 
     def _clear(self) -> None:
         self._items.clear()
-        self._events = self._event_bytes = self.reply_bytes = 0
+        self._replies = self._told = self._told_bytes = self.reply_bytes = 0
+
+
+def frames_of(items: Iterable[Item]) -> Iterator[bytes]:
+    """Yield the messages of items, in order. A source makes each message when it is sent."""
+    for item in items:
+        if isinstance(item, bytes):
+            yield item
+        else:
+            yield from item.frames()
 
 
 def is_large(result: object) -> bool:
-    """Tell whether a result is to be encoded in a thread: on the loop it would hold up everybody."""
+    """Return whether a result is to be encoded in a thread: on the event loop it would delay all other tasks."""
     return codec.weight(result) > LARGE
-
-
-def _merged(items: list[Item]) -> list[Item]:
-    merged: list[bytes | Over | _Run] = []
-    newest: dict[str, _Run] = {}
-    for item in items:
-        if not isinstance(item, Envelope):
-            merged.append(item)
-        elif (run := newest.get(item.session_id)) is None or not run.take(item):
-            newest[item.session_id] = run = _Run([item])
-            merged.append(run)
-    return [journal.merged(each.envelopes) if isinstance(each, _Run) else each for each in merged]

@@ -8,6 +8,7 @@ import attrs
 
 from warren.fields import FieldValueError
 from warren.tools import ToolSpec
+from warren.values import frozen
 
 MAX_TOOLS: Final = 128
 """Tools that one client may register: no provider takes more in one request."""
@@ -19,18 +20,18 @@ def _tools(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[To
         raise FieldValueError(attribute.name, f"must be at most {MAX_TOOLS} tools")
     for index, spec in enumerate(value):
         if not TOOL_NAME.fullmatch(spec.name):
-            problem = "must be 1 to 64 letters, digits, _ or -, as model providers take it"
+            problem = "must be 1 to 64 letters, digits, _ or -: model providers accept no other names"
             raise FieldValueError(f"{attribute.name}[{index}].name", problem)
         if spec.name in {earlier.name for earlier in value[:index]}:
-            raise FieldValueError(f"{attribute.name}[{index}].name", "is there twice")
+            raise FieldValueError(f"{attribute.name}[{index}].name", "must differ from the names before it")
 
 
-@attrs.frozen
+@frozen
 class NoParams:
     """No parameters."""
 
 
-@attrs.frozen
+@frozen
 class Initialize:
     """The greeting of a client.
 
@@ -41,7 +42,7 @@ class Initialize:
     client_info: Mapping[str, Any] | None = None
 
 
-@attrs.frozen
+@frozen
 class RegisterTools:
     """Tools that the client runs itself, each with the JSON schema of its arguments."""
 

@@ -29,20 +29,20 @@ message a text frame) and over the standard streams (`warren rpc`, one message a
 $ echo '{"jsonrpc":"2.0","id":1,"method":"session/create","params":{"prompt":"hello"}}' | warren rpc --model echo
 ```
 
-* Requests run side by side: replies come in the order in which they are ready, each under the `id` of its request.
+* Requests run concurrently: each reply is sent when it is ready, under the `id` of its request.
 * The reply to `session/create` and `turn/start` comes after the last event of its turn, and after the turn was stored.
-* A client that goes away does not end a turn: it runs on, is stored and can be read.
-* Unknown members and parameters are refused; an error names the bad field, as in `$.budget.max_steps`. Results may get
-  new fields in newer versions: pass over what you do not know.
-* A message that is too long (1 MiB over a WebSocket, 16 MiB in lines) is answered with an error under the id null and
-  passed over; the connection lives. So is what is no JSON.
-* A batch, a list of messages, gets one list of replies once the last of them is there. It may have as many messages as
-  requests may be unanswered, 256.
-* A client that reads slowly never slows a turn and misses nothing: events wait in the log until it has read the ones
-  before them. Adjacent deltas may reach it as one, with `first_seq`. One `stream_truncated` stands for events that are
-  kept nowhere: removed by retention, damaged, or, without a store, older than the newest ones that are kept.
-* `warren rpc` writes nothing but protocol to stdout. At the end of its input it answers what still runs, for ten
-  seconds at most; SIGTERM ends it at once, in order.
+* A turn goes on if its client disconnects: it is stored and can be read.
+* Unknown members and parameters are refused; the error names the bad field, such as `$.budget.max_steps`. Results may
+  get new fields in newer versions: ignore fields that you do not know.
+* A message that is too long (1 MiB over a WebSocket, 16 MiB in a line) or not JSON is answered with an error under the
+  id null, and the connection stays open.
+* A batch, a list of messages, gets one list of replies when the last of them is ready. It may have at most 256
+  messages, the number of requests that may be unanswered.
+* A client that reads slowly never slows a turn and misses nothing: events wait in the log until it has read the earlier
+  ones. Adjacent deltas may reach it as one, with `first_seq`. A `stream_truncated` replaces events that no log has any
+  more: removed by retention, damaged, or, without a store, older than the newest ones that are kept.
+* `warren rpc` writes only protocol messages to stdout. At the end of its input it answers the requests that still run,
+  for ten seconds at most; SIGTERM ends it without that time.
 """
 TOOLS: Final = f"""\
 ## Tools of the client
@@ -51,16 +51,16 @@ A client that has registered tools with `tools/register` is asked to run them: t
 `{EXECUTE}` with an id of its own, and waits for the response. Several calls may wait at once; the id tells them apart.
 Tools belong to the connection: they are offered in the turns that it starts, and in no others.
 
-If a call fails, the model gets an error as its result, and the turn goes on: the client is gone, it answers with an
-error or with something that is no answer, or it does not answer within the time limit for tools. An interrupt ends the
-wait; a response that comes later is dropped.
+A call fails if the client is gone, if it answers with an error or in another form, or if it does not answer within the
+time limit for tools. The model then gets an error as the result, and the turn goes on. An interrupt ends the wait; a
+response that comes later is dropped.
 """
 ENDS: Final = f"""\
 ### The end of a subscription
 
-The notification `{UNSUBSCRIBED}` comes after the last event of a subscription that has ended by itself: the
-session was archived or deleted, or its events cannot be read; then there is a `stream_truncated` before. No more
-events come unless the client subscribes again. `session/unsubscribe` has a reply instead.
+The notification `{UNSUBSCRIBED}` comes after the last event of a subscription that ended without a request of the
+client: the session was archived or deleted, or its events cannot be read; in the last case a `stream_truncated` comes
+before it. No more events come unless the client subscribes again. `session/unsubscribe` has a reply instead.
 """
 MEERKAT: Final = """\
 ## In the place of rkat-rpc
@@ -75,10 +75,10 @@ def protocol_page() -> str:
     asked, told = Schemas(strict=True), Schemas(strict=False)
     methods = [line for method in METHODS.values() for line in _method(method, asked, told)]
     tools = [TOOLS, *_object(asked, ExecuteTool, "Parameters"), *_object(asked, ToolAnswer, "Response")]
-    events = [f"## Events\n\nThe notification `{EVENT}` tells of one event.\n", *_object(told, Envelope, "Parameters")]
+    events = [f"## Events\n\nThe notification `{EVENT}` has one event.\n", *_object(told, Envelope, "Parameters")]
     ends = [ENDS, *_object(told, SessionRef, "Parameters")]
     index = ["## Methods\n", *_table(("method", "needs", ""), map(_index_row, METHODS.values()))]
-    # Of two schemas with one name the page has the one of what clients send: it tells the required fields.
+    # Of two schemas with one name the page shows the one of parameters: that one has the required fields.
     types = _types(told.definitions | asked.definitions)
     page = "\n".join([INTRODUCTION, *index, *methods, *tools, *events, *ends, *types, *_errors(), "", MEERKAT])
     return re.sub(r"\bNone\b", "null", page)
@@ -171,7 +171,7 @@ def _errors() -> Iterator[str]:
     yield "```json\n" + ERROR_EXAMPLE + "\n```\n"
     rows = ((f"`{code.value}`", *map(_number, attrs.astuple(numbers))) for code, numbers in NUMBERS.items())
     yield from _table(("`data.code`", "JSON-RPC", "HTTP", "exit code", "ACP"), rows)
-    yield "Besides, -32700 is a message that is no JSON, -32600 a message that is no request, -32601 an unknown"
+    yield "In addition, -32700 is a message that is not JSON, -32600 a message that is not a request, -32601 an unknown"
     yield "method, and -32603 a fault of the server."
 
 

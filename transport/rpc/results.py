@@ -1,14 +1,13 @@
 """Results of methods for which the domain has no class."""
 
-import attrs
-
 from warren.inputs import Input
 from warren.memory import MemoryHit
 from warren.peers import PeerInfo
 from warren.service import Capabilities
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class ServerInfo:
     """The name and the version of the server."""
 
@@ -16,7 +15,7 @@ class ServerInfo:
     version: str
 
 
-@attrs.frozen
+@frozen
 class Greeting:
     """The answer to `initialize`.
 
@@ -33,75 +32,75 @@ class Greeting:
     capabilities: Capabilities
 
 
-@attrs.frozen
+@frozen
 class Nothing:
     """An empty answer."""
 
 
-@attrs.frozen
+@frozen
 class Archived:
     """The session is archived."""
 
     archived: bool
 
 
-@attrs.frozen
+@frozen
 class Deleted:
     """The session is deleted."""
 
     deleted: bool
 
 
-@attrs.frozen
+@frozen
 class Subscribed:
     """The events begin."""
 
     subscribed: bool
 
 
-@attrs.frozen
+@frozen
 class Unsubscribed:
     """Whether there was a subscription."""
 
     unsubscribed: bool
 
 
-@attrs.frozen
+@frozen
 class Interrupted:
     """The turn has ended."""
 
     interrupted: bool
 
 
-@attrs.frozen
+@frozen
 class Decided:
     """The tool call has its answer."""
 
     decided: bool
 
 
-@attrs.frozen
+@frozen
 class Injected:
     """The text is in the session's inbox."""
 
     injected: bool
 
 
-@attrs.frozen
+@frozen
 class Inputs:
     """The inputs that wait, oldest first."""
 
     inputs: tuple[Input, ...]
 
 
-@attrs.frozen
+@frozen
 class Withdrawn:
     """No turn will take the input."""
 
     withdrawn: bool
 
 
-@attrs.frozen
+@frozen
 class Sent:
     """The message is in the peer's inbox.
 
@@ -112,21 +111,21 @@ class Sent:
     message_id: str
 
 
-@attrs.frozen
+@frozen
 class Peers:
     """The peers that a session trusts."""
 
     peers: tuple[PeerInfo, ...]
 
 
-@attrs.frozen
+@frozen
 class MemoryHits:
     """The hits of a search, best first."""
 
     hits: tuple[MemoryHit, ...]
 
 
-@attrs.frozen
+@frozen
 class Registered:
     """The number of tools that the call has registered."""
 

@@ -1,4 +1,4 @@
-"""JSON schemas of parameters and results, made from the classes that check the ones and show the others."""
+"""JSON schemas of parameters and results, made from the classes of both."""
 
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -57,13 +57,13 @@ _RULES: Final[Mapping[type, Sequence[Schema]]] = {
         {"properties": {"session_id": _TEXT}, "required": ["session_id"]},
     ),
 }
-"""Combinations of fields that a class allows; one of them has to hold."""
+"""Combinations of fields that a class allows: a value has to fit one of them."""
 _UNIONS: Final[Sequence[tuple[Any, str, Mapping[str, type], bool]]] = (
     (messages.Block, "type", codec.BLOCK_TYPES, True),
     (messages.Message, "role", codec.ROLES, False),
     (events.Event, "type", codec.EVENT_TYPES, True),
 )
-"""Unions whose classes differ by a tag, and whether newer versions may add classes."""
+"""Unions: the type, the field with the tag, the class of each tag, and whether newer versions may add classes."""
 _TAGS: Final = {cls: (tag, name) for _, tag, classes, _ in _UNIONS for name, cls in classes.items()}
 
 
@@ -149,7 +149,7 @@ class Schemas:
         return schema | ({"default": field.default} if shown else {})
 
     def _is_there(self, cls: type, field: "attrs.Attribute[Any]") -> bool:
-        """Tell whether a field is always there."""
+        """Return whether a field is required in parameters, or always present in results."""
         if not self._strict and cls in codec.WHOLE:
             return field.name not in codec.WHOLE[cls]
         return field.default is attrs.NOTHING

@@ -1,21 +1,20 @@
-"""Sessions over JSON-RPC: what one client can call, and what it is told, in the words of a dialect."""
+"""Sessions over JSON-RPC: the methods of one client, its events and its tools, in the protocol of a dialect."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import attrs
 import trio
 
-from warren.service import OnEvent
 from warren.tools import Tool, ToolSpec
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.dialect import Dialect
-from warren.transport.rpc.endpoint import Endpoint, Side, Work
+from warren.transport.rpc.endpoint import Dispatcher, Endpoint, Work
 from warren.transport.rpc.feeds import Feeds
-from warren.transport.rpc.methods import Caller, Host
-from warren.transport.rpc.outbox import Item, Over
+from warren.transport.rpc.methods import Caller, Host, Run
+from warren.values import define
 from warren.views import TurnResult
 
 
@@ -29,22 +28,22 @@ async def serve_client(endpoint: Endpoint, host: Host, dialect: Dialect, max_sub
         max_subscriptions: sessions that the client may follow.
     """
 
-    def open_side(tasks: trio.Nursery) -> Side:
-        feeds = Feeds(host.service, endpoint.outbox, endpoint.moved, tasks, max_subscriptions)
+    def open_dispatcher(tasks: trio.Nursery) -> Dispatcher:
+        feeds = Feeds(host.service, endpoint.outbox, dialect, endpoint.moved, tasks, max_subscriptions)
         return SessionClient(endpoint, host, dialect, feeds)
 
-    await endpoint.run(open_side)
+    await endpoint.run(open_dispatcher)
 
 
-@attrs.define(eq=False)
-class SessionClient(Side, Caller):
-    """A client of the sessions of one runtime.
+@define(eq=False)
+class SessionClient(Dispatcher, Caller):
+    """The client at the other end of a connection: the methods that it calls, and the receiver of its events.
 
     Attributes:
-        endpoint: its connection.
+        endpoint: the connection.
         host: the runtime.
         dialect: the methods, and the form of events.
-        feeds: the events that it gets.
+        feeds: brings the client its events.
     """
 
     endpoint: Endpoint
@@ -57,7 +56,7 @@ class SessionClient(Side, Caller):
         self._tools = ClientTools(self.endpoint.ask)
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes:
-        """See Side."""
+        """See Dispatcher."""
         found = self.dialect.methods.get(method)
         if found is None:
             return jsonrpc.unknown_method(request_id, method)
@@ -65,23 +64,17 @@ class SessionClient(Side, Caller):
         self.endpoint.check_room(urgent=found.urgent)
         return Work(partial(found.handler, self.host, self, decoded), found.bulky)
 
-    def frames(self, items: Sequence[Item]) -> Iterator[bytes]:
-        """See Side."""
-        for item in items:
-            if isinstance(item, bytes):
-                yield item
-            elif isinstance(item, Over):
-                yield from self.dialect.ended(item.session_id)
-            else:
-                yield from self.dialect.frames(item)
+    async def drain(self) -> None:
+        """See Dispatcher."""
+        await self.feeds.drain()
 
-    async def settle(self) -> None:
-        """See Side."""
-        await self.feeds.settle()
+    def close(self) -> None:
+        """See Dispatcher."""
+        self.feeds.close()
 
-    async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
+    async def stream(self, _session_id: str | None, run: Run) -> TurnResult:
         """See Caller."""
-        return await self.feeds.stream(session_id, run)
+        return await self.feeds.stream(run)
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> None:
         """See Caller."""

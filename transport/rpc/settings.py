@@ -7,9 +7,10 @@ import attrs
 
 from warren.config import Config
 from warren.options import ModelOptions, given
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Settings(ModelOptions):
     """The answer to `config/get`. Settings that do not apply are left out.
 

@@ -9,16 +9,17 @@ from warren.config import Config
 from warren.fields import not_negative, positive
 from warren.service import SessionService
 from warren.transport.rpc.dialect import Dialect, Native
-from warren.transport.rpc.endpoint import Bounds, Endpoint
+from warren.transport.rpc.endpoint import Endpoint, EndpointBounds
 from warren.transport.rpc.lines import LineChannel
 from warren.transport.rpc.methods import Host
 from warren.transport.rpc.server import serve_client
 from warren.transport.rpc.settings import Settings, public_settings
+from warren.values import frozen
 
 
-@attrs.frozen
+@frozen
 class StdioConfig:
-    """Bounds on the client of a pipe. Raises FieldValueError for a bad value.
+    """EndpointBounds on the client of a pipe. Raises FieldValueError for a bad value.
 
     Attributes:
         max_message_bytes: bytes of a line; a longer one is skipped and answered with an error.
@@ -59,7 +60,7 @@ async def serve_stdio(
     turns run on in either case, because they belong to the service: a host that is about to end the service passes
     `SessionService.stop` as `end_turns`. A client that stops reading does not block the end.
     """
-    bounds = Bounds(
+    bounds = EndpointBounds(
         config.max_in_flight,
         max_batch=config.max_in_flight,
         outbox_events=config.outbox_events,

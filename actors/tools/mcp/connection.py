@@ -22,6 +22,7 @@ from warren.actors.tools.mcp.results import bounded, text_of
 from warren.actors.tools.mcp.server import Backoff, McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
 from warren.tools import Asking, ToolError, ToolSpec, asking
+from warren.values import define
 
 MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100
@@ -35,7 +36,7 @@ DECLINED: Final = types.ElicitResult(action="decline")
 logger: Final = logging.getLogger("warren.mcp")
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _ToolCall:
     """A call in flight; `outcome` stays None if its outcome never becomes known."""
 
@@ -46,13 +47,13 @@ class _ToolCall:
     done: trio.Event = attrs.field(factory=trio.Event)
     outcome: str | ToolError | None = None
 
-    def settle(self, outcome: str | ToolError) -> None:
+    def resolve(self, outcome: str | ToolError) -> None:
         if self.outcome is None:
             self.outcome = outcome
             self.done.set()
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Life:
     """One connection, from its handshake to its end.
 
@@ -69,7 +70,7 @@ class _Life:
     doubt: trio.Event = attrs.field(factory=trio.Event)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class McpConnection:
     """The connection to one server, which reconnects for ever until it is closed.
 
@@ -80,14 +81,14 @@ class McpConnection:
         server: the server.
         backoff: the waits between attempts to connect.
         tools: the tools under the server's own names; while the server is away, those of its last list.
-        settled: set when the first attempt has succeeded or failed.
+        tried: set when the first attempt has succeeded or failed.
         ended: set when nothing is left of the connection.
     """
 
     server: McpServer
     backoff: Backoff
     tools: tuple[ToolSpec, ...] = ()
-    settled: trio.Event = attrs.field(factory=trio.Event)
+    tried: trio.Event = attrs.field(factory=trio.Event)
     ended: trio.Event = attrs.field(factory=trio.Event)
     _state: State = "connecting"
     _restarts: int = 0
@@ -142,7 +143,7 @@ class McpConnection:
         finally:
             self._state = "failed"
             self._error = self._error or "is closed"
-            self.settled.set()
+            self.tried.set()
             self.ended.set()
 
     async def _live(self) -> float:
@@ -159,7 +160,7 @@ class McpConnection:
     def _failed(self, error: Exception) -> None:
         self._error = bounded(_said(error, self.server.connect_timeout), MAX_ERROR)
         self._state = "failed"
-        self.settled.set()
+        self.tried.set()
         logger.warning("the MCP server %s %s", self.server.name, self._error)
 
     async def _connect(self) -> None:
@@ -182,7 +183,7 @@ class McpConnection:
             self._life = life = _Life(session, nursery)
             self._began = trio.current_time()
             self._state = "ready"
-            self.settled.set()
+            self.tried.set()
             nursery.start_soon(self._list_again, session)
             nursery.start_soon(self._look_after, life)
             try:
@@ -191,7 +192,7 @@ class McpConnection:
                 self._life = None
                 self._state = "failed"
                 for call in life.calls:
-                    call.settle(ToolError(self._lost()))
+                    call.resolve(ToolError(self._lost()))
                 nursery.cancel_scope.cancel()
 
     async def _carry_out(self, life: _Life, call: _ToolCall) -> None:
@@ -199,18 +200,18 @@ class McpConnection:
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=call.name, arguments=call.arguments))
         try:
             with call.scope:
-                call.settle(text_of(await life.session.send_request(request, types.CallToolResult)))
+                call.resolve(text_of(await life.session.send_request(request, types.CallToolResult)))
         except ToolError as exc:
-            call.settle(exc)
+            call.resolve(exc)
         except MCPError as exc:
             if _is_lost(exc):
                 life.doubt.set()
-            call.settle(ToolError(f"the MCP server {self.server.name!r} refused the call: {bounded(exc.message)}"))
+            call.resolve(ToolError(f"the MCP server {self.server.name!r} refused the call: {bounded(exc.message)}"))
         except Exception as exc:
             logger.info("the answer of the MCP server %s is none", self.server.name, exc_info=True)
-            call.settle(ToolError(f"the MCP server {self.server.name!r} gave no valid answer: {bounded(str(exc))}"))
+            call.resolve(ToolError(f"the MCP server {self.server.name!r} gave no valid answer: {bounded(str(exc))}"))
         finally:
-            call.settle(ToolError(self._lost()))
+            call.resolve(ToolError(self._lost()))
             life.calls.discard(call)
 
     async def _elicit(

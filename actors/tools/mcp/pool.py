@@ -14,6 +14,7 @@ from warren.actors.tools.mcp.server import Backoff, McpServer, McpStatus
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.tools import Tool
+from warren.values import define
 
 if TYPE_CHECKING:
     from warren.actors.tools.mcp.connection import McpConnection
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 STARTUP: Final = 5.0
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Held:
     """A connection, and the sessions that use it; None is the runtime itself."""
 
@@ -29,7 +30,7 @@ class _Held:
     owners: set[Hashable | None]
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class McpPool:
     """The MCP servers of a runtime and of its sessions.
 
@@ -63,7 +64,7 @@ class McpPool:
             pool = cls(nursery, backoff or Backoff(), startup)
             pool._each = tuple(server for server in servers if not server.shared)
             try:
-                await pool._settled([pool._hold(server, None) for server in servers if server.shared])
+                await pool._wait_tried([pool._hold(server, None) for server in servers if server.shared])
                 yield pool
             finally:
                 for held in pool._held:
@@ -87,7 +88,7 @@ class McpPool:
         _check(servers)
         added = [self._hold(server, owner) for server in (*self._each, *servers)]
         try:
-            await self._settled(added)
+            await self._wait_tried(added)
         except trio.Cancelled:
             self._let_go(owner)
             raise
@@ -144,10 +145,10 @@ class McpPool:
             held.connection.close()
         return unwanted
 
-    async def _settled(self, connections: Sequence["McpConnection"]) -> None:
+    async def _wait_tried(self, connections: Sequence["McpConnection"]) -> None:
         with trio.move_on_after(self.startup):
             for connection in connections:
-                await connection.settled.wait()
+                await connection.tried.wait()
 
 
 def _check(servers: Sequence[McpServer]) -> None:

@@ -18,8 +18,9 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from warren.actors.tools.lines import GONE, LineReader, LineTooLongError
+from warren.actors.streams import GONE, LineReader, LineTooLongError
 from warren.actors.tools.mcp.server import McpServer
+from warren.values import define
 
 INHERITED: Final = frozenset(
     {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
@@ -92,7 +93,7 @@ async def _start(server: McpServer) -> trio.Process:
         raise ServerGoneError(f"cannot be started: {exc}") from exc
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Pipes:
     """The standard streams of a process."""
 

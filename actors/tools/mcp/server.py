@@ -6,12 +6,13 @@ import attrs
 
 from warren.fields import not_negative, positive
 from warren.tool_config import NAME, McpServer
+from warren.values import frozen
 
 __all__ = ["NAME", "Backoff", "McpServer", "McpStatus", "State"]
 State = Literal["connecting", "ready", "failed"]
 
 
-@attrs.frozen
+@frozen
 class Backoff:
     """The waits between attempts to connect, which go on for ever.
 
@@ -39,7 +40,7 @@ class Backoff:
         return max(0.0, min(wait, self.maximum) * (1 + self.jitter * (2 * chance - 1)))
 
 
-@attrs.frozen
+@frozen
 class McpStatus:
     """The state of the connection to a server.
 

@@ -4,12 +4,13 @@ from typing import Final
 
 import attrs
 
-from warren.fields import fits, is_whole, is_whole_or_none, not_negative, positive
+from warren.fields import fits, is_whole, not_negative, optional, positive
+from warren.values import frozen
 
 DEFAULT_THRESHOLD: Final = 100_000
 
 
-@attrs.frozen
+@frozen
 class CompactionConfig:
     """The threshold and the size of compactions.
 
@@ -22,8 +23,8 @@ class CompactionConfig:
         window: tokens that a request may have; None looks up the model's name, and an unknown model has no limit.
     """
 
-    auto_compact_threshold: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
+    auto_compact_threshold: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
     recent_turn_budget: int = attrs.field(default=4, validator=[is_whole, not_negative, fits])
     max_summary_tokens: int = attrs.field(default=4096, validator=[is_whole, positive, fits])
     min_turns_between_compactions: int = attrs.field(default=3, validator=[is_whole, not_negative, fits])
-    window: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive, fits])
+    window: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))

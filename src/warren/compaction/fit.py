@@ -28,6 +28,7 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from warren.values import frozen
 
 M = TypeVar("M", SystemMessage, UserMessage, ContextMessage)
 CAPS: Final = (4, 16, 64, 256)
@@ -38,7 +39,7 @@ LONGEST_CHARACTER: Final = 6
 """The most bytes of JSON that one character takes; a control character takes as many."""
 
 
-@attrs.frozen
+@frozen
 class Fitted:
     """A context that fits.
 
@@ -92,7 +93,7 @@ def _with_gap(summary: str, limit: int) -> str:
     return f"{shorten(text, limit // CAPS[0])}\n\n{GAP}".lstrip()
 
 
-@attrs.frozen
+@frozen
 class _View:
     messages: tuple[Message, ...]
     tails: tuple[int, ...]

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final, Literal, Self, overload
 
-import attrs
-
 from warren import codec
 from warren.messages import AssistantMessage, Message, SystemMessage, ToolResultsMessage, UserMessage
 from warren.transcript import Transcript
+from warren.values import frozen
 
 SUMMARY_PREFIX: Final = (
     "[Context compacted] A previous context produced the following summary of work so far."
@@ -36,7 +35,7 @@ class CompactionError(Exception):
         self.reason: CompactionReason = reason
 
 
-@attrs.frozen
+@frozen
 class CompactionResult:
     """A smaller context.
 
@@ -108,7 +107,7 @@ def size_of(message: Message) -> int:
     return len(codec.encode(message))
 
 
-@attrs.frozen
+@frozen
 class Measured(Sequence[Message]):
     """A context that is decoded and measured once for several readers.
 
@@ -157,7 +156,7 @@ def estimate(size: int) -> int:
     return size // BYTES_PER_TOKEN
 
 
-@attrs.frozen
+@frozen
 class Layout:
     """The parts of a context, by the indexes of its messages.
 

@@ -17,6 +17,7 @@ from warren.compaction.layout import (
     with_request,
 )
 from warren.messages import Message
+from warren.values import frozen
 from warren.windows import Window
 
 PROMPT: Final = """\
@@ -36,7 +37,7 @@ _SHORTEST_REQUEST: Final = 400
 """Bytes of a request that are kept even if there is less room."""
 
 
-@attrs.frozen
+@frozen
 class CompactionContext:
     """The figures for the decision to compact, at the start of a step.
 
@@ -88,7 +89,7 @@ NewCompactor = Callable[[CompactionConfig, Window | None], Compactor]
 METHODS: Final = ("should_compact", "compaction_prompt", "max_summary_tokens", "rebuild_history")
 
 
-@attrs.frozen
+@frozen
 class DefaultCompactor:
     """Keeps the newest exchanges and a summary of the rest.
 
@@ -191,7 +192,7 @@ def _below(tokens: int, room: int) -> int:
     return max(1, min(tokens, room * 8 // 9))
 
 
-@attrs.frozen
+@frozen
 class _Rebuild:
     """The choice of a head, which is the first message that stays.
 

@@ -18,6 +18,7 @@ from referencing import Registry, Specification
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from warren.fields import FieldValueError
+from warren.values import define, frozen
 
 MAX_WORK: Final = 20_000_000
 """Steps of one check: about one for each item, field or choice that a keyword compares."""
@@ -48,7 +49,7 @@ class TooMuchWorkError(Exception):
     """A check stopped because it used all of its steps or its time."""
 
 
-@attrs.define
+@define
 class Work:
     """The allowance of one check.
 
@@ -240,7 +241,7 @@ def _canonical(data: Any) -> Any:
     return int(data) if isinstance(data, float) and data.is_integer() else data
 
 
-@attrs.frozen
+@frozen
 class Checker:
     """Checks data against one schema. Threads may share it.
 

@@ -13,6 +13,7 @@ from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.messages import AssistantMessage, Message, TextBlock, UserMessage
 from warren.options import TurnOptions
+from warren.values import frozen
 
 Options = TypeVar("Options", bound=TurnOptions)
 MAX_SCHEMA: Final = 32 * 1024
@@ -39,7 +40,7 @@ class NotQuickError(Exception):
     """A check could take longer than the event loop may be blocked. Run it again in a thread."""
 
 
-@attrs.frozen
+@frozen
 class Fit:
     """The result of a check: the problems of the answer, or its data if there are none."""
 

@@ -22,7 +22,7 @@ from warren.events import Envelope, RunCompleted, RunStarted
 from warren.mailbox import Reply
 from warren.options import TurnMode
 from warren.peers import Peer
-from warren.storage import Archive, Settle
+from warren.storage import Archive, EndInputs
 from warren.storage.sqlite import Holder
 from warren.storage.sqlite.file import FILE_NAME
 
@@ -120,7 +120,7 @@ async def test_an_input_is_withdrawn_as_its_turn_is_due(tmp_path: Path) -> None:
         assert ran is (second.error is None)
 
 
-def lapse(service: Service, folder: Path, session_id: str, *, taken: bool) -> None:
+def expire_lease(service: Service, folder: Path, session_id: str, *, taken: bool) -> None:
     """Have the process count as late to renew; somebody else may have the session then."""
     storage_of(service)._lapses += 1  # noqa: SLF001 - as a process finds it that slept
     if taken:
@@ -159,7 +159,7 @@ async def test_withdrawing_is_whole(tmp_path: Path, wrong: str) -> None:
         await service.inject_context(session_id, "it rains")
         (waiting,) = await service.inputs(session_id)
         if wrong == "refused":
-            faults.refuse, faults.refuse_kinds = FULL, (Settle,)
+            faults.refuse, faults.refuse_kinds = FULL, (EndInputs,)
             with pytest.raises(StoreError):
                 await service.withdraw(session_id, waiting.input_id)
             faults.refuse = None
@@ -182,7 +182,7 @@ async def test_a_sender_whose_session_was_taken_is_told(tmp_path: Path) -> None:
         await trio.sleep(1)
         second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
         await trio.sleep(1)
-        lapse(service, tmp_path, session_id, taken=True)
+        expire_lease(service, tmp_path, session_id, taken=True)
         await first.failure(StoreError)
         await trio.sleep(10)
         await second.failure(LeasedError)
@@ -196,7 +196,7 @@ async def test_a_prompt_runs_after_a_lapse(tmp_path: Path) -> None:
         await trio.sleep(1)
         second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
         await trio.sleep(1)
-        lapse(service, tmp_path, session_id, taken=False)
+        expire_lease(service, tmp_path, session_id, taken=False)
         await first.value()
         await trio.sleep(15)
         assert (await second.value()).text == "re: second"

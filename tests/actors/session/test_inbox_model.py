@@ -1,9 +1,8 @@
 """Random scripts of things said to sessions, crashes, refusals and restarts: whatever is acknowledged happens once."""
 
 import itertools
-import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -29,8 +28,7 @@ from warren.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, Us
 from warren.model import ModelReply, ModelRequest
 from warren.tools import tool
 
-pytestmark = pytest.mark.virtual_time
-SOAK: Final = settings().max_examples  # of the profile: many where the suite is left to run for long
+pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("silent_log")]
 PATIENCE: Final = 200.0
 SOON: Final = 9.0
 Verb = Literal[
@@ -276,16 +274,7 @@ class World(Trouble):
             assert found + left == 1, f"{said.text} was acknowledged and is lost"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quiet() -> Iterator[None]:
-    """Hundreds of crashes on purpose would bury a failure's own words."""
-    logger = logging.getLogger("warren")
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(logging.NOTSET)
-
-
-@settings(max_examples=max(40, SOAK), suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(script=st.lists(WORDS | WORDS | MOVES, max_size=12), limits=CONFIGS)
 async def test_what_is_said_happens_once(script: list[Step], limits: Limits) -> None:
     """Each input is taken by one turn, waits, or was withdrawn; each sender is answered; the queue keeps its order."""
@@ -293,7 +282,7 @@ async def test_what_is_said_happens_once(script: list[Step], limits: Limits) -> 
         await World(Path(folder), limits).run(script)
 
 
-@settings(max_examples=max(50, SOAK), suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(script=st.lists(WORDS | WORDS | MOVES | FAULTS, max_size=16), limits=CONFIGS)
 @example([Step("queue"), Step("refuse"), Step("wait", 0, 10), Step("queue")], Limits(drain=30.0))
 async def test_what_is_said_happens_once_though_much_goes_wrong(script: list[Step], limits: Limits) -> None:

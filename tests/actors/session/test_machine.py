@@ -166,7 +166,7 @@ class Life(RuleBasedStateMachine):
         self._send(Request(Signal.NEED))
 
     @rule()
-    def lapse(self) -> None:
+    def expire_lease(self) -> None:
         """Let the lease lapse."""
         self.current = False
 
@@ -376,4 +376,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife: Any = Life.TestCase
-TestLife.settings = settings(max_examples=max(400, settings().max_examples), stateful_step_count=40)
+TestLife.settings = settings(max_examples=max(120, settings().max_examples), stateful_step_count=40)

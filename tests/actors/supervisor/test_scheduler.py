@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -335,7 +334,7 @@ class Sessions(RuleBasedStateMachine):
 
 def test_any_changes_in_any_order() -> None:
     """Turns are bounded and fair, sessions with work stay, idle ones leave in time, and nobody waits for ever."""
-    run_state_machine_as_test(Sessions, settings=settings(max_examples=max(60, settings().max_examples)))
+    run_state_machine_as_test(Sessions)
 
 
 def opened(*names: str, **limits: Any) -> Scheduler:

@@ -21,12 +21,6 @@ from warren.fields import FieldValueError
 from warren.tools import ToolError
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> MarkedShell:
-    """Give a shell under a folder of its own."""
-    return MarkedShell.under(tmp_path)
-
-
 async def test_a_command(shell: MarkedShell) -> None:
     """The answer is how it ended and what it printed, errors in their place; there is nothing to read."""
     said = await shell.run("echo one; echo two >&2; echo three; cat; pwd")

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 import trio
@@ -26,12 +25,6 @@ AWAY = {
     "one that is stopped": "sleep 1000 & echo $! > pid; kill -STOP $!",
 }
 STUBBORN = "trap '' TERM; echo $$ > pid; while :; do sleep 1; done"
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> MarkedShell:
-    """Give a shell under a folder of its own."""
-    return MarkedShell.under(tmp_path)
 
 
 async def gone(shell: MarkedShell, *pids: int) -> None:

@@ -6,8 +6,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -19,14 +18,6 @@ from tests.transport.cli.process import LIMIT, WITHOUT, Cli, Running, one_line
 
 SQUARE = {"tool_calls": [{"name": "square", "args": {"n": 7}}]}
 SKILL = "---\nname: baking\ndescription: How to bake bread.\n---\nKnead for ten minutes."
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    """Run commands in a new folder; what still runs at the end is killed."""
-    command = Cli(tmp_path)
-    yield command
-    command.close()
 
 
 def calling(cli: Cli, *calls: tuple[str, dict[str, Any]]) -> str:

@@ -67,7 +67,7 @@ class Stage:
         self.faults.delay_after = 10.0 * (self.armed and self.where == "confirmation")
         return reply
 
-    def calm(self) -> None:
+    def stop_faults(self) -> None:
         """Let everything go on as it should."""
         self.armed, self.faults.delay, self.faults.delay_after = False, 0, 0
         if self.memory.gate is not None:
@@ -87,7 +87,7 @@ async def check_end(service: Service, session_id: str, stage: Stage, recorder: R
     assert history[8] == UserMessage("go on")
     assert view.state.compactions == len((await service.history(session_id)).compactions) == int(new)
     kept = 6 if new else 0
-    stage.calm()
+    stage.stop_faults()
     await service.start_turn(session_id, "and on", on_event=recorder)
     context = stage.model.contexts[-1]
     assert list(context[-len(history) - 1 + kept :]) == [*history[kept:], UserMessage("and on")]
@@ -148,7 +148,7 @@ async def test_a_crash_of_the_session_at_each_step(tmp_path: Path, where: str) -
         crash(service, session_id)
         assert (await turn.failure(AgentError)).cause == "crash"
         assert [event.cause for event in recorder.only(RunFailed)] == ["crash"]
-        stage.calm()
+        stage.stop_faults()
         await service.start_turn(session_id, "and on", on_event=recorder)
         assert (await service.read(session_id)).state.compactions == 1
         assert_valid_transcript(await transcript(service, session_id))
@@ -176,7 +176,7 @@ async def test_a_crash_in_a_compacted_turn(tmp_path: Path) -> None:
 
         nursery.start_soon(follow)
         await talk(service, session_id, 4, on_event=recorder)
-        answer, model.answer = model.answer, hang
+        answer, model.answer = model.answer, never_answer
         turn = ask(nursery, service.start_turn, session_id, "go on", on_event=recorder)
         await trio.testing.wait_all_tasks_blocked()
         crash(service, session_id)
@@ -192,7 +192,7 @@ async def test_a_crash_in_a_compacted_turn(tmp_path: Path) -> None:
         assert _without_deltas(await replay(service, session_id)) == _without_deltas(recorder.envelopes)
 
 
-async def hang(_request: ModelRequest, _emit: Emit) -> ModelReply:
+async def never_answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
     """Never answer."""
     await trio.sleep_forever()
     raise AssertionError("unreachable")
@@ -200,7 +200,7 @@ async def hang(_request: ModelRequest, _emit: Emit) -> ModelReply:
 
 async def lose_a_compacted_turn(service: Service, session_id: str, model: Model) -> None:
     """Run a turn that compacts, and let the session crash in the step after that."""
-    answer, model.answer = model.answer, hang
+    answer, model.answer = model.answer, never_answer
     async with trio.open_nursery() as nursery:
         turn = ask(nursery, service.start_turn, session_id, "go on")
         await trio.sleep(60)
@@ -238,7 +238,7 @@ async def test_a_lost_turns_time_is_booked_with_its_compaction(tmp_path: Path) -
         session_id = await new_session(service, budget=Budget(max_seconds=100))
         await talk(service, session_id, 4)
         await lose_a_compacted_turn(service, session_id, model)
-        model.answer = hang
+        model.answer = never_answer
         began = trio.current_time()
         with pytest.raises(BudgetExhaustedError):
             await service.start_turn(session_id, "and on")
@@ -258,7 +258,7 @@ async def test_a_shutdown_at_each_step(tmp_path: Path, where: str) -> None:
             asked.append(ask(nursery, first.start_turn, session_id, "go on", on_event=recorder))
             await trio.sleep(SOON)
         await asked[0].failure(AgentError)
-    stage.calm()
+    stage.stop_faults()
     assert_whole(recorder.envelopes)
     assert len(recorder.only(RunFailed)) == 1
     async with compacting(stage.model, tmp_path, config=CONFIG, memory=stage.memory) as service:
@@ -285,7 +285,7 @@ async def test_an_archive_waits_for_the_compaction_and_the_turn(tmp_path: Path, 
         await trio.sleep(SOON)
         archived = ask(nursery, service.archive, session_id)
         await trio.sleep(SOON)
-        stage.calm()
+        stage.stop_faults()
         assert (await turn.value()).text
         await archived.ended.wait()
         view = await service.read(session_id)

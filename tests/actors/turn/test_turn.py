@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import trio
 
+from tests.actors.turn.waiting_tool import CALL, check, wait
 from tests.support.asking import ask
-from tests.support.checks import assert_valid_stream, assert_valid_transcript, names
+from tests.support.checks import assert_valid_transcript, names
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.config import Config, RetryPolicy
@@ -33,7 +34,6 @@ from warren.messages import (
     UserMessage,
 )
 from warren.model import ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece
-from warren.service import SessionService
 from warren.tools import Tool, tool
 from warren.usage import Usage
 from warren.views import TurnResult
@@ -41,20 +41,6 @@ from warren.views import TurnResult
 pytestmark = pytest.mark.virtual_time
 QUICK = Config(retry=RetryPolicy(max_attempts=2, initial_delay=1, jitter=0))
 NONE: Any = None
-CALL = ToolUseBlock("call-1", "wait", {"seconds": 1})
-
-
-@tool
-async def wait(seconds: float) -> str:
-    """Sleep."""
-    await trio.sleep(seconds)
-    return "rested"
-
-
-async def check(service: SessionService, session_id: str, recorder: Recorder) -> None:
-    """Fail where the stream or the transcript is not what it has to be after any turn."""
-    assert_valid_stream(recorder.envelopes)
-    assert_valid_transcript(await transcript(service, session_id))
 
 
 async def one_turn(

@@ -5,8 +5,9 @@ import math
 import pytest
 import trio
 
+from tests.actors.turn.waiting_tool import CALL, check, wait
 from tests.support.asking import ask
-from tests.support.checks import assert_valid_stream, assert_valid_transcript, names
+from tests.support.checks import assert_valid_stream, names
 from tests.support.models import Emit, FunctionModel, GatedModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.budget import Budget
@@ -18,25 +19,9 @@ from warren.messages import (
     ToolUseBlock,
 )
 from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
-from warren.tools import tool
 from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
-CALL = ToolUseBlock("call-1", "wait", {"seconds": 1})
-
-
-@tool
-async def wait(seconds: float) -> str:
-    """Sleep."""
-    await trio.sleep(seconds)
-    return "rested"
-
-
-async def check(service: SessionService, session_id: str, recorder: Recorder) -> None:
-    """Fail where the stream or the transcript is not what it has to be after any turn."""
-    assert_valid_stream(recorder.envelopes)
-    assert_valid_transcript(await transcript(service, session_id))
 
 
 async def test_the_step_limit() -> None:

@@ -14,6 +14,7 @@ from tests.support.asking import ask
 from tests.support.crashing import crash
 from warren.budget import Budget
 from warren.errors import AgentError, ErrorCode
+from warren.events import TERMINAL, RunStarted
 from warren.storage import Commit
 
 SLOW: Final = {"chunks": ["half ", "an answer"], "chunk_delay": 20}
@@ -111,6 +112,26 @@ async def provider_error(stage: Stage) -> None:
     stage.refused(failed, ErrorCode.PROVIDER_ERROR, cause="refused", session_id=session_id)
     assert failed.data["text"] == "half "
     await stage.heard(failed, CUT, session_id)
+
+
+@scenario(
+    TURN,
+    codes=[ErrorCode.PROVIDER_ERROR],
+    setting=Setting(({"text": "hello"}, {"text": "there"}, {"error": {"message": "no more", "cause": "refused"}})),
+)
+async def ends_name_their_events(stage: Stage) -> None:
+    """A result, and the error of a turn that had begun, have the numbers of the turn's first and last event."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    good = await _go(stage, session_id)
+    failed = await _go(stage, session_id)
+    stage.refused(failed, ErrorCode.PROVIDER_ERROR, cause="refused", session_id=session_id)
+    log = await stage.world.log(session_id)
+    firsts = [each.first_seq or each.seq for each in log if isinstance(each.event, RunStarted)]
+    lasts = [each.seq for each in log if isinstance(each.event, TERMINAL)]
+    assert len(firsts) == len(lasts) == 3
+    stage.well(good, first_seq=firsts[1], last_seq=lasts[1])
+    if "first_seq" not in stage.surface.unseen.get(TURN, ()):
+        assert (failed.data.get("first_seq"), failed.data.get("last_seq")) == (firsts[2], lasts[2])
 
 
 @scenario(

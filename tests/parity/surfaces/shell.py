@@ -16,7 +16,7 @@ import trio
 from tests.parity.surfaces import warm
 from tests.parity.surfaces.wire import LONGEST
 from tests.transport.cli.process import clean_environ
-from warren.actors.tools.lines import LineReader
+from warren.actors.streams import LineReader
 
 SOON: Final = 0.005
 

@@ -67,4 +67,4 @@ async def test_the_client_can_search_what_was_compacted_away(tmp_path: Path) -> 
             await client.prompt(session_id, f"question {number}.")
         found = await client.prompt(session_id, "/memory boat called")
         assert "Marigold" in found.text()
-        assert "Nothing" in (await client.prompt(session_id, "/memory xylophone")).text()
+        assert "No compacted message" in (await client.prompt(session_id, "/memory xylophone")).text()

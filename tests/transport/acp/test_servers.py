@@ -69,7 +69,7 @@ async def test_servers_that_cannot_be_had_cost_no_session(caplog: pytest.LogCapt
     """The session is there without them, and the log says why; so it does where nothing connects to servers at all."""
     tools = Tools(error=InvalidParamsError("an extra is missing", path="$.mcp_servers"))
     async with open_runtime() as service:
-        for given, problem in ((tools, "an extra is missing"), (None, "MCP servers are not connected to here")):
+        for given, problem in ((tools, "an extra is missing"), (None, "its MCP servers are ignored")):
             async with connect(service, tools=given) as client:
                 opened = await client.call("session/new", cwd="/a", mcpServers=[FILES])
                 assert (await client.prompt(opened.data["sessionId"], "go")).stop_reason == "end_turn"

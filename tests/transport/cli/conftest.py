@@ -13,14 +13,6 @@ from tests.transport.cli.terminals import Terminal
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    """Run commands in a new folder; what still runs at the end is killed."""
-    command = Cli(tmp_path)
-    yield command
-    command.close()
-
-
-@pytest.fixture
 def terminal(cli: Cli) -> Iterator[Terminal]:
     """Give a terminal; the test keeps its other end open, so that it can look at its settings."""
     ours, theirs = pty.openpty()

@@ -6,6 +6,7 @@ import click
 from click.testing import CliRunner
 
 from warren.transport.cli.app import cli
+from warren.transport.cli.help import commands_of
 from warren.transport.cli.options import Options, gather, label_option, turn_options
 
 
@@ -27,11 +28,11 @@ def parse(*argv: str, **environ: str) -> Options:
 
 def variables() -> set[str]:
     """Return the environment variables of all options."""
-    names = {param.envvar for command in cli.commands.values() for param in command.params}
+    names = {param.envvar for command in commands_of(cli).values() for param in command.params}
     return {name for name in names if isinstance(name, str)}
 
 
 def commands(group: click.Group) -> list[click.Command]:
     """Every command below a group."""
-    below = [commands(one) if isinstance(one, click.Group) else [one] for one in group.commands.values()]
+    below = [commands(one) if isinstance(one, click.Group) else [one] for one in commands_of(group).values()]
     return [command for part in below for command in part]

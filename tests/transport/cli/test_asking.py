@@ -16,7 +16,7 @@ from tests.transport.cli.process import Cli
 from tests.transport.cli.terminals import CTRL_C, CTRL_D, Terminal
 from warren.categories import Decision
 from warren.events import ToolApprovalRequested, ToolApprovalResolved
-from warren.transport.cli.asking import NOBODY, QUESTION, Asker, Waiting
+from warren.transport.cli.asking import NOBODY, QUESTION, ApprovalQueue, Asker
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.turns import FIRST_WORDS
 
@@ -115,7 +115,7 @@ async def test_a_call_that_waits_no_longer_is_not_asked_about() -> None:
     """One that has timed out gives way to the next one, which is answered."""
     service = FakeService(sessions=sessions_of(ID))
     with typed() as (asker, writer, screen):
-        waiting = Waiting(service, asker, lambda _: None)
+        waiting = ApprovalQueue(service, asker, lambda _: None)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(waiting.run)
             for call in ("c1", "c2", "c3"):

@@ -161,7 +161,7 @@ def test_a_pipe_gets_fields(folder: Path) -> None:
         ("[serve]\norigins = 'https://example.org'\n", "config.serve.origins"),
         ("[serve]\ntoken = 'secret'\n", "config.serve"),
         ("token_file = 'x'\n", "token_file"),
-        ("store = 'postgresql://me:secret@db/warren'\n", r"config\.store: is a URL \(postgresql:…\), and has to be"),
+        ("store = 'mysql://me:secret@db/warren'\n", r"config\.store: is a URL \(mysql:…\), and has to be"),
     ],
 )
 def test_a_bad_file_is_refused_by_the_name_of_the_field(folder: Path, text: str, problem: str) -> None:

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from tests.transport.cli.process import clean_environ
 from warren.transport.cli.app import cli as root
 from warren.transport.cli.completion import SHELLS
+from warren.transport.cli.help import commands_of
 from warren.transport.cli.options import Mode
 
 BASH = shutil.which("bash") or ""
@@ -44,7 +45,7 @@ PROMISED = (
 
 def leaves(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
     """Yield every command that can be run, with its words."""
-    for name, command in group.commands.items():
+    for name, command in commands_of(group).items():
         if not isinstance(command, click.Group) or command.invoke_without_command:
             yield f"{path}{name}", command
         if isinstance(command, click.Group):

@@ -5,39 +5,16 @@ import json
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import attrs
 import pytest
 
 from tests.transport.cli.process import WITHOUT, Cli, one_line, wait_for
 from tests.transport.load.results import BROKEN, made
 from warren.storage.sqlite.file import FILE_NAME
 from warren.transport.cli.load import STOPPED, told
-from warren.transport.cli.load_app import ARRIVALS as SHOWN_ARRIVALS
-from warren.transport.cli.load_app import PARTS, STRANGERS
-from warren.transport.cli.load_app import SCENARIOS as SHOWN_SCENARIOS
-from warren.transport.load.plan import ARRIVALS, Mix, Strangers
 from warren.transport.load.result import CUT_SHORT, to_json
-from warren.transport.load.scenarios import SCENARIOS
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    """The command line in an empty folder."""
-    made = Cli(tmp_path)
-    yield made
-    made.close()
-
-
-def test_the_help_has_what_there_is() -> None:
-    """It is written without importing the tester, and says the same."""
-    assert set(SHOWN_SCENARIOS) == set(SCENARIOS)
-    assert SHOWN_ARRIVALS == ARRIVALS
-    assert set(PARTS) == {field.name for field in attrs.fields(Mix)}
-    assert set(STRANGERS) == {field.name for field in attrs.fields(Strangers)}
 
 
 def test_a_run_writes_its_result_and_its_report(cli: Cli) -> None:
@@ -151,10 +128,10 @@ def test_a_regression_ends_with_1(cli: Cli) -> None:
         (("--mix", "tools=2"), "tools"),
         (("--mix", "tolls=1"), "'tolls' is unknown"),
         (("--mix", "tools=many"), "is not a number"),
-        (("ws://127.0.0.1:1", "--strangers", "idle=few"), "is not a whole number"),
-        (("ws://127.0.0.1:1", "--strangers", "idle=-1"), "idle"),
-        (("--strangers", "idle=1"), "strangers come to a gateway"),
-        (("--scenario", "siege"), "strangers come to a gateway"),
+        (("ws://127.0.0.1:1", "--bad-clients", "idle=few"), "is not a whole number"),
+        (("ws://127.0.0.1:1", "--bad-clients", "idle=-1"), "idle"),
+        (("--bad-clients", "idle=1"), "bad clients need a gateway"),
+        (("--scenario", "siege"), "bad clients need a gateway"),
         (("--prompt", "long"), "is not a size"),
         (("--arrival", "soak"), "duration"),
         (("ws://127.0.0.1:1", "--latency", "1s"), "--latency is for runs without URL"),

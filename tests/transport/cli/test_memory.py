@@ -19,7 +19,7 @@ from tests.transport.cli.terminals import Terminal
 from tests.transport.providers.embedding_server import Server
 from tests.transport.providers.server import serve as serve_http
 from warren.errors import InvalidParamsError
-from warren.transport.cli.memory_lines import Told, Wanted, read_lines
+from warren.transport.cli.memory_lines import AddedText, Wanted, read_lines
 
 DISABLED = "Semantic memory is disabled (build without 'memory-store').\n"
 DOORS = "the doors of the north wing are blue"
@@ -159,7 +159,9 @@ BAD_TEXTS = [
     (b'{"content": "x", "turn": 9223372036854775808}', "$.turn", "must be at most"),
     (b'{"content": "x", "sesion_id": "s"}', "$.sesion_id", "is not a known field"),
 ]
-BAD_LINES = [(Wanted, *case) for case in (*BROKEN, *BAD_QUERIES)] + [(Told, *case) for case in (*BROKEN, *BAD_TEXTS)]
+BAD_LINES = [(Wanted, *case) for case in (*BROKEN, *BAD_QUERIES)] + [
+    (AddedText, *case) for case in (*BROKEN, *BAD_TEXTS)
+]
 
 
 @attrs.define
@@ -174,7 +176,7 @@ class Given:
 
 
 @pytest.mark.parametrize(("kind", "line", "path", "problem"), BAD_LINES)
-async def test_a_bad_line(kind: type[Told | Wanted], line: bytes, path: str, problem: str) -> None:
+async def test_a_bad_line(kind: type[AddedText | Wanted], line: bytes, path: str, problem: str) -> None:
     """It is refused by its line, blank ones counted, and by its field."""
     with pytest.raises(InvalidParamsError) as caught:
         async with aclosing(read_lines(Given([b"", line]), kind)) as read:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from warren.budget import Budget
-from warren.fields import Between, is_whole_or_none, not_negative, positive
+from warren.fields import Between, is_whole, not_negative, optional, positive
 from warren.transport.cli.option import is_flat, of_field
 
 
@@ -24,15 +24,17 @@ class Kettle:
         spout: "short" drips.
         plan: a drawing. Null has none.
         loud: whether to wake the house.
+        teas: teas that it knows.
         limits: its limits.
     """
 
-    cups: int | None = attrs.field(default=None, validator=[is_whole_or_none, positive])
+    cups: int | None = attrs.field(default=None, validator=optional(is_whole, positive))
     heat: float = attrs.field(default=0.5, validator=Between(0, 1, without_low=True))
     whistle: float = attrs.field(default=3.0, validator=not_negative)
     spout: Literal["short", "long"] = "long"
     plan: Mapping[str, Any] | None = None
     loud: bool = False
+    teas: tuple[str, ...] = ()
     limits: Budget | None = None
 
 
@@ -56,6 +58,7 @@ HELP: Final = {
     "spout": '"short" drips.',
     "plan": "A drawing. Unset has none.",
     "loud": "Wake the house.",
+    "teas": "Teas that it knows.",
 }
 
 
@@ -95,10 +98,25 @@ def test_the_values_are_those_of_the_field(name: str, good: dict[str, object], b
     assert seen == [None]  # a file may set it
 
 
+def test_an_option_of_a_tuple_is_repeatable() -> None:
+    """Each time it is given adds a text; without it a file may set it."""
+    seen: list[object] = []
+
+    @click.command()
+    @of_field(Kettle, "teas", "--tea", "teas")
+    def command(teas: object) -> None:
+        seen.append(teas)
+
+    for args in (["--tea", "mint", "--tea", "sage"], []):
+        assert CliRunner().invoke(command, args).exit_code == 0
+    assert seen == [("mint", "sage"), ()]
+
+
 def test_help_names_the_default() -> None:
     """It is the field's; a flag that is off by default says nothing."""
     shown = {name: option_of(name).show_default for name in HELP}
-    assert shown == {"cups": None, "heat": "0.5", "whistle": "3s", "spout": "long", "plan": None, "loud": None}
+    numbers = {"cups": None, "heat": "0.5", "whistle": "3s"}
+    assert shown == {**numbers, "spout": "long", "plan": None, "loud": None, "teas": None}
 
 
 def test_the_environment_may_set_it() -> None:

@@ -12,6 +12,7 @@ from tests.transport.cli.parsing import commands, parse
 from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
 from warren.config import StoreConfig
+from warren.database_url import DatabaseUrl
 from warren.transport.cli.app import cli
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.values import duration_of, label_of, seconds_of, text_of
@@ -144,7 +145,8 @@ def test_every_command_and_option_says_what_it_is_for(command: click.Command) ->
 
 
 URLS = (
-    "postgresql://me:secret@db/warren",
+    "mysql://me:secret@db/warren",
+    "postgresql:me:secret@db/warren",
     "sqlite:///here.db",
     "FILE://host/x",
     "https:/one.slash",
@@ -164,7 +166,16 @@ def test_a_store_is_no_url(url: str) -> None:
         parse(WARREN_STORE=url)
 
 
-@pytest.mark.parametrize("url", URLS)
+def test_a_store_may_be_a_database() -> None:
+    """The address of a PostgreSQL database is no folder, and is shown without its password."""
+    url = "postgresql://me:secret@db/warren"
+    for options in (parse("--store", url), parse(WARREN_STORE=url)):
+        assert options.store == DatabaseUrl(url)
+        assert options.store_named
+        assert "secret" not in repr(options)
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:secret@db/warren", *URLS])
 def test_an_embedded_store_is_no_url(url: str) -> None:
     """The same holds for a program that opens the store itself, and for a path that was made of a URL."""
     for path in (url, Path(url)):

@@ -25,7 +25,7 @@ from warren.events import (
     TurnStarted,
 )
 from warren.transport.cli.options import Mode, Options
-from warren.transport.cli.screen import Answer, Screen, footer, trace
+from warren.transport.cli.screen import AnswerText, Screen, footer, trace
 from warren.transport.cli.streams import Streams
 from warren.transport.event_text import text_of_event
 from warren.usage import Usage
@@ -51,7 +51,7 @@ def screen_on(out: io.StringIO, *, stream: bool | None = None, mode: Mode | None
 
 def text_of(events: list[Event]) -> str:
     """Return the text that events put on the screen."""
-    answer = Answer()
+    answer = AnswerText()
     return "".join(answer.text_of(event) for event in events)
 
 
@@ -159,10 +159,10 @@ def test_a_block_is_on_the_screen_while_it_grows() -> None:
 def test_code_without_an_end_is_shown() -> None:
     """A very long block of code is on the screen as it is written, and rendered when the answer ends."""
     screen, _ = screen_on(out := FakeTerminal())
-    lines = "".join(f"line{number} = {number}\n" for number in range(1_000))
+    lines = "".join(f"line{number} = {number}\n" for number in range(400))
     for at in range(0, len(lines), 500):
         screen.show([envelope(TextDelta(("```python\n" if not at else "") + lines[at : at + 500]))])
-    assert "line999 = 999" in out.screen
+    assert "line399 = 399" in out.screen
     assert "line0 = 0" not in out.screen
     screen.finish(TurnResult(ID, ""))
     assert [line.strip() for line in out.screen.splitlines() if "=" in line] == lines.splitlines()

@@ -3,7 +3,6 @@
 import json
 import re
 import termios
-import time
 
 import pytest
 
@@ -111,7 +110,7 @@ def test_delete_asks(terminal: Terminal, answer: str, code: int, left: int) -> N
     terminal.start("sessions", "delete", "last")
     terminal.read_until("[y/N]: ")
     # The prompt is there before it is read: a Ctrl-C in between would be seen by Python after the next key only.
-    time.sleep(0.2)
+    terminal.wait_until_asleep()
     terminal.type(answer)
     assert terminal.end()[0] == code
     assert len(terminal.cli.run("sessions", "list").out.splitlines()) == left

@@ -11,10 +11,10 @@ from starlette.types import ASGIApp
 from tests.transport.clients import HOST
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
-from warren.transport.http.ending import Ending
 from warren.transport.http.head import Head
 from warren.transport.http.refusals import RefusedError
 from warren.transport.http.server import HttpServer
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
 
 
@@ -35,7 +35,7 @@ async def pair(stall_timeout: float = 5.0) -> tuple[Wire, trio.SocketStream]:
 @asynccontextmanager
 async def served(app: ASGIApp, **settings: Any) -> AsyncIterator[int]:
     """Serve an application for a body; yields the port. At the end connections end in good order."""
-    server = HttpServer(GatewayConfig(**{"close_timeout": 0.3, **settings}), Ending(), app, no_websocket)
+    server = HttpServer(GatewayConfig(**{"close_timeout": 0.3, **settings}), Shutdown(), app, no_websocket)
     async with trio.open_nursery() as nursery:
         connections = await nursery.start(server.hold_connections)
         serve = partial(trio.serve_tcp, server.serve, 0, host=HOST, handler_nursery=connections)

@@ -17,13 +17,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from tests.support.waiting import AT_ONCE
 from tests.transport.clients import HOST
 from tests.transport.http.serving import pair, served, served_app
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
-from warren.transport.http.ending import Ending
 from warren.transport.http.head import MAX_HEAD, Head
 from warren.transport.http.refusals import RefusedError
+from warren.transport.http.shutdown import Shutdown
 
 TAIL = b"\x81\x04tail"
 UPGRADE = b"GET /ws?x=1 HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n\r\n"
@@ -38,7 +39,7 @@ def request(line: str = "GET / HTTP/1.1", *fields: str) -> bytes:
 async def read(*pieces: bytes) -> AsyncIterator[tuple[Head | None, HttpConnection]]:
     """Read a head that comes in pieces; yields it and its connection."""
     wire, client = await pair()
-    connection = HttpConnection(wire, GatewayConfig(), Ending(), None)
+    connection = HttpConnection(wire, GatewayConfig(), Shutdown(), None)
 
     async def send() -> None:
         for piece in pieces:
@@ -124,7 +125,7 @@ async def test_a_head_that_is_refused(data: bytes, status: int) -> None:
     async with client, wire:
         await client.send_all(data)
         with pytest.raises(RefusedError) as caught:
-            await HttpConnection(wire, GatewayConfig(), Ending(), None).next_head()
+            await HttpConnection(wire, GatewayConfig(), Shutdown(), None).next_head()
     assert caught.value.status == status
 
 
@@ -300,6 +301,45 @@ async def test_a_client_of_http_1_0_is_answered() -> None:
     assert body == b"x" * 2_000_000
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        request("GET / HTTP/1.1", "Connection: close"),
+        request("GET / HTTP/1.0", "Connection: keep-alive"),
+        request("POST / HTTP/1.1", "Content-Length: 5"),
+        request("POST / HTTP/1.1", "Content-Length: 5") + b"hello",
+        request("POST / HTTP/1.1", "Content-Length: 5", "Expect: 100-continue"),
+    ],
+    ids=["close", "1.0", "body that never comes", "body that is not read", "body that is not asked for"],
+)
+async def test_the_last_answer_of_a_connection_says_so(first: bytes) -> None:
+    """A request behind it is not answered: the client may have ended the connection, or the bytes may be a body."""
+    asked: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        await PlainTextResponse("here")(scope, receive, send)
+
+    async with served_app(app) as stream:
+        await stream.send_all(first + request("GET /second HTTP/1.1"))
+        answer = await to_the_end(stream)
+    assert asked == ["/"]
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.lower().count(b"connection: close") == 1
+    assert answer.endswith(b"\r\n\r\nhere")
+
+
+async def test_answers_without_their_body_leave_room_for_the_next() -> None:
+    """HEAD is answered with the length that GET has, and the answer behind it is found."""
+    async with served_app(echo) as stream:
+        asked = request("HEAD /first HTTP/1.1") + request("GET /second HTTP/1.1")
+        answer = await exchange(stream, asked, until=b"!")
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    assert b"content-length: 16" in head.lower()
+    assert rest.startswith(b"HTTP/1.1 200 ")
+    assert rest.endswith(b"GET /second? 0 !")
+
+
 @pytest.mark.parametrize("way", ["eof", "reset", "close"])
 async def test_an_application_learns_that_its_client_left(way: str) -> None:
     """In every way of leaving, though nothing is sent, and also behind later requests that were read."""
@@ -320,7 +360,7 @@ async def test_an_application_learns_that_its_client_left(way: str) -> None:
             if way == "reset":
                 stream.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
             await stream.aclose()
-        with trio.fail_after(3):
+        with trio.fail_after(AT_ONCE):
             await left.wait()
 
 
@@ -381,7 +421,7 @@ async def test_a_client_that_resets_in_mid_answer_is_no_error(caplog: pytest.Log
         async with await trio.open_tcp_stream(HOST, port) as stream:
             await exchange(stream, request(), until=b"xxx")
             stream.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
-        with trio.fail_after(3):
+        with trio.fail_after(AT_ONCE):
             await ended.wait()
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 

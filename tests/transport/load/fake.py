@@ -9,8 +9,8 @@ import attrs
 import trio
 
 from warren.errors import ErrorCode
-from warren.transport.load.plan import Strangers
-from warren.transport.load.target import LOST, Line, OnSeen, RefusedError, Rows, Said, Seen
+from warren.transport.load.plan import BadClients
+from warren.transport.load.target import LOST, OnSeen, Rows, Said, Seen, TargetConnection, TargetError
 
 T = TypeVar("T")
 Change = Callable[[T], T]
@@ -81,15 +81,15 @@ class FakeTarget:
     created: list[float] = attrs.field(factory=list)
 
     @asynccontextmanager
-    async def line(self, on_seen: OnSeen) -> AsyncIterator[Line]:
+    async def line(self, on_seen: OnSeen) -> AsyncIterator[TargetConnection]:
         line = FakeLine(self, on_seen)
         try:
             yield line
         finally:
             line.leave()
 
-    def crowded(self, strangers: Strangers, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
-        del strangers, counts
+    def crowded(self, bad_clients: BadClients, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
+        del bad_clients, counts
         return nullcontext()
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
@@ -122,11 +122,11 @@ class FakeLine:
     async def turn(self, session_id: str, prompt: str) -> str:
         session = self.target.sessions[session_id]
         if session.turns == self.target.faults.lose - 1:
-            raise RefusedError(LOST, "the cable was pulled")
+            raise TargetError(LOST, "the cable was pulled")
         if session.running and not self.target.faults.busy:
-            raise RefusedError(ErrorCode.SESSION_BUSY, "a turn runs")
+            raise TargetError(ErrorCode.SESSION_BUSY, "a turn runs")
         if self.target.running >= self.target.capacity:
-            raise RefusedError(ErrorCode.CAPACITY_EXCEEDED, "too many turns")
+            raise TargetError(ErrorCode.CAPACITY_EXCEEDED, "too many turns")
         session.running = True
         self.target.running += 1
         done = trio.Event()
@@ -136,18 +136,18 @@ class FakeLine:
             return f"{prompt} "
         await done.wait()
         if not outcome:
-            raise RefusedError(ErrorCode.AGENT_ERROR, "interrupted", "cancelled")
+            raise TargetError(ErrorCode.AGENT_ERROR, "interrupted", "cancelled")
         return self.target.faults.reply(outcome[0])
 
     async def interrupt(self, session_id: str) -> None:
         await trio.lowlevel.checkpoint()
         session = self.target.sessions[session_id]
         if not session.running:
-            raise RefusedError(ErrorCode.SESSION_NOT_RUNNING, "no turn")
+            raise TargetError(ErrorCode.SESSION_NOT_RUNNING, "no turn")
         session.scope.cancel()
 
     async def compact(self, session_id: str) -> None:
-        raise RefusedError(ErrorCode.AGENT_ERROR, f"nothing to shorten in {session_id}", "compaction_failed")
+        raise TargetError(ErrorCode.AGENT_ERROR, f"nothing to shorten in {session_id}", "compaction_failed")
 
     async def follow(self, session_id: str, after_seq: int) -> None:
         await trio.lowlevel.checkpoint()

@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from tests.transport.load.fake import FakeTarget, Faults
-from warren.transport.http.ending import Ending
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.load.plan import LoadPlan, Mix
 from warren.transport.load.result import CUT_SHORT, Result
 from warren.transport.load.run import run_load
-from warren.transport.load.target import LOST, OnSeen, RefusedError, Rows, Said, Seen
+from warren.transport.load.target import LOST, OnSeen, Rows, Said, Seen, TargetError
 
 pytestmark = pytest.mark.virtual_time
 FOLLOWED = Mix(subscribers=1)
@@ -72,7 +72,7 @@ def all_shouted(seen: Seen) -> Seen:
     return seen._replace(text=seen.text.upper()) if said else seen
 
 
-def strangers(seen: Seen) -> Seen:
+def of_another_session(seen: Seen) -> Seen:
     """An event that belongs to somebody else."""
     return seen._replace(session_id="session-99")
 
@@ -102,7 +102,7 @@ def with_refused(events: list[Seen]) -> list[Seen]:
 
 def refuse(_: Any) -> Any:
     """Give no answer but an error."""
-    raise RefusedError("SESSION_STORE_ERROR", "the disk is gone")
+    raise TargetError("SESSION_STORE_ERROR", "the disk is gone")
 
 
 def calls_twice(history: list[Said]) -> list[Said]:
@@ -141,11 +141,11 @@ CASES = [
     pytest.param(Faults(live=each(earlier_step)), "step", id="step twice"),
     pytest.param(Faults(live=each(other_result)), "text", id="other result"),
     pytest.param(Faults(live=twice("run_completed")), "terminal", id="two ends"),
-    pytest.param(Faults(live=each(strangers)), "session", id="events of another session"),
+    pytest.param(Faults(live=each(of_another_session)), "session", id="events of another session"),
     pytest.param(Faults(live=each(all_shouted)), "live", id="live unlike the log"),
     pytest.param(Faults(watch=lambda _: lambda _: None), "watcher", id="follower hears nothing"),
     pytest.param(Faults(watch=lambda hear: lambda seen: hear(all_shouted(seen))), "watcher", id="other words"),
-    pytest.param(Faults(watch=lambda hear: lambda seen: hear(strangers(seen))), "session", id="mixed up"),
+    pytest.param(Faults(watch=lambda hear: lambda seen: hear(of_another_session(seen))), "session", id="mixed up"),
     pytest.param(Faults(live=twice("text_delta")), "text", id="doubled deltas"),
     pytest.param(Faults(log=lambda events: events[:-1]), "terminal", id="end not in the log"),
     pytest.param(Faults(log=lambda events: events[:5]), "lost", id="turns not in the log"),
@@ -199,7 +199,7 @@ async def test_a_refused_turn_that_runs_is_found() -> None:
 def test_every_rule_is_shown_to_fail() -> None:
     """The rules of the documentation are those that this file breaks."""
     page = (Path(__file__).parents[3] / "docs/load.md").read_text(encoding="utf-8")
-    table = page.partition("## What is checked")[2].partition("\n## ")[0]
+    table = page.partition("## Checks")[2].partition("\n## ")[0]
     documented = {
         word
         for row in re.findall(r"^\| `.*", table, re.MULTILINE)
@@ -243,7 +243,7 @@ async def test_a_turn_that_never_ends_is_found() -> None:
 
 
 async def test_refused_turns_leave_no_trace() -> None:
-    """Past capacity turns are refused at once and counted; calm turns afterwards are answered."""
+    """Past capacity turns are refused at once and counted; recovery turns afterwards are answered."""
     plan = attrs.evolve(PLAN, sessions=10, recovery=True, mix=FOLLOWED)
     result = await run(plan, capacity=5)
     assert result.passed
@@ -252,7 +252,7 @@ async def test_refused_turns_leave_no_trace() -> None:
 
 
 async def test_a_target_that_does_not_recover_is_found() -> None:
-    """A calm turn after the load that is refused breaks a promise."""
+    """A recovery turn after the load that is refused breaks a promise."""
     result = await run(attrs.evolve(PLAN, recovery=True, mix=FOLLOWED), capacity=0)
     assert {violation.rule for violation in result.violations} == {"recovery"}
     assert result.violation_count == 3
@@ -304,17 +304,17 @@ async def test_a_ramp_connects_as_it_goes(arrival: dict[str, Any], moments: list
 )
 async def test_a_run_can_be_stopped(plan: LoadPlan) -> None:
     """No turn begins any more, whatever it waited for; what there was is checked, and the result says so."""
-    ending = Ending()
+    shutdown = Shutdown()
     async with trio.open_nursery() as tasks:
         target = FakeTarget(tasks)
 
         async def stop() -> None:
             await trio.sleep(20)
-            ending.begin()
+            shutdown.begin()
 
         tasks.start_soon(stop)
         began = trio.current_time()
-        result = await run_load(plan, target, ending=ending)
+        result = await run_load(plan, target, shutdown=shutdown)
         assert trio.current_time() - began < 25
         tasks.cancel_scope.cancel()
     assert result.passed
@@ -325,23 +325,23 @@ async def test_a_run_can_be_stopped(plan: LoadPlan) -> None:
 
 async def test_a_stopped_run_finds_what_was_wrong() -> None:
     """The sessions that there are are checked as ever."""
-    ending = Ending()
+    shutdown = Shutdown()
     async with trio.open_nursery() as tasks:
         target = FakeTarget(tasks, Faults(live=without("text_complete")))
-        result = await run_load(PLAN, target, lambda _: tasks.start_soon(_after, 1.0, ending), ending)
+        result = await run_load(PLAN, target, lambda _: tasks.start_soon(_after, 1.0, shutdown), shutdown)
         tasks.cancel_scope.cancel()
     assert not result.passed
 
 
 async def test_a_run_that_is_stopped_at_once() -> None:
     """Has nothing to tell."""
-    ending = Ending()
-    ending.begin()
+    shutdown = Shutdown()
+    shutdown.begin()
     async with trio.open_nursery() as tasks:
-        with pytest.raises(RefusedError, match="stopped"):
-            await run_load(PLAN, FakeTarget(tasks), ending=ending)
+        with pytest.raises(TargetError, match="stopped"):
+            await run_load(PLAN, FakeTarget(tasks), shutdown=shutdown)
 
 
-async def _after(seconds: float, ending: Ending) -> None:
+async def _after(seconds: float, shutdown: Shutdown) -> None:
     await trio.sleep(seconds)
-    ending.begin()
+    shutdown.begin()

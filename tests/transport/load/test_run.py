@@ -19,8 +19,8 @@ from warren.transport.embed import open_supervisor
 from warren.transport.load.local import local_target
 from warren.transport.load.plan import LoadPlan, Mix, Profile
 from warren.transport.load.remote import remote_target
-from warren.transport.load.run import Progress, run_load
-from warren.transport.load.target import LOST, RefusedError
+from warren.transport.load.run import RunProgress, run_load
+from warren.transport.load.target import LOST, TargetError
 from warren.transport.load.wire import address_of
 
 EVERYTHING = Mix(interrupts=0.15, busy=0.2, disconnects=0.2, tools=0.3, compactions=0.1, subscribers=0.3)
@@ -116,7 +116,7 @@ async def test_a_gateway_that_dies_is_told_of(tmp_path: Path) -> None:
     plan = LoadPlan(sessions=3, turns=1_000)
     async with served(tmp_path) as (port, process), trio.open_nursery() as nursery:
 
-        async def kill(progress: Progress) -> None:
+        async def kill(progress: RunProgress) -> None:
             while progress.recorder.counts["turns"] < 10:  # noqa: ASYNC110 - the run has no event for it
                 await trio.sleep(0.01)
             process.kill()
@@ -131,7 +131,7 @@ async def test_a_gateway_that_dies_is_told_of(tmp_path: Path) -> None:
 async def test_nobody_there_is_one_error() -> None:
     """Where no session can be created there is nothing to measure."""
     plan = LoadPlan(sessions=2, turns=1)
-    with pytest.RaisesGroup(RefusedError) as caught:
+    with pytest.RaisesGroup(TargetError) as caught:
         async with remote_target(plan, address_of("ws://127.0.0.1:1")) as target:
             await run_load(plan, target)
     assert LOST in str(caught.value.exceptions)
@@ -144,7 +144,7 @@ async def test_a_token_opens_the_gateway() -> None:
         async with remote_target(plan, address_of(f"127.0.0.1:{port}", "secret")) as target:
             assert (await run_load(plan, target)).passed
         async with remote_target(plan, address_of(f"127.0.0.1:{port}", "guess")) as target:
-            with pytest.raises(RefusedError, match="HTTP_401"):
+            with pytest.raises(TargetError, match="HTTP_401"):
                 await run_load(plan, target)
 
 

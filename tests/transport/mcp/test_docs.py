@@ -10,6 +10,7 @@ from typing import Final
 from tests.transport.cli.process import clean_environ
 from warren.errors import ErrorCode
 from warren.transport.cli.app import cli
+from warren.transport.cli.help import commands_of
 from warren.transport.mcp.schemas import input_schema
 from warren.transport.mcp.tools import TOOLS
 
@@ -55,6 +56,6 @@ def test_the_hosts_settings_are_json_with_options_that_there_are() -> None:
     """What is to be pasted into a host's file can be read, and the command takes it."""
     settings, error = map(json.loads, blocks("json"))
     name, *args = settings["mcpServers"]["warren"]["args"]
-    known = {option for param in cli.commands[name].params for option in param.opts}
+    known = {option for param in commands_of(cli)[name].params for option in param.opts}
     assert {arg for arg in args if arg.startswith("--")} <= known
     assert error["code"] in set(ErrorCode)

@@ -13,7 +13,7 @@ import trio
 
 from tests.support.runtime import open_runtime
 from tests.transport.clients import HOST, gateway
-from warren.transport.http.ending import Ending
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.mcp import late
 from warren.transport.mcp.late import LateMcp
 
@@ -80,7 +80,7 @@ async def held() -> AsyncIterator[tuple[LateMcp, trio.CancelScope]]:
     """Hold an application; its scope ends it."""
     app = LateMcp()
     async with open_runtime() as service, trio.open_nursery() as nursery:
-        nursery.start_soon(partial(app.hold, service, Ending(), max_body=1000, max_calls=1))
+        nursery.start_soon(partial(app.hold, service, Shutdown(), max_body=1000, max_calls=1))
         yield app, nursery.cancel_scope
         nursery.cancel_scope.cancel()
 

@@ -19,7 +19,7 @@ from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import at_rest
 from tests.transport.stdio.client import line
-from warren.actors.tools.lines import LineReader
+from warren.actors.streams import LineReader
 from warren.messages import UserMessage
 from warren.service import SessionService
 from warren.transport.mcp import stdio

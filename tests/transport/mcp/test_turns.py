@@ -1,28 +1,31 @@
 """A turn and the call that started it: what the client hears of it, and what a cancel of the call does to it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.support.fake_service import FakeService, until_interrupted
+from tests.support.fake_service import FakeService, FakeTurn, until_interrupted
 from tests.support.models import Flood, Puppet
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.mcp.clients import ERAS, at_rest, connected
 from tests.transport.mcp.turning import PLAIN, under_way
 from warren.errors import SessionBusyError
-from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta
+from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
 from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.service import OnEvent, SessionService
-from warren.transport.mcp.calls import Call
-from warren.transport.mcp.progress import WAITING
+from warren.service import OnBegin, SessionService
+from warren.transport.mcp.calls import ToolCall
 from warren.transport.mcp.server import Tools
 from warren.views import TurnResult
+
+LONG: Final = 768
+"""Pieces of a long answer."""
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -76,12 +79,12 @@ async def test_a_slow_reader_holds_no_turn_up_and_misses_no_text() -> None:
         await reads.wait()
         sent.append(envelope)
 
-    async with open_runtime(Flood(3 * WAITING, piece="ab")) as service:
-        call = Call(service, send)
+    async with open_runtime(Flood(LONG, piece="ab")) as service:
+        call = ToolCall(service, send)
         done: list[TurnResult] = []
 
         async def run() -> None:
-            done.append(await call.stream(None, lambda on_event: service.create_session("talk", on_event=on_event)))
+            done.append(await call.stream(None, lambda on_begin: service.create_session("talk", on_begin=on_begin)))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run)
@@ -92,10 +95,30 @@ async def test_a_slow_reader_holds_no_turn_up_and_misses_no_text() -> None:
             reads.set()
         assert done
     text = "".join(item.event.delta for item in sent if isinstance(item.event, TextDelta))
-    assert text == "ab" * 3 * WAITING
+    assert text == "ab" * LONG
     assert isinstance(sent[-1].event, RunCompleted)
     assert not any(isinstance(item.event, StreamTruncated) for item in sent)
     assert all(before.seq < after.seq for before, after in pairwise(sent))
+
+
+@pytest.mark.virtual_time
+async def test_a_client_that_reads_while_the_turn_ends_gets_the_rest() -> None:
+    """A turn that ends between two events of its progress cuts nothing off."""
+    sent: list[Envelope] = []
+
+    async def send(envelope: Envelope) -> None:
+        await trio.sleep(1)
+        sent.append(envelope)
+
+    async def steps(turn: FakeTurn) -> None:
+        for number in range(5):
+            turn.publish(TurnStarted(number))
+
+    service = FakeService(steps, on_end=partial(trio.sleep, 1.5))
+    call = ToolCall(service, send)
+    result = await call.stream("s1", lambda on_begin: service.start_turn("s1", "x", on_begin=on_begin))
+    assert [each.seq for each in sent] == list(range(1, 8))
+    assert sent[-1].seq == result.last_seq
 
 
 async def test_a_client_that_cannot_be_told_does_not_spoil_the_turn(caplog: pytest.LogCaptureFixture) -> None:
@@ -105,8 +128,8 @@ async def test_a_client_that_cannot_be_told_does_not_spoil_the_turn(caplog: pyte
         raise OSError("no way")
 
     async with open_runtime() as service:
-        call = Call(service, send)
-        result = await call.stream(None, lambda on_event: service.create_session("hi", on_event=on_event))
+        call = ToolCall(service, send)
+        result = await call.stream(None, lambda on_begin: service.create_session("hi", on_begin=on_begin))
     assert result.text == "hi"
     assert "no way" in caplog.text
 
@@ -153,11 +176,11 @@ class Deaf(FakeService):
 async def cancelled(service: SessionService, *, begin: Callable[[], Awaitable[object]]) -> None:
     """Start a turn by a call, cancel that after `begin`, and wait for its end."""
 
-    async def create(on_event: OnEvent) -> TurnResult:
-        return await service.create_session("talk", on_event=on_event)
+    async def create(on_begin: OnBegin | None) -> TurnResult:
+        return await service.create_session("talk", on_begin=on_begin)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Call(service, None).stream, None, create)
+        nursery.start_soon(ToolCall(service, None).stream, None, create)
         await begin()
         nursery.cancel_scope.cancel()
 
@@ -185,12 +208,12 @@ async def test_a_cancelled_call_of_a_turn_that_is_refused_interrupts_nothing() -
     service = FakeService()
     began = trio.current_time()
 
-    async def refuse(_on_event: OnEvent) -> TurnResult:
+    async def refuse(_on_begin: OnBegin | None) -> TurnResult:
         await trio.sleep(1)
         raise SessionBusyError("busy", session_id="s1")
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Call(service, None).stream, "s1", refuse)
+        nursery.start_soon(ToolCall(service, None).stream, "s1", refuse)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert service.calls == []
@@ -205,7 +228,9 @@ async def test_a_cancelled_call_ends_as_one_task_does() -> None:
 
     async def run() -> None:
         try:
-            await Call(service, None).stream("s1", lambda on_event: service.start_turn("s1", "x", on_event=on_event))
+            await ToolCall(service, None).stream(
+                "s1", lambda on_begin: service.start_turn("s1", "x", on_begin=on_begin)
+            )
         except BaseException as exc:
             ends.append(type(exc))
             raise

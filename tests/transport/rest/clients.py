@@ -72,7 +72,7 @@ async def when_free(http: httpx.AsyncClient, path: str) -> httpx.Response:
 
 async def unwatched(service: FakeService, session_id: str) -> None:
     """Return once nobody follows a session."""
-    while service.watchers(session_id):  # noqa: ASYNC110 - what is looked at has no event
+    while service.readers(session_id):  # noqa: ASYNC110 - what is looked at has no event
         await trio.sleep(0.01)
 
 
@@ -110,7 +110,8 @@ class Events:
     comments: int = 0
     last_word: Any = None
     _protocol: h11.Connection = attrs.field(factory=lambda: h11.Connection(h11.CLIENT))
-    _text: str = ""
+    _buffer: bytearray = attrs.field(factory=bytearray)
+    _searched: int = 0
 
     async def open(self, path: str, **headers: str) -> "Events":
         """Ask for the stream and read the head of the answer."""
@@ -126,13 +127,16 @@ class Events:
 
     async def next(self) -> Event | None:
         """Return the next event; None at the end of the stream."""
-        while "\n\n" not in self._text:
+        while (end := self._buffer.find(b"\n\n", self._searched)) < 0:
+            self._searched = max(0, len(self._buffer) - 1)
             data = await self._next()
             if isinstance(data, h11.EndOfMessage):
                 return None
             assert isinstance(data, h11.Data), data
-            self._text += bytes(data.data).decode()
-        block, _, self._text = self._text.partition("\n\n")
+            self._buffer += data.data
+        block = self._buffer[:end].decode()
+        del self._buffer[: end + 2]
+        self._searched = 0
         if block.startswith(":"):
             self.comments += 1
             return await self.next()

@@ -9,6 +9,7 @@ import trio
 
 from tests.support.fake_service import FakeService, FakeTurn
 from tests.support.models import Puppet
+from tests.support.waiting import AT_ONCE
 from tests.transport.clients import HOST, connect, gateway
 from tests.transport.rest.clients import (
     Events,
@@ -220,8 +221,8 @@ async def test_a_watcher_is_taken_off_the_sessions_list() -> None:
     async with rest(service) as http:
         session_id = await create(http)
         async with events(port_of(http), session_id):
-            assert len(service.watchers(session_id)) == 1
-        with trio.fail_after(3):
+            assert service.readers(session_id) == 1
+        with trio.fail_after(AT_ONCE):
             await unwatched(service, session_id)
 
 
@@ -231,8 +232,10 @@ async def test_a_turn_whose_caller_goes_away_is_not_cancelled(tmp_path: Path) ->
     async with served(tmp_path, puppet=puppet) as (_, http):
         session_id = await create(http, model="puppet")
         async with client(port_of(http)) as hasty, events(port_of(http), session_id) as followed:
-            with trio.move_on_after(0.2):
-                await ask(hasty, session_id)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, hasty, session_id)
+                await puppet.reached(1)
+                nursery.cancel_scope.cancel()
             puppet.say("all of it", None)
             await followed.until("run_completed")
     async with served(tmp_path) as (_, http):
@@ -262,8 +265,8 @@ async def test_a_subscription_that_fails_ends_the_stream(caplog: pytest.LogCaptu
     async with rest(service) as http:
         session_id = await create(http)
         async with events(port_of(http), session_id) as followed:
-            service.watchers(session_id)[0].send_nowait(RuntimeError("boom"))
-            with trio.fail_after(3):
+            service.sessions[session_id].store(fault=RuntimeError("boom"), gone=1)
+            with trio.fail_after(AT_ONCE):
                 assert await followed.rest() == []
             assert followed.last_word is None
         assert (await http.get("/health")).status_code == 200

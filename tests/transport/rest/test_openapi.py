@@ -24,6 +24,18 @@ from warren.transport.rpc.methods import METHODS
 
 ELSEWHERE: Final = {"initialize", "initialized", "session/unsubscribe", "tools/register"}
 """Methods that make sense on a connection that stays."""
+MANY_OPTIONS: Final = "^(/sessions|/sessions/[{]session_id[}]/messages)$"
+"""The routes with the options of sessions and turns: two thirds of all borders, and each a turn."""
+BOUNDED: Final = f"""
+[[operations]]
+include-path-regex = "{MANY_OPTIONS}"
+phases.coverage.enabled = false
+
+[[operations]]
+exclude-path-regex = "{MANY_OPTIONS}"
+phases.fuzzing.enabled = false
+"""
+"""Random requests for the routes that have many options, and the borders of the parameters of all others."""
 
 
 async def document() -> dict[str, Any]:
@@ -115,14 +127,27 @@ async def schemathesis(port: int, folder: Path, *options: str) -> tuple[int, str
     return ended.returncode, ended.stdout.decode()
 
 
+async def check_the_gateway(folder: Path, logs: pytest.LogCaptureFixture, examples: int) -> None:
+    """Try the borders of each parameter, and random requests: all answers fit, and the log has no warning."""
+    config = Config(store=StoreConfig(folder / "store"))
+    async with open_supervisor(config, environ={}) as service, gateway(service) as port:
+        code, said = await schemathesis(port, folder, "--phases=coverage,fuzzing", f"-n{examples}", "--seed=1")
+    assert code == 0, said
+    assert [record for record in logs.records if record.levelno >= logging.WARNING] == []
+
+
 @pytest.mark.time_limit(300)
 async def test_the_gateway_keeps_to_its_document(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever fits the document is served or refused in its words, and what does not fit is never a bug."""
-    config = Config(store=StoreConfig(tmp_path / "store"))
-    async with open_supervisor(config, environ={}) as service, gateway(service) as port:
-        code, said = await schemathesis(port, tmp_path, "--phases=coverage,fuzzing", "-n", "2", "--seed", "1")
-    assert code == 0, said
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    (tmp_path / "schemathesis.toml").write_text(BOUNDED)
+    await check_the_gateway(tmp_path, caplog, examples=10)
+
+
+@pytest.mark.soak
+@pytest.mark.time_limit(3600)
+async def test_the_gateway_keeps_to_all_of_its_document(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The same with the borders of each parameter, and random requests for each route."""
+    await check_the_gateway(tmp_path, caplog, examples=50)
 
 
 @pytest.mark.soak

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from warren.transport.rpc.endpoint import Bounds, Endpoint, Side, Unreadable
+from warren.transport.rpc.endpoint import Dispatcher, Endpoint, EndpointBounds, Unreadable
 
 
 @attrs.define(eq=False)
@@ -60,11 +60,11 @@ class Line:
 
 @asynccontextmanager
 async def opened(
-    side: Side, *, reads: bool = True, bounds: Bounds | None = None, **options: Any
+    side: Dispatcher, *, reads: bool = True, bounds: EndpointBounds | None = None, **options: Any
 ) -> AsyncIterator[tuple[Endpoint, Line]]:
     """Serve a side for as long as the body lasts; then the other side hangs up, and the endpoint ends."""
     line = Line()
-    endpoint = Endpoint(line, bounds or Bounds(max_in_flight=8, max_batch=8), **options)
+    endpoint = Endpoint(line, bounds or EndpointBounds(max_in_flight=8, max_batch=8), **options)
     if reads:
         line.reads.set()
     async with trio.open_nursery() as nursery:

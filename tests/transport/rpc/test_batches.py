@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ async def test_a_batch_gets_one_reply(how: str) -> None:
         events = []
         while isinstance(message := await received(client), dict):
             events.append(message["params"]["event"]["type"])
-        assert events == ["run_started", "text_delta", "text_delta", "run_completed"]
+        assert [kind for kind, _ in groupby(events)] == ["run_started", "text_delta", "run_completed"]
         replies = {reply["id"]: reply for reply in message}
         assert len(message) == len(replies) == 4
         assert replies[1]["result"]["session_id"] == "n1"

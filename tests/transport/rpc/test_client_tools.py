@@ -22,7 +22,7 @@ from warren.model import ModelReply, ModelRequest
 from warren.service import SessionService
 from warren.tools import ToolError, ToolSpec, tool
 from warren.transport.rpc.client_tools import ClientTools
-from warren.transport.rpc.endpoint import Side
+from warren.transport.rpc.endpoint import Dispatcher
 from warren.usage import Usage
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
@@ -63,7 +63,7 @@ class Bench:
 @asynccontextmanager
 async def open_bench() -> AsyncIterator[Bench]:
     """Serve a client that has registered one tool."""
-    async with opened(Side()) as (endpoint, line):
+    async with opened(Dispatcher()) as (endpoint, line):
         tools = ClientTools(endpoint.ask)
         tools.register([ToolSpec("lookup", "", SCHEMA)])
         yield Bench(line, tools)

@@ -1,8 +1,5 @@
 """Fields and options that Meerkat has under other names: whoever sends them is told the name here."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.fake_service import FakeService
@@ -10,15 +7,6 @@ from tests.transport.cli.process import Cli
 from tests.transport.rest.clients import problem, rest
 from tests.transport.stdio.client import near
 from warren.transport.rpc.contracts import dialect_of
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    """Run commands in a new folder; what still runs at the end is killed."""
-    command = Cli(tmp_path)
-    yield command
-    command.close()
-
 
 NATIVE = [
     ("host_mode", "peer.keep_alive"),

@@ -11,11 +11,11 @@ from trio.testing import wait_all_tasks_blocked
 from tests.transport.rpc.endpoints import opened
 from warren.errors import InvalidParamsError, WarrenError
 from warren.transport.rpc import jsonrpc
-from warren.transport.rpc.endpoint import GRACE, Bounds, Endpoint, GoneError, Side, Unreadable, Work
+from warren.transport.rpc.endpoint import GRACE, Dispatcher, Endpoint, EndpointBounds, GoneError, Unreadable, Work
 
 
 @attrs.define(eq=False)
-class Echo(Side):
+class Echo(Dispatcher):
     """Answers with its parameters.
 
     Attributes:
@@ -46,8 +46,8 @@ class Echo(Side):
     def hang_up(self) -> None:
         self.seen.append("[hung up]")
 
-    def give_up(self) -> None:
-        self.seen.append("[given up]")
+    def abandon(self) -> None:
+        self.seen.append("[abandoned]")
 
     async def _echo(self, params: Any) -> Any:
         await trio.lowlevel.checkpoint()
@@ -146,10 +146,10 @@ async def test_a_request_that_was_cancelled_forgets_its_answer() -> None:
         (late,) = line.sent
         async with trio.open_nursery() as nursery:
 
-            async def again() -> None:
+            async def ask_next() -> None:
                 assert (await endpoint.ask("fast", {})).result == "new"
 
-            nursery.start_soon(again)
+            nursery.start_soon(ask_next)
             await wait_all_tasks_blocked()
             line.say({"jsonrpc": "2.0", "id": late["id"], "result": "old"})
             line.say({"jsonrpc": "2.0", "id": line.sent[1]["id"], "result": "new"})
@@ -203,7 +203,7 @@ async def test_methods_begin_in_the_order_of_the_messages() -> None:
 async def test_a_reader_that_is_slow_is_not_read_from() -> None:
     """Once as many replies wait as requests may run, nothing more is taken until the other side reads."""
     side = Echo()
-    async with opened(side, reads=False, bounds=Bounds(max_in_flight=4)) as (_, line):
+    async with opened(side, reads=False, bounds=EndpointBounds(max_in_flight=4)) as (_, line):
         line.call(0, "now")
         await wait_all_tasks_blocked()
         for number in range(1, 20):
@@ -218,7 +218,7 @@ async def test_a_reader_that_is_slow_is_not_read_from() -> None:
 async def test_large_results_wait_for_the_reader() -> None:
     """Of many requests for large results a few are made, and the others once these were read."""
     text = "x" * 1000
-    bounds = Bounds(max_in_flight=100, outbox_bytes=3000)
+    bounds = EndpointBounds(max_in_flight=100, outbox_bytes=3000)
     async with opened(Echo(), reads=False, bounds=bounds) as (endpoint, line):
         for number in range(10):
             line.call(number, "large", x=text)
@@ -239,7 +239,7 @@ async def test_a_notification_waits_for_room_and_keeps_its_place() -> None:
             told.append(number)
 
     async with (
-        opened(side, reads=False, bounds=Bounds(max_in_flight=4, outbox_events=5)) as (endpoint, line),
+        opened(side, reads=False, bounds=EndpointBounds(max_in_flight=4, outbox_events=5)) as (endpoint, line),
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(tell, endpoint)
@@ -274,12 +274,12 @@ async def test_the_end_of_the_input_lets_requests_end() -> None:
         ended.append(trio.current_time() - began)
 
     side = Echo()
-    async with opened(side, bounds=Bounds(4, linger=3.0), end_turns=end_turns) as (_, line):
+    async with opened(side, bounds=EndpointBounds(4, linger=3.0), end_turns=end_turns) as (_, line):
         line.call(1, "wait")
         line.hang_up()
     assert ended == [3]
     assert trio.current_time() - began == 3.5
-    assert side.seen == ["wait", "[hung up]", "[given up]"]
+    assert side.seen == ["wait", "[hung up]", "[abandoned]"]
     assert line.sent[0]["error"]["data"]["details"]["cause"] == "shutting_down"
 
 
@@ -288,21 +288,21 @@ async def test_a_stop_answers_what_runs_and_ends() -> None:
     """Nothing more is read, and what still runs after a moment is answered with an error."""
     began = trio.current_time()
     side = Echo()
-    async with opened(side, bounds=Bounds(4)) as (endpoint, line):
+    async with opened(side, bounds=EndpointBounds(4)) as (endpoint, line):
         line.call(1, "wait")
         await wait_all_tasks_blocked()
         endpoint.serving.cancel()
         line.call(2, "echo")
     assert trio.current_time() - began == GRACE
     assert errors(line.sent) == [(1, -32000)]
-    assert side.seen == ["wait", "[hung up]", "[given up]"]
+    assert side.seen == ["wait", "[hung up]", "[abandoned]"]
 
 
 @pytest.mark.virtual_time
 async def test_a_stop_waits_for_what_is_nearly_done() -> None:
     """A request that ends within the moment gets its result."""
     side = Echo()
-    async with opened(side, bounds=Bounds(4)) as (endpoint, line):
+    async with opened(side, bounds=EndpointBounds(4)) as (endpoint, line):
         line.call(1, "wait")
         await wait_all_tasks_blocked()
         endpoint.serving.cancel()
@@ -315,18 +315,18 @@ async def test_a_stop_waits_for_what_is_nearly_done() -> None:
 async def test_a_reader_that_reads_nothing_does_not_hold_up_the_end() -> None:
     """What waits is dropped after `close_timeout` seconds."""
     began = trio.current_time()
-    async with opened(Echo(), reads=False, bounds=Bounds(4, close_timeout=2.0)) as (_, line):
+    async with opened(Echo(), reads=False, bounds=EndpointBounds(4, close_timeout=2.0)) as (_, line):
         line.call(1, "now")
         line.hang_up()
     assert trio.current_time() - began == 2
     assert line.sent == []
 
 
-@pytest.mark.parametrize(("needs", "seen"), [(True, ["now", "[hung up]", "[given up]"]), (False, ["now", "now"])])
+@pytest.mark.parametrize(("needs", "seen"), [(True, ["now", "[hung up]", "[abandoned]"]), (False, ["now", "now"])])
 async def test_an_endpoint_may_go_on_without_a_reader(needs: bool, seen: list[str]) -> None:  # noqa: FBT001
     """If it needs its reader it stops with it; else the requests of the other side are still done."""
     side = Echo()
-    async with opened(side, bounds=Bounds(4, needs_reader=needs)) as (_, line):
+    async with opened(side, bounds=EndpointBounds(4, needs_reader=needs)) as (_, line):
         line.gone = True
         line.call(1, "now")
         await wait_all_tasks_blocked()

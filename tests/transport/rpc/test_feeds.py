@@ -1,25 +1,51 @@
 """What one client is told of each session."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import attrs
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from tests.support.envelopes import delta, envelope
+from tests.support.checks import numbers
 from tests.support.fake_service import FakeService, FakeTurn, sessions_of
+from warren import codec
 from warren.errors import CapacityExceededError, SessionBusyError
 from warren.events import Envelope, RunStarted, StreamTruncated
+from warren.service import EventReader
 from warren.transport.rpc.feeds import Feeds
-from warren.transport.rpc.outbox import Item, Outbox, Over
+from warren.transport.rpc.methods import Method
+from warren.transport.rpc.outbox import Outbox, frames_of
 from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 
 Out = list[Envelope]
+Begin = Callable[[EventReader], None]
+
+
+class Plain:
+    """A dialect whose messages are bare envelopes, and the id of a session that is over."""
+
+    methods: Mapping[str, Method[Any, Any]] = {}
+
+    def frames(self, envelope: Envelope) -> Sequence[bytes]:
+        """Return the envelope."""
+        return (codec.encode(envelope),)
+
+    def ended(self, session_id: str) -> Sequence[bytes]:
+        """Return the id."""
+        return (session_id.encode(),)
+
+
+def read_frame(frame: bytes) -> Envelope | str:
+    """Return the envelope of a message, or the id of a session that is over."""
+    return codec.from_data(Envelope, codec.parse(frame)) if frame.startswith(b"{") else frame.decode()
 
 
 @asynccontextmanager
@@ -30,15 +56,13 @@ async def feeds(
     out: Out = []
 
     def read() -> None:
-        for item in outbox.take():
-            if isinstance(item, Envelope):
-                out.append(item)
-            elif isinstance(item, Over):
-                over(item.session_id)
+        for frame in frames_of(outbox.take()):
+            item = read_frame(frame)
+            out.append(item) if isinstance(item, Envelope) else over(item)
 
     outbox = Outbox(10, notify=read)
     async with trio.open_nursery() as tasks:
-        yield Feeds(service, outbox, trio.lowlevel.ParkingLot(), tasks, limit), out
+        yield Feeds(service, outbox, Plain(), trio.lowlevel.ParkingLot(), tasks, limit), out
         tasks.cancel_scope.cancel()
 
 
@@ -53,30 +77,34 @@ class SlowClient:
 
     outbox: Outbox = attrs.field(factory=lambda: Outbox(2))
     moved: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
-    out: list[Item] = attrs.field(factory=list)
+    out: list[Envelope | str] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.outbox.stalled = True
+
+    def feeds(self, service: FakeService, tasks: trio.Nursery) -> Feeds:
+        """Return the client's feeds."""
+        return Feeds(service, self.outbox, Plain(), self.moved, tasks, 10)
 
     async def read(self) -> None:
         """Read until nothing comes any more; never does more wait than may."""
         await wait_all_tasks_blocked()
         while self.outbox:
-            assert len(self.outbox) <= self.outbox.capacity
-            self.out += self.outbox.take()
+            items = self.outbox.take()
+            messages = [item for item in items if isinstance(item, bytes) and item.startswith(b"{")]
+            assert len(messages) <= self.outbox.capacity
+            self.out += map(read_frame, frames_of(items))
             self.moved.unpark_all()
             await wait_all_tasks_blocked()
 
     def seqs(self) -> list[int]:
         """Return the numbers of the events that it has read."""
-        return [item.seq for item in self.out if isinstance(item, Envelope)]
+        return numbers(item for item in self.out if isinstance(item, Envelope))
 
 
 async def run(client: Feeds, service: FakeService, session_id: str = "s1", prompt: str = "a b c") -> TurnResult:
     """Run a turn for a client."""
-    return await client.stream(session_id, lambda on_event: service.start_turn(session_id, prompt, on_event=on_event))
-
-
-def numbers(out: Out) -> list[int]:
-    """Return the seqs, in order."""
-    return [item.seq for item in out]
+    return await client.stream(lambda on_begin: service.start_turn(session_id, prompt, on_begin=on_begin))
 
 
 async def test_own_turns_are_heard_at_once() -> None:
@@ -179,11 +207,11 @@ async def test_a_subscription_does_not_wait_for_an_own_turn_that_waits() -> None
     service = FakeService()
 
     async def start(client: Feeds) -> None:
-        async def late(on_event: Callable[[Envelope], None]) -> TurnResult:
+        async def late(on_begin: Begin | None) -> TurnResult:
             await trio.sleep(5)
-            return await service.start_turn("s1", "a b", on_event=on_event)
+            return await service.start_turn("s1", "a b", on_begin=on_begin)
 
-        await client.stream("s1", late)
+        await client.stream(late)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -201,11 +229,11 @@ async def test_a_subscription_begins_with_the_next_event_after_an_own_turn() -> 
     service, turn = FakeService(), trio.Event()
 
     async def start(client: Feeds) -> None:
-        async def late(on_event: Callable[[Envelope], None]) -> TurnResult:
+        async def late(on_begin: Begin | None) -> TurnResult:
             await turn.wait()
-            return await service.start_turn("s1", "b", on_event=on_event)
+            return await service.start_turn("s1", "b", on_begin=on_begin)
 
-        await client.stream("s1", late)
+        await client.stream(late)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -224,32 +252,28 @@ async def test_a_turn_that_a_client_steers_itself_is_heard_once(*, subscribed: b
     service, out_at_reply = FakeService(), list[list[int]]()
 
     async def slow(turn: FakeTurn) -> None:
-        first = turn.on_event
         for word in "abc":
             await trio.sleep(1)
-            turn.on_event = first if word == "a" else both
             turn.say(word)
+            if word == "b":
+                enters[0](turn.session.events.read(turn.session.events.last_seq - 1))
 
-    def both(event: Envelope) -> None:
-        for listener in listeners:
-            listener(event)
-
-    service.behaviour, listeners, done = slow, list[Callable[[Envelope], None]](), trio.Event()
+    service.behaviour, enters, done = slow, list[Begin](), trio.Event()
     async with feeds(service) as (client, out):
 
-        async def start(on_event: Callable[[Envelope], None]) -> TurnResult:
-            listeners.append(on_event)
-            result = await service.start_turn("s1", "x", on_event=on_event)
+        async def start(on_begin: Begin | None) -> TurnResult:
+            result = await service.start_turn("s1", "x", on_begin=on_begin)
             done.set()
             return result
 
-        async def steer(on_event: Callable[[Envelope], None]) -> TurnResult:
-            listeners.append(on_event)
+        async def steer(on_begin: Begin | None) -> TurnResult:
+            assert on_begin is not None
+            enters.append(on_begin)
             await done.wait()
             return TurnResult("s1")
 
-        async def call(run: Callable[[Callable[[Envelope], None]], Awaitable[TurnResult]]) -> None:
-            await client.stream("s1", run)
+        async def call(run: Callable[[Begin | None], Awaitable[TurnResult]]) -> None:
+            await client.stream(run)
             out_at_reply.append(numbers(out))
 
         if subscribed:
@@ -265,13 +289,13 @@ async def test_a_subscription_does_not_wait_for_a_turn_that_is_refused() -> None
     """Where the own turn never begins, the subscription begins with the next event."""
     service = FakeService()
 
-    async def refuse(_on_event: Callable[[Envelope], None]) -> TurnResult:
+    async def refuse(_on_begin: Begin | None) -> TurnResult:
         await trio.sleep(5)
         raise SessionBusyError("no")
 
     async def start(client: Feeds) -> None:
         with pytest.raises(SessionBusyError):
-            await client.stream("s1", refuse)
+            await client.stream(refuse)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -342,7 +366,7 @@ async def test_subscribing_again_moves_on() -> None:
         await service.start_turn("s1", "d")
         await wait_all_tasks_blocked()
         assert numbers(out)[6:] == [6, 7, 8]
-        assert len(service.watchers("s1")) == 1
+        assert service.readers("s1") == 1
 
 
 async def test_the_number_of_subscriptions_is_bounded() -> None:
@@ -357,12 +381,13 @@ async def test_the_number_of_subscriptions_is_bounded() -> None:
         await client.subscribe("s3", None)
 
 
+@pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("subscribed", [False, True])
-async def test_a_slow_client_gets_its_own_turns_whole_and_nothing_of_others(*, subscribed: bool) -> None:
-    """What finds no room waits in the log; a turn's result waits for the client to have been sent all of the turn."""
+async def test_a_slow_client_gets_its_own_turns_whole_and_nothing_of_others(*, subscribed: bool, stored: bool) -> None:
+    """Events wait in the log or in the store; a result waits until the client was sent all of its turn."""
     service, client = FakeService(), SlowClient()
     async with trio.open_nursery() as tasks:
-        own = Feeds(service, client.outbox, client.moved, tasks, 10)
+        own = client.feeds(service, tasks)
         if subscribed:
             await own.subscribe("s1", None)
         done = list[TurnResult]()
@@ -375,6 +400,8 @@ async def test_a_slow_client_gets_its_own_turns_whole_and_nothing_of_others(*, s
         await service.start_turn("s1", "of others")
         tasks.start_soon(turn, "f g")
         await wait_all_tasks_blocked()
+        if stored:
+            service.sessions["s1"].store()
         assert not done
         await client.read()
         assert len(done) == 2
@@ -390,34 +417,44 @@ async def test_a_client_that_is_gone_holds_nothing_up() -> None:
     """What is owed to a client that reads no more is forgotten, and its turn's caller is not left waiting."""
     service, client = FakeService(), SlowClient()
     async with trio.open_nursery() as tasks:
-        own = Feeds(service, client.outbox, client.moved, tasks, 10)
+        own = client.feeds(service, tasks)
         tasks.start_soon(run, own, service)
         await wait_all_tasks_blocked()
         client.outbox.close()
         client.moved.unpark_all()
         with trio.fail_after(1):
-            await own.settle()
+            await own.drain()
             await run(own, service)
 
 
-@pytest.mark.parametrize("cancelled", [False, True])
-async def test_what_is_owed_and_cannot_be_read_is_reported(*, cancelled: bool) -> None:
-    """Where the log cannot be read a marker says so, and the turn has its result; a client that leaves ends it all."""
-
-    async def refuse() -> None:
-        await trio.sleep(1)
-        raise CapacityExceededError("no")
-
-    service, client = FakeService(on_subscribe=refuse), SlowClient()
+async def test_what_cannot_be_read_of_an_own_turn_is_reported() -> None:
+    """Where the log cannot be read a marker says so, and the turn has its result."""
+    service, client = FakeService(), SlowClient()
     with trio.fail_after(5):
         async with trio.open_nursery() as tasks:
-            tasks.start_soon(run, Feeds(service, client.outbox, client.moved, tasks, 10), service)
-            await wait_all_tasks_blocked()
-            if cancelled:
-                tasks.cancel_scope.cancel()
-    *_, last = client.outbox.take()
-    assert isinstance(last, Envelope)
-    assert last.event == (delta(2, "a").event if cancelled else StreamTruncated(1, 2))
+            own = client.feeds(service, tasks)
+            for _ in range(2):
+                tasks.start_soon(run, own, service)
+                await wait_all_tasks_blocked()
+            service.sessions["s1"].store(fault=CapacityExceededError("no"))
+            await client.read()
+    *told, marker = (item for item in client.out if isinstance(item, Envelope))
+    assert (numbers(told), marker.event) == ([1, 2, 3, 4, 5], StreamTruncated(1, 5))
+
+
+async def test_a_client_that_leaves_while_the_store_is_read_is_told_nothing() -> None:
+    """Where the client has gone there is nobody to report to, and the reading ends with it."""
+    service, client = FakeService(), SlowClient()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as tasks:
+            own = client.feeds(service, tasks)
+            for _ in range(2):
+                tasks.start_soon(run, own, service)
+                await wait_all_tasks_blocked()
+            service.sessions["s1"].store()
+            assert len(list(frames_of(client.outbox.take()))) == 3  # the first turn, its deltas as one
+            tasks.cancel_scope.cancel()
+    assert list(frames_of(client.outbox.take())) == []
 
 
 async def test_a_gap_that_nobody_can_fill_is_passed_on() -> None:
@@ -425,10 +462,13 @@ async def test_a_gap_that_nobody_can_fill_is_passed_on() -> None:
     service = FakeService()
     async with feeds(service) as (client, out):
         await client.subscribe("s1", None)
-        gap = envelope(3, StreamTruncated(5, 3))
-        service.watchers("s1")[0].send_nowait(gap)
+        await run(client, service)
+        service.sessions["s1"].store(gone=10)
         await wait_all_tasks_blocked()
-        assert out == [gap]
+        gap = out.pop()
+        assert (gap.seq, gap.event) == (5, StreamTruncated(5, 5))
+        await run(client, service)
+        assert numbers(out) == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
 
 
 async def test_a_subscription_that_breaks_tells_the_client_to_come_again() -> None:
@@ -439,7 +479,7 @@ async def test_a_subscription_that_breaks_tells_the_client_to_come_again() -> No
         await client.subscribe("s2", None)
         await service.start_turn("s1", "a")
         await wait_all_tasks_blocked()
-        service.watchers("s1")[0].send_nowait(RuntimeError("boom"))
+        service.sessions["s1"].store(gone=4, fault=RuntimeError("boom"))
         await wait_all_tasks_blocked()
         assert out[-1].event == StreamTruncated(1, 3)
         await service.start_turn("s1", "b")
@@ -462,8 +502,7 @@ async def test_the_end_of_a_subscription_is_told_once(*, failing: bool) -> None:
         await wait_all_tasks_blocked()
         assert told == []
         if failing:
-            (watcher,) = service.watchers("s1")
-            watcher.send_nowait(RuntimeError("boom"))
+            service.sessions["s1"].store(gone=4, fault=RuntimeError("boom"))
         else:
             service.sessions["s1"].publish(RunStarted("s1", "b"))
             await service.archive("s1")
@@ -471,7 +510,7 @@ async def test_the_end_of_a_subscription_is_told_once(*, failing: bool) -> None:
         assert told == [("s1", len(out))]
         assert out[-1].event == (StreamTruncated(1, 3) if failing else RunStarted("s1", "b"))
         await client.subscribe("s2", None)
-        assert len(service.watchers("s2")) == 1
+        assert service.readers("s2") == 1
 
 
 async def test_what_is_over_is_forgotten() -> None:
@@ -484,3 +523,70 @@ async def test_what_is_over_is_forgotten() -> None:
             client.unsubscribe(f"s{number}")
         await wait_all_tasks_blocked()
         assert client._feeds == {}  # noqa: SLF001 - nothing else shows what is kept
+
+
+def span_of(result: TurnResult) -> set[int]:
+    """Return the numbers of the events of a turn."""
+    assert result.first_seq is not None
+    assert result.last_seq is not None
+    return set(range(result.first_seq, result.last_seq + 1))
+
+
+def check_replies(out: list[Envelope | str]) -> None:
+    """Fail if a reply, which has the number of its turn's last event, comes before that event."""
+    at = 0
+    for item in out:
+        if isinstance(item, Envelope):
+            at = item.seq
+        else:
+            assert at >= int(item)
+
+
+STEPS = st.sampled_from(["own", "other", "store", "read", "subscribe", "unsubscribe", "keeps up"])
+
+
+@settings(max_examples=150)
+@given(st.lists(STEPS, max_size=25))
+async def test_whatever_the_client_does_it_gets_its_turns_once_and_in_order(script: list[str]) -> None:
+    """Slow or quick, subscribed or not, from memory or the store: no event twice, none missing, each reply behind."""
+    service, client = FakeService(), SlowClient()
+    session, own_turns, wanted, waiting = service.sessions["s1"], list[TurnResult](), set[int](), set[int]()
+    async with trio.open_nursery() as tasks:
+        own = client.feeds(service, tasks)
+        subscribed = False
+
+        async def turn() -> None:
+            result = await run(own, service)
+            own_turns.append(result)
+            client.outbox.reply(f"{result.last_seq}".encode())
+
+        for step in [*script, "read"]:
+            match step:
+                case "own":
+                    tasks.start_soon(turn)
+                case "other":
+                    result = await service.start_turn("s1", "of others")
+                    waiting |= span_of(result) if subscribed else set()
+                case "store":
+                    session.store()
+                case "read":
+                    await client.read()
+                    wanted |= waiting
+                    waiting.clear()
+                case "subscribe":
+                    await own.subscribe("s1", None)
+                    subscribed = True
+                case "unsubscribe":
+                    own.unsubscribe("s1")
+                    subscribed = False
+                    waiting.clear()
+                case _:
+                    client.outbox.stalled = not client.outbox.stalled
+            await wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert len(own_turns) == script.count("own")
+    seqs = client.seqs()
+    assert seqs == sorted(set(seqs))
+    assert wanted.union(*map(span_of, own_turns)) <= set(seqs)
+    assert "subscribe" in script or set(seqs) == set[int]().union(*map(span_of, own_turns))
+    check_replies(client.out)

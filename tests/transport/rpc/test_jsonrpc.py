@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.envelopes import delta
 from warren.errors import AgentError, SessionBusyError
 from warren.transport.rpc import jsonrpc
-from warren.transport.rpc.jsonrpc import Notification, Refusal, Request, Response
+from warren.transport.rpc.jsonrpc import Malformed, Notification, Request, Response
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "health"}
 
@@ -41,12 +41,12 @@ NOT_JSON = ["", " ", "{", "nonsense", "{'a': 1}", "NaN", '{"a": 1e999}', '"\\ud8
 def test_what_is_not_json_is_a_parse_error(raw: str | bytes) -> None:
     """What cannot be parsed is refused under the null id."""
     read = jsonrpc.read(raw)
-    assert isinstance(read, Refusal)
+    assert isinstance(read, Malformed)
     assert (read.id, read.number) == (None, -32700)
     assert data_of(read)["code"] == "PARSE_ERROR"
 
 
-def data_of(refusal: Refusal) -> Any:
+def data_of(refusal: Malformed) -> Any:
     """Return the data of the error that answers a message."""
     return json.loads(jsonrpc.error(refusal.id, refusal.error, refusal.number))["error"]["data"]
 
@@ -79,7 +79,7 @@ NO_REQUEST: list[tuple[Any, Any, str]] = [
 def test_json_that_is_no_request_names_the_bad_member(message: Any, request_id: Any, path: str) -> None:
     """Valid JSON that is no request is refused under its id where it has one, naming what is wrong."""
     read = jsonrpc.read(json.dumps(message))
-    assert isinstance(read, Refusal)
+    assert isinstance(read, Malformed)
     assert (read.id, read.number, read.error.details["path"]) == (request_id, -32600, path)
     assert read.error.message.startswith(path)
     assert data_of(read)["code"] == "INVALID_REQUEST"
@@ -106,7 +106,7 @@ def test_a_request_of_ours_can_be_read_as_one() -> None:
 def test_a_batch_is_refused_where_none_is_spoken() -> None:
     """Protocols without batches refuse them in words that help."""
     read = jsonrpc.read(json.dumps([CALL, CALL]))
-    assert isinstance(read, Refusal)
+    assert isinstance(read, Malformed)
     assert "one request a message" in read.error.message
 
 
@@ -116,7 +116,7 @@ def test_a_batch_is_read_message_by_message() -> None:
     read = jsonrpc.read_batch(json.dumps([CALL, told, 3, {"id": 4}, [CALL]]), 5)
     assert isinstance(read, list)
     assert read[:2] == [Request(1, "health", {}), Notification("initialized", {})]
-    refused = [(each.id, each.error.details["path"]) for each in read[2:] if isinstance(each, Refusal)]
+    refused = [(each.id, each.error.details["path"]) for each in read[2:] if isinstance(each, Malformed)]
     assert refused == [(None, "$[2]"), (4, "$[3].jsonrpc"), (None, "$[4]")]
 
 
@@ -124,14 +124,14 @@ def test_a_batch_is_read_message_by_message() -> None:
 def test_a_batch_has_bounds(batch: list[Any], problem: str) -> None:
     """One with nothing in it, or too much, is refused as a whole."""
     read = jsonrpc.read_batch(json.dumps(batch), 5)
-    assert isinstance(read, Refusal)
+    assert isinstance(read, Malformed)
     assert problem in read.error.message
 
 
 @given(st.text() | st.binary())
 def test_reading_never_raises(raw: str | bytes) -> None:
     """Whatever arrives, reading it gives an answer."""
-    assert isinstance(jsonrpc.read(raw), Request | Notification | Response | Refusal)
+    assert isinstance(jsonrpc.read(raw), Request | Notification | Response | Malformed)
 
 
 JSON = st.recursive(
@@ -147,7 +147,7 @@ MEMBERS = st.fixed_dictionaries(
 def test_every_refusal_can_be_sent(message: dict[str, Any]) -> None:
     """Any object is a call, or is refused with an error that has a code and the path of a bad field."""
     read = jsonrpc.read(json.dumps(message))
-    if isinstance(read, Refusal):
+    if isinstance(read, Malformed):
         error = json.loads(jsonrpc.error(read.id, read.error, read.number))["error"]
         assert error["code"] == -32600
         assert error["data"]["code"] == "INVALID_REQUEST"

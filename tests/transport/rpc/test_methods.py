@@ -1,6 +1,6 @@
 """The table of methods: what each takes, what it calls, what it answers."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
@@ -16,10 +16,9 @@ from warren.compaction.config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError
 from warren.memory import MemoryHit
-from warren.service import OnEvent
 from warren.tools import Tool, tool
 from warren.transport.http.config import GatewayConfig
-from warren.transport.rpc.methods import METHODS, Caller, Host
+from warren.transport.rpc.methods import METHODS, Caller, Host, Run
 from warren.transport.rpc.settings import Settings
 from warren.views import TurnResult
 
@@ -40,9 +39,9 @@ class FakeCaller(Caller):
     def tools(self) -> tuple[Tool, ...]:
         return self.brought
 
-    async def stream(self, session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
+    async def stream(self, session_id: str | None, run: Run) -> TurnResult:
         self.calls.append(("stream", session_id))
-        return await run(lambda _envelope: None)
+        return await run(None)
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> None:
         await trio.lowlevel.checkpoint()

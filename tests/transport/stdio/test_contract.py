@@ -85,7 +85,7 @@ def test_the_provider_of_a_session_is_the_one_it_was_created_with(cli: Cli) -> N
 
 
 REFUSED = [
-    (["--contract", "0.3"], 2, "there are 0.4 to 0.9"),
+    (["--contract", "0.3"], 2, "the supported ones are 0.4 to 0.9"),
     (["--contract", "0.6", "--realmm", "x"], 2, "--realmm"),
 ]
 

@@ -87,7 +87,7 @@ def test_a_signal_in_a_turn_is_a_clean_stop(cli: Cli, number: signal.Signals) ->
     assert last["session_id"] == session_id
     ended = client.running.end()
     assert (ended.code, ended.out, ended.err) == (0, "", "")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25  # the model would take a minute
     again = far(cli, "--store", "kept")
     history = again.call("session/history", session_id=session_id)["messages"]
     assert history[-1]["message"] == {

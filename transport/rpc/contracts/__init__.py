@@ -1,26 +1,32 @@
-"""Protocols of other servers, for their own clients: a translation at the edge, the runtime knows nothing of it.
+"""Protocols of other servers, for the clients of those: each is a dialect, and the runtime does not know of any.
 
-May import what `warren.transport.rpc` may.
+May import `warren.transport.rpc`, and everything that package may import.
 """
 
 from typing import Final
 
-from warren.transport.rpc.contracts.meerkat import Meerkat
-from warren.transport.rpc.contracts.meerkat_versions import NEWEST, version_of
 from warren.transport.rpc.dialect import Dialect, Native
 
 AS_CLIENT_SAYS: Final = "client"
-"""The contract whose version the client names in `initialize`."""
+"""The value of `--contract` that leaves the version to the client, which names it in `initialize`."""
 
 
 def dialect_of(contract: str | None) -> Dialect:
-    """Return the protocol of a new connection: Meerkat's of a version, our own for None.
+    """Return the protocol of a new connection.
 
-    `AS_CLIENT_SAYS` takes the version from the client, the newest one if it names none. Raises InvalidParamsError for
-    a version that is not spoken here.
+    Args:
+        contract: a version of Meerkat's protocol, or `AS_CLIENT_SAYS` for the version that the client names, or for the
+            newest one if it names none. None stands for Warren's own protocol.
+
+    Raises:
+        InvalidParamsError: if the version is not supported.
     """
     if contract is None:
         return Native()
+    # Not at the top: few programs ask for a contract, and its classes are an eighth of those of `warren rpc`.
+    from warren.transport.rpc.contracts.meerkat import Meerkat  # noqa: PLC0415
+    from warren.transport.rpc.contracts.meerkat_versions import NEWEST, version_of  # noqa: PLC0415
+
     if contract == AS_CLIENT_SAYS:
         return Meerkat(NEWEST, pinned=False)
     return Meerkat(version_of(contract, "$.contract"))

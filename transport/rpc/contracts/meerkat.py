@@ -1,4 +1,4 @@
-"""Meerkat's protocol, as its clients speak it to `rkat-rpc`: its own table of methods, on top of ours."""
+"""Meerkat's protocol, for the clients of `rkat-rpc`: a table of its methods, which call those of Warren."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +19,6 @@ from warren.fields import FieldValueError
 from warren.ids import new_session_id
 from warren.options import TurnRequest
 from warren.requests import SessionRef
-from warren.service import OnEvent
 from warren.tools import Tool
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.contracts import meerkat_params as asked
@@ -28,26 +27,27 @@ from warren.transport.rpc.contracts.meerkat_catalog import Catalog, provider_of,
 from warren.transport.rpc.contracts.meerkat_events import enveloped, flat
 from warren.transport.rpc.contracts.meerkat_versions import Version, version_said
 from warren.transport.rpc.dialect import EVENT, missing
-from warren.transport.rpc.methods import METHODS, Caller, Host, Method
+from warren.transport.rpc.methods import METHODS, Caller, Host, Method, Run
 from warren.transport.rpc.params import Initialize
+from warren.values import define, frozen
 from warren.views import TurnResult
 
 STREAM_EVENT: Final = "session/stream_event"
 STREAM_END: Final = "session/stream_end"
 DEFAULT_PAGE: Final = 100
 ENVELOPED_SINCE: Final = (0, 8, 1)
-"""From this version on, the events of own turns come in an envelope too."""
+"""From this version on, the events of turns that the client started come in an envelope too."""
 IN_CONTENT_SINCE: Final = (0, 7, 0)
-"""From this version on, context to inject is in `content`; before it is in `text`."""
+"""From this version on, the injected context is in `content`; in earlier ones it is in `text`."""
 APPLIED_SINCE: Final = (0, 8, 11)
-"""From this version on, context that was taken is `applied`; before it was `staged`."""
+"""From this version on, the status of injected context is `applied`; in earlier ones it is `staged`."""
 SAME: Final = ("initialized", "session/archive", "tools/register", "health")
 """Methods that are the same in both protocols."""
 ENABLED: Final = {"enable_builtins": "builtins", "enable_shell": "shell"}
 """Options of `session/create` that switch a kind of tools on."""
 MISSING: Final = "unavailable"
 DEFERRED: Final = "meerkat:deferred-prompt:"
-"""How the key of the input begins that keeps the prompt of a deferred session for its first turn."""
+"""The prefix of the idempotency key under which the prompt of a deferred session waits in the inbox."""
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -55,14 +55,14 @@ R = TypeVar("R")
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Meerkat:
     """Meerkat's protocol on one connection.
 
     Attributes:
-        version: of the contract, as the client knows it.
-        pinned: whether a client that names another line is refused; else its version is taken.
-        methods: what the client can call, by name.
+        version: the version of the protocol that the client speaks.
+        pinned: whether a client that names a version of another line is refused. If not, its version is taken.
+        methods: the methods that the client can call, by name.
     """
 
     version: Version
@@ -78,13 +78,13 @@ class Meerkat:
         self.methods = {row.name: row for row in rows}
 
     def frames(self, envelope: Envelope) -> Sequence[bytes]:
-        """Return the event for whoever runs the turn, and once more for each stream of its session."""
+        """Return the event for the client that started the turn, and once more for each stream of the session."""
         try:
             return self._frames(envelope)
         except Exception:
             if isinstance(envelope.event, StreamTruncated):
                 raise
-            logger.exception("session %s: event %d cannot be sent", envelope.session_id, envelope.seq)
+            logger.exception("session %s: event %d cannot be encoded", envelope.session_id, envelope.seq)
             return self._frames(missing(envelope))
 
     def _frames(self, envelope: Envelope) -> Sequence[bytes]:
@@ -102,7 +102,7 @@ class Meerkat:
         return frames
 
     def ended(self, session_id: str) -> Sequence[bytes]:
-        """Return the end of each stream of the session."""
+        """Return a notification of its end for each stream of the session."""
         ended = self._streams_of(session_id)
         for stream_id in ended:
             del self._streams[stream_id]
@@ -141,7 +141,7 @@ class Meerkat:
         return shown.Hello(attrs.asdict(hello.server_info), self._contract, tuple(self.methods))
 
     def _agree(self, said: Version) -> None:
-        """Speak the client's version. Raises InvalidParamsError if another line was asked for on the command line."""
+        """Take the client's version. Raises InvalidParamsError if the command line names another line of versions."""
         if self.pinned and said[:2] != self.version[:2]:
             named = ".".join(map(str, said))
             problem = f"the client speaks {named}, this server was started with --contract {self._contract}"
@@ -177,7 +177,7 @@ class Meerkat:
         return await _start_turn(host, caller, params.translated())
 
     async def _inject(self, host: Host, _caller: Caller, params: asked.InjectContext) -> shown.Staged:
-        words = params.words("content" if self.version >= IN_CONTENT_SINCE else "text")
+        words = params.context("content" if self.version >= IN_CONTENT_SINCE else "text")
         fresh = await host.service.inject_context(
             params.session_id, words, source=params.source, idempotency_key=params.idempotency_key
         )
@@ -185,15 +185,15 @@ class Meerkat:
         return shown.Staged(taken if fresh else "duplicate")
 
 
-@attrs.frozen
+@frozen
 class _Quiet(Caller):
-    """A caller that is told nothing of the turns it starts but their results."""
+    """A caller that gets only the results of the turns that it starts, and not their events."""
 
     _caller: Caller
 
-    async def stream(self, _session_id: str | None, run: Callable[[OnEvent], Awaitable[TurnResult]]) -> TurnResult:
-        """Run the turn and drop its events; a subscription of the caller's brings them all the same."""
-        return await run(lambda _event: None)
+    async def stream(self, _session_id: str | None, run: Run) -> TurnResult:
+        """Run the turn without its events. A subscription of the caller still gets them."""
+        return await run(None)
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> None:
         """See Caller."""
@@ -217,16 +217,16 @@ def _row(
 
 
 def _worded(handler: Callable[[Host, Caller, P], Awaitable[R]]) -> Callable[[Host, Caller, P], Awaitable[R]]:
-    """Return a handler whose errors are in the words of these clients, some of which look at them."""
+    """Return a handler whose errors have Meerkat's texts: some of its clients compare them."""
 
     async def worded(host: Host, caller: Caller, params: P) -> R:
         try:
             return await handler(host, caller, params)
         except SessionNotFoundError as exc:
             if exc.cause is not None:
-                raise  # it is there, or was: the words say so
+                raise  # archived or deleted: the error says so
             raise SessionNotFoundError(f"Session not found: {exc.session_id}", session_id=exc.session_id) from exc
-        except FieldValueError as exc:  # said in our words, a field has bounds that it has not in theirs
+        except FieldValueError as exc:  # the field has bounds here that it does not have in Meerkat's protocol
             raise exc.refusal() from exc
 
     return worded
@@ -253,10 +253,10 @@ async def _create(host: Host, caller: Caller, params: asked.Create) -> TurnResul
 
 
 async def _start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnResult:
-    """Run a turn; the first one of a deferred session has its prompt before its own.
+    """Run a turn. In the first one of a deferred session, the prompt of `session/create` comes before that of the turn.
 
-    The prompt waits in the session's inbox, so that it outlives the process. If the turn fails and leaves nothing in
-    the history, the prompt waits again.
+    The prompt waits in the session's inbox, so that it survives the process. If the turn fails and leaves nothing in
+    the history, the prompt is put back.
     """
     service = host.service
     kept = next(

@@ -1,15 +1,14 @@
-"""Which models a client of Meerkat is shown: the runtime's own, and the first choice of each provider it can call."""
+"""The catalogue of models for clients of Meerkat: the runtime's own, and the default one of each usable provider."""
 
 import os
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
-import attrs
-
 from warren.transport.providers.registry import ECHO, default_model, known_models
 from warren.transport.providers.settings import ANTHROPIC, OPENAI
 from warren.transport.rpc.settings import Settings
+from warren.values import frozen
 from warren.windows import window_of
 
 FIRST_CHOICE: Final = {
@@ -19,9 +18,9 @@ FIRST_CHOICE: Final = {
 }
 
 
-@attrs.frozen
+@frozen
 class Model:
-    """One model; `context_window` is null where nobody knows."""
+    """One model; `context_window` is null if it is unknown."""
 
     id: str
     display_name: str
@@ -29,7 +28,7 @@ class Model:
     context_window: int | None
 
 
-@attrs.frozen
+@frozen
 class ProviderModels:
     """The models of one provider."""
 
@@ -38,18 +37,18 @@ class ProviderModels:
     models: tuple[Model, ...]
 
 
-@attrs.frozen
+@frozen
 class Catalog:
-    """Of `models/catalog`."""
+    """The result of `models/catalog`."""
 
     contract_version: str
     providers: tuple[ProviderModels, ...]
 
 
 def providers(settings: Settings, environ: Mapping[str, str] | None = None) -> tuple[ProviderModels, ...]:
-    """Return what can be called as far as the environment tells, the provider of the runtime's own model first.
+    """Return the providers that the environment has keys for, the one of the runtime's own model first.
 
-    Trap: it is no list of all that there is. Every name that a provider knows can be asked for.
+    Trap: the list is not complete. A session may ask for every model that a provider knows.
     """
     found = os.environ if environ is None else environ
     own = settings.model or default_model(found)
@@ -64,7 +63,7 @@ def _provider(name: str, model: str) -> ProviderModels:
 
 
 def provider_of(model: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return the provider of a model: by how its name looks, or else by what is before its colon."""
+    """Return the provider of a model: the first one whose pattern fits the name, or else the text before the colon."""
     return next(_claims(model, os.environ if environ is None else environ), model.partition(":")[0])
 
 

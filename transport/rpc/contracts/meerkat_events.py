@@ -1,4 +1,4 @@
-"""Events as clients of Meerkat read them."""
+"""Events in the form of Meerkat's protocol."""
 
 import uuid
 from collections.abc import Mapping
@@ -42,16 +42,16 @@ TERMINAL_CAUSES: Final[Mapping[FailureCause, str]] = {
 
 
 UNKNOWN_THERE: Final = (InputTaken, ToolApprovalRequested, ToolApprovalResolved, ExtractionCompleted, ExtractionFailed)
-"""Events that these clients have no word for: from 0.7 on an unknown one ends their stream.
+"""Events that Meerkat's clients do not know; from 0.7 on an unknown event ends their stream.
 
-Those of extraction have one, with more in it; what came of it is in the result, or in `run_failed`.
+Meerkat's events of extraction have fields that Warren does not have; its outcome is in the result, or in `run_failed`.
 """
 TYPED_REASON_SINCE: Final = (0, 8, 0)
 """From this version on, the reason of `stream_truncated` is an object."""
 
 
 def flat(event: Event, version: Version = NEWEST) -> dict[str, Any] | None:
-    """Return an event as plain data; None for what these clients have no word for."""
+    """Return an event as plain data; None for an event that Meerkat's clients do not know."""
     if isinstance(event, BudgetWarning) and event.budget_type not in KNOWN_BUDGETS:
         return None
     if isinstance(event, UNKNOWN_THERE):
@@ -74,7 +74,7 @@ def enveloped(envelope: Envelope, payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _more(event: Event, version: Version) -> dict[str, Any]:
-    """Return what such a client wants besides, or in another form."""
+    """Return the fields that Meerkat's form of an event has in addition, or with other values."""
     match event:
         case RunStarted():
             return {"input": {"kind": "content", "content": event.prompt}}

@@ -1,4 +1,4 @@
-"""What clients of Meerkat ask for, in their words, and how it is said in ours."""
+"""The parameters of Meerkat's methods, and their translation into those of Warren."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
@@ -12,6 +12,7 @@ from warren.fields import LARGEST, Between, FieldValueError, fits, not_negative,
 from warren.options import SessionRequest, TurnRequest
 from warren.requests import MAX_PAGE
 from warren.tools import ToolSpec
+from warren.values import frozen
 
 BLANK_LINE: Final = "\n\n"
 SWITCHES: Final[Mapping[bool | None, Switch]] = {None: "inherit", True: "enable", False: "disable"}
@@ -21,12 +22,12 @@ NANOSECONDS: Final = 1e9
 
 
 def _absent(_instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
-    """Let a field that Meerkat has and we have not ask for nothing."""
+    """Refuse a value, other than an empty one, of a field that only Meerkat has."""
     if value not in (None, False, [], {}):
         raise FieldValueError(attribute.name, NOT_HERE)
 
 
-@attrs.frozen
+@frozen
 class BudgetLimits:
     """Limits of a session; `max_duration` is in seconds, or `{secs, nanos}`."""
 
@@ -35,13 +36,13 @@ class BudgetLimits:
     max_tool_calls: int | None = attrs.field(default=None, validator=[positive, fits])
 
     def budget(self) -> Budget:
-        """Return them in our words. Raises InvalidParamsError."""
+        """Return the limits as a Budget. Raises InvalidParamsError."""
         return Budget(self.max_tokens, _seconds(self.max_duration), self.max_tool_calls)
 
 
-@attrs.frozen
+@frozen
 class Create:
-    """Of `session/create`. What concerns us alone is taken; what we cannot do is refused, by name."""
+    """Parameters of `session/create`. Fields that Warren does not support are refused by name."""
 
     ELSEWHERE: ClassVar[Mapping[str, str]] = {
         "override_builtins": "enable_builtins",
@@ -86,7 +87,7 @@ class Create:
     shell_env: Any = attrs.field(default=None, validator=_absent)
 
     def translated(self) -> SessionRequest:
-        """Return it in our words, whose bounds hold. Raises InvalidParamsError and FieldValueError."""
+        """Return the request of the service, with its bounds. Raises InvalidParamsError and FieldValueError."""
         prompt = text_of(self.prompt)
         parts = [self.system_prompt, *(self.additional_instructions or ())]
         return SessionRequest(
@@ -103,14 +104,14 @@ class Create:
         )
 
     def switches(self) -> Switches | None:
-        """Return which kinds of tools it is offered, in our words; None where nothing is said of any."""
+        """Return the switches of kinds of tools; None if no field switches one."""
         said = Switches(builtins=SWITCHES[self.enable_builtins], shell=SWITCHES[self.enable_shell])
         return None if said == INHERIT else said
 
 
-@attrs.frozen
+@frozen
 class Start:
-    """Of `turn/start`."""
+    """Parameters of `turn/start`. Fields that Warren does not support are refused by name."""
 
     ELSEWHERE: ClassVar[Mapping[str, str]] = {
         name: f"{field} of session/create" for name, field in Create.ELSEWHERE.items()
@@ -139,7 +140,10 @@ class Start:
     turn_tool_overlay: Any = attrs.field(default=None, validator=_absent)
 
     def translated(self) -> TurnRequest:
-        """Return it in our words; instructions for this turn come before its prompt. Raises InvalidParamsError."""
+        """Return the request of the service; instructions for the turn come before its prompt.
+
+        Raises InvalidParamsError.
+        """
         prompt = BLANK_LINE.join([*(self.additional_instructions or ()), text_of(self.prompt)])
         return TurnRequest(
             self.session_id,
@@ -152,17 +156,17 @@ class Start:
         )
 
 
-@attrs.frozen
+@frozen
 class Hello:
-    """Of `initialize`; Meerkat's own clients say nothing of themselves."""
+    """Parameters of `initialize`, all optional: Meerkat's own clients send none."""
 
     client_info: Mapping[str, Any] | None = None
     contract_version: str | None = None
 
 
-@attrs.frozen
+@frozen
 class InjectContext:
-    """Of `session/inject_context`: the words are in `text` or in `content`, as the version has it."""
+    """Parameters of `session/inject_context`. The text is in `text` or in `content`, depending on the version."""
 
     session_id: str
     text: str | None = None
@@ -170,14 +174,14 @@ class InjectContext:
     source: str | None = None
     idempotency_key: str | None = None
 
-    def words(self, usual: str) -> str:
-        """Return what the model is to know; without it the `usual` field is missing. Raises InvalidParamsError."""
+    def context(self, usual: str) -> str:
+        """Return the text for the model. Raises InvalidParamsError, for the `usual` field if there is no text."""
         if self.content is None and self.text is None:
             raise _bad(f"$.{usual}", "is required")
         if self.content is None:
             return self.text or ""
         if self.text is not None:
-            raise _bad("$.text", "say it in `content` alone")
+            raise _bad("$.text", "must be left out if there is `content`")
         content = self.content
         if isinstance(content, dict) and content.get("type") == "blocks":
             content = content.get("blocks")
@@ -186,39 +190,39 @@ class InjectContext:
         return text_of(content, "$.content")
 
 
-@attrs.frozen
+@frozen
 class OpenStream:
-    """Of `session/stream_open`."""
+    """Parameters of `session/stream_open`."""
 
     session_id: str
 
 
-@attrs.frozen
+@frozen
 class CloseStream:
-    """Of `session/stream_close`."""
+    """Parameters of `session/stream_close`."""
 
     stream_id: str
 
 
-@attrs.frozen
+@frozen
 class ReadConfig:
-    """Of `config/get` and of others that take nothing; Meerkat's clients may say for whom they ask."""
+    """Parameters of `config/get` and other methods without arguments. Meerkat's clients may send a realm."""
 
     realm_id: str | None = None
 
 
-@attrs.frozen
+@frozen
 class Page:
-    """Of `session/list`."""
+    """Parameters of `session/list`."""
 
     labels: Mapping[str, str] | None = None
     limit: int | None = attrs.field(default=None, validator=Between(1, MAX_PAGE))
     offset: int | None = attrs.field(default=None, validator=[not_negative, fits])
 
 
-@attrs.frozen
+@frozen
 class HistoryPage:
-    """Of `session/history`."""
+    """Parameters of `session/history`."""
 
     session_id: str
     offset: int = attrs.field(default=0, validator=[not_negative, fits])
@@ -226,13 +230,13 @@ class HistoryPage:
 
 
 def bare_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a schema without Meerkat's wrapper `{schema, name, strict, compat, format}`, where it has one."""
+    """Return a schema, taken out of Meerkat's wrapper `{schema, name, strict, compat, format}` if it is in one."""
     inner = None if schema is None or not schema.keys() <= WRAPPER else schema.get("schema")
     return inner if isinstance(inner, dict) else schema
 
 
 def text_of(prompt: object, path: str = "$.prompt") -> str:
-    """Return the text of a prompt, which may come in blocks. Raises InvalidParamsError for what is no text."""
+    """Return the text of a prompt, which may be a list of blocks. Raises InvalidParamsError for other content."""
     if isinstance(prompt, str):
         return prompt
     if not isinstance(prompt, list):

@@ -1,4 +1,4 @@
-"""The versions of Meerkat's protocol: which lines are spoken, and how a client names one."""
+"""The versions of Meerkat's protocol: the supported lines, and the names that clients give them."""
 
 import re
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ _NAME: Final = "rkat"
 def version_of(text: str, path: str) -> Version:
     """Return the version that a text names; one without a patch number is the newest of its line.
 
-    Raises InvalidParamsError for `path` if the text is no version, or one of a line that is not spoken here.
+    Raises InvalidParamsError for `path` if the text is no version, or one of a line that is not supported.
     """
     found = _FORM.fullmatch(text)
     if found is None:
         raise _bad(path, f"{text[:20]!r} is not a version, such as 0.6 or 0.6.34")
     major, minor, patch = int(found[1]), int(found[2]), found[3]
     if major != 0 or minor not in LINES:
-        raise _bad(path, f"{text} is not known; there are 0.{min(LINES)} to 0.{max(LINES)}")
+        raise _bad(path, f"{text} is not supported; the supported ones are 0.{min(LINES)} to 0.{max(LINES)}")
     return LINES[minor] if patch is None else (major, minor, int(patch))
 
 

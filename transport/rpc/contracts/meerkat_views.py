@@ -1,4 +1,4 @@
-"""What clients of Meerkat are shown: its shapes of sessions, transcripts and capabilities, made of ours."""
+"""The results of Meerkat's methods: sessions, transcripts and capabilities, made from those of Warren."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -20,6 +20,7 @@ from warren.messages import (
 )
 from warren.service import Capabilities
 from warren.transport.rpc.settings import Settings
+from warren.values import frozen
 from warren.views import HistoryEntry, HistoryPage, SessionSummary, SessionView
 
 AVAILABLE: Final = "Available"
@@ -27,16 +28,16 @@ DISABLED: Final = "DisabledByPolicy"
 SESSIONS: Final = ("sessions", "Conversations that outlive their turns")
 
 
-@attrs.frozen
+@frozen
 class Hello:
-    """Of `initialize`."""
+    """The result of `initialize`."""
 
     server_info: Mapping[str, str]
     contract_version: str
     methods: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class Capability:
     """One row of `capabilities/get`."""
 
@@ -45,17 +46,17 @@ class Capability:
     status: str
 
 
-@attrs.frozen
+@frozen
 class CapabilityList:
-    """Of `capabilities/get`."""
+    """The result of `capabilities/get`."""
 
     contract_version: str
     capabilities: tuple[Capability, ...]
 
 
-@attrs.frozen
+@frozen
 class Row:
-    """One row of `session/list`; times in seconds of Unix."""
+    """One row of `session/list`; times in Unix seconds."""
 
     session_id: str
     created_at: int
@@ -66,16 +67,16 @@ class Row:
     labels: Mapping[str, str]
 
 
-@attrs.frozen
+@frozen
 class Rows:
-    """Of `session/list`."""
+    """The result of `session/list`."""
 
     sessions: tuple[Row, ...]
 
 
-@attrs.frozen
+@frozen
 class Details:
-    """Of `session/read`; times in seconds of Unix."""
+    """The result of `session/read`; times in Unix seconds."""
 
     session_id: str
     created_at: int
@@ -88,9 +89,9 @@ class Details:
     labels: Mapping[str, str]
 
 
-@attrs.frozen
+@frozen
 class Transcript:
-    """Of `session/history`."""
+    """The result of `session/history`."""
 
     session_id: str
     message_count: int
@@ -100,44 +101,45 @@ class Transcript:
     messages: tuple[Mapping[str, Any], ...]
 
 
-@attrs.frozen
+@frozen
 class InterruptedOrNot:
-    """Of `turn/interrupt`: nothing to interrupt is no error."""
+    """The result of `turn/interrupt`, which is no error if the session runs no turn."""
 
     session_id: str
     interrupted: bool
 
 
-@attrs.frozen
+@frozen
 class Staged:
-    """Of `session/inject_context`.
+    """The result of `session/inject_context`.
 
     Attributes:
-        status: `duplicate` was known by its key; `staged`, in newer versions `applied`, waits for a turn's next step.
+        status: `staged`, in newer versions `applied`, if the text waits for the next step of a turn; `duplicate` if an
+            earlier call had the same key.
     """
 
     status: str
 
 
-@attrs.frozen
+@frozen
 class Config:
-    """Of `config/get`."""
+    """The result of `config/get`."""
 
     config: Settings
     generation: int
 
 
-@attrs.frozen
+@frozen
 class StreamOpened:
-    """Of `session/stream_open`."""
+    """The result of `session/stream_open`."""
 
     stream_id: str
     opened: bool
 
 
-@attrs.frozen
+@frozen
 class StreamClosed:
-    """Of `session/stream_close`."""
+    """The result of `session/stream_close`."""
 
     stream_id: str
     closed: bool
@@ -145,7 +147,7 @@ class StreamClosed:
 
 
 def row(summary: SessionSummary) -> Row:
-    """Return a session's row."""
+    """Return the row of a session."""
     return Row(
         session_id=summary.session_id,
         created_at=int(summary.created_at.timestamp()),
@@ -158,7 +160,7 @@ def row(summary: SessionSummary) -> Row:
 
 
 def details(view: SessionView, provider: str) -> Details:
-    """Return what is shown of a session, with the provider of its model."""
+    """Return the result of `session/read` for a session and the provider of its model."""
     state = view.state
     return Details(
         session_id=state.session_id,
@@ -174,11 +176,11 @@ def details(view: SessionView, provider: str) -> Details:
 
 
 def capability_rows(capabilities: Capabilities) -> tuple[Capability, ...]:
-    """Return our capabilities under our names, and the one that every build has."""
+    """Return Warren's capabilities under Warren's names, and the one that every build has."""
     ours = (
         ("session_store", "Sessions are stored and outlive the process", capabilities.session_store),
         ("session_compaction", "Long sessions are summarised", capabilities.session_compaction),
-        ("memory_store", "What was summarised away can be searched", capabilities.memory_store),
+        ("memory_store", "Messages that summaries replaced can be searched", capabilities.memory_store),
     )
     shown = (Capability(name, text, AVAILABLE if on else DISABLED) for name, text, on in ours)
     return (Capability(*SESSIONS, AVAILABLE), *shown)

@@ -1,10 +1,7 @@
 """Many sessions and many servers, one of which is always dying."""
 
 import itertools
-import os
 import random
-import signal
-from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -12,7 +9,7 @@ import pytest
 import trio
 
 from tests.actors.tools.mcp.connecting import ready
-from tests.actors.tools.mcp.world import bare, descriptors, exists, pids, until
+from tests.actors.tools.mcp.world import bare, descriptors, exists, kill, pids
 from warren.actors.tools.mcp.pool import McpPool
 from warren.tools import ToolError
 
@@ -49,12 +46,6 @@ async def round_of(pool: McpPool, tally: Tally) -> None:
             nursery.start_soon(work, pool, tally, task)
 
 
-def kill(folder: Path, index: int) -> None:
-    """Kill the newest process of a server, if it is still there."""
-    with suppress(ProcessLookupError):
-        os.kill(pids(folder, f"s{index}")[-1], signal.SIGKILL)
-
-
 async def test_one_of_ten_is_killed_again_and_again(tmp_path: Path) -> None:
     """Only calls of the server that is killed fail; every other answer is the right one, to its own question."""
     tally, done = Tally(), trio.Event()
@@ -63,8 +54,7 @@ async def test_one_of_ten_is_killed_again_and_again(tmp_path: Path) -> None:
 
             async def kill_one() -> None:
                 for kills in itertools.count(1):
-                    kill(tmp_path, 3)
-                    await trio.sleep(0.2)
+                    await kill(tmp_path, "s3", pool.health)
                     if kills >= 5 and tally.failed[3] and tally.right >= TASKS * CALLS:
                         break
                 done.set()
@@ -73,7 +63,6 @@ async def test_one_of_ten_is_killed_again_and_again(tmp_path: Path) -> None:
             while not done.is_set():
                 await round_of(pool, tally)
         assert [index for index, failed in enumerate(tally.failed) if failed] == [3]
-        await until(lambda: all(each.state == "ready" for each in pool.health()))
         last = Tally()
         await round_of(pool, last)
         assert last.right == TASKS * CALLS
@@ -93,13 +82,12 @@ async def test_one_of_ten_is_killed_every_second(tmp_path: Path, soak_seconds: f
             async def kill_one() -> None:
                 while trio.current_time() < end:
                     killed.add(victim := random.randrange(SERVERS))  # noqa: S311 - no secret
-                    kill(tmp_path, victim)
+                    await kill(tmp_path, f"s{victim}", pool.health)
                     await trio.sleep(1)
 
             nursery.start_soon(kill_one)
             for _ in itertools.takewhile(lambda _: trio.current_time() < end, itertools.count()):
                 await round_of(pool, tally)
         assert {index for index, failed in enumerate(tally.failed) if failed} <= killed
-        await until(lambda: all(each.state == "ready" for each in pool.health()))
     assert not any(exists(pid) for index in range(SERVERS) for pid in pids(tmp_path, f"s{index}"))
     assert descriptors() <= before

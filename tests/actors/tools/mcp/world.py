@@ -1,15 +1,17 @@
 """Servers for tests, and what is to be seen of them from outside."""
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import Backoff, McpServer
+from warren.actors.tools.mcp.server import Backoff, McpServer, McpStatus
+from warren.health import McpHealth
 from warren.tools import Tool
 
 HERE: Final = Path(__file__).parent
@@ -43,6 +45,17 @@ def exists(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state[0] != b"Z" or int(state[1]) == os.getpid()
+
+
+async def kill(folder: Path, name: str, health: Callable[[], Iterable[McpStatus | McpHealth]]) -> None:
+    """Kill the process of a bare server, and wait until another one serves in its place.
+
+    The old state of the server goes on for a moment after its death, so a look at the health alone would not do.
+    """
+    victim = pids(folder, name)[-1]
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: pids(folder, name)[-1] != victim)
+    await until(lambda: all(each.state == "ready" for each in health() if each.name == name))
 
 
 def descriptors() -> int:

@@ -384,10 +384,10 @@ async def test_the_last_of_two_streams_ends_the_subscription() -> None:
         ]
         assert sorted(told) == sorted([first["stream_id"], second["stream_id"]] * 3)
         assert (await client.call("session/stream_close", stream_id=first["stream_id"]))["already_closed"] is False
-        assert service.watchers(session_id)
+        assert service.readers(session_id)
         await client.call("session/stream_close", stream_id=second["stream_id"])
         assert (await client.call("session/stream_close", stream_id=first["stream_id"]))["already_closed"] is True
-        assert not service.watchers(session_id)
+        assert not service.readers(session_id)
 
 
 async def test_streams_end_with_their_session() -> None:

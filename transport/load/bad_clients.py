@@ -12,8 +12,8 @@ from typing import Final
 
 import trio
 
-from warren.actors.tools.lines import GONE
-from warren.transport.load.plan import Strangers
+from warren.actors.streams import GONE
+from warren.transport.load.plan import BadClients
 from warren.transport.load.wire import CHUNK, Address, open_stream
 
 ARRIVING_AT_ONCE: Final = 50
@@ -25,7 +25,7 @@ LOST: Final = (OSError, *GONE)
 
 
 @asynccontextmanager
-async def strangers(plan: Strangers, address: Address, counts: Counter[str]) -> AsyncIterator[None]:
+async def bad_clients(plan: BadClients, address: Address, counts: Counter[str]) -> AsyncIterator[None]:
     """Run bad clients against a gateway for a body, the idle ones from its beginning, and count their outcomes."""
     async with trio.open_nursery() as nursery:
         await _hold(plan.idle, nursery, address, counts)
@@ -62,7 +62,7 @@ async def _idle(address: Address, counts: Counter[str], task_status: trio.TaskSt
                 pass
         counts["idle connections lost"] += 1
     except LOST:
-        counts["strangers turned away"] += 1
+        counts["bad clients turned away"] += 1
         task_status.started()
 
 

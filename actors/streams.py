@@ -1,4 +1,4 @@
-"""Newline-delimited messages: the lines of a stream of bytes, up to a bound."""
+"""Byte streams: the errors of a broken one, and a reader of lines up to a bound."""
 
 from collections import deque
 from typing import Final
