@@ -28,6 +28,7 @@ READ_ELSEWHERE: Final = {
     "architecture": "tests/docs/test_architecture.py",
     "operations": "tests/docs/test_operations.py",
     "performance": "tests/benchmarks/test_page.py",
+    "postgres": "tests/docs/test_postgres.py",
     "protocol": "tests/docs/test_protocol.py",
     "projections": "tests/storage/projection",
     "rest": "tests/docs/test_rest.py",

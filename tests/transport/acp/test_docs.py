@@ -73,4 +73,4 @@ def test_the_figures_are_true() -> None:
     """The bounds are those of the code."""
     assert f"more than {server.MAX_LINE // 1024**2} MiB" in PAGE
     assert f"{server.MAX_IN_FLIGHT} requests" in PAGE
-    assert f"| {agent.PAGE} a page" in PAGE
+    assert f"Returns {agent.PAGE} sessions a page" in PAGE
