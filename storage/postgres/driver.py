@@ -4,7 +4,6 @@ Neither asyncio nor a thread takes part, except that trio looks names up in a th
 """
 
 import contextlib
-import select
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -235,8 +234,6 @@ async def _ready(socket: int, wanted: Wait) -> Ready:
 
 async def _either(socket: int) -> Ready:
     """Wait until a socket can be read or written: only a statement that fills the system's buffer comes here."""
-    if select.select([socket], [], [], 0)[0]:
-        return Ready.R
     ready = Ready.NONE
 
     async def wait(wait_for: Any, flag: Ready) -> None:

@@ -258,23 +258,22 @@ class Writer:
         self, db: Connection, writer: tuple[int, int, int], turns: Sequence[Commit]
     ) -> list[Any | WarrenError]:
         """Store a group of turns by one statement, which is a transaction of its own."""
-        self._unanswered = _Group(writer[0], turns, None)
+        # Only a lost connection makes the group unanswered: reads wait for such a group, and for no other one.
+        group = _Group(writer[0], turns, None)
         try:
             stored = await commit_all(db, writer, turns)
         except LostError as exc:
+            self._unanswered = group
             raise _UnansweredError(str(exc)) from exc
-        except BaseException:
-            self._unanswered = None  # the server has refused it
-            raise
         outcomes: list[Any | WarrenError] = [None] * len(turns)
         try:
             for at, each in enumerate(turns):
                 if each.session_id not in stored:
                     outcomes[at] = await fenced(db, writer[1], each)
         except (errors.Error, LostError) as exc:  # the group is stored; the next connection finds out about the others
+            self._unanswered = group
             db.close()
             raise _UnansweredError(str(exc)) from exc
-        self._unanswered = None
         return outcomes
 
     async def _outcome(self, db: Connection, writer: tuple[int, int, int], operation: Operation[Any]) -> Any:
