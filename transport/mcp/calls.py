@@ -11,7 +11,7 @@ from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.events import TERMINAL, Envelope, RunStarted
 from warren.ids import new_session_id
 from warren.options import TurnRequest
-from warren.service import EventReader, SessionService
+from warren.service import EventReader, OnBegin, SessionService
 from warren.transport.mcp.progress import Progress, Send
 from warren.transport.rpc.jsonrpc import abandoned
 from warren.transport.rpc.methods import Caller, Run
@@ -113,36 +113,28 @@ class _CallTurn:
     _scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True), init=False)
 
     async def run(self, run: Run, progress: Progress | None = None) -> TurnResult | Exception:
-        """Return the result of the turn or its error, also if the call is cancelled; an error if it is abandoned."""
-        try:
-            with self._scope:
-                return await self._reported(run, progress)
-        except Exception as exc:  # noqa: BLE001 - `stream` raises it, outside the nursery that would wrap it in a group
-            return exc
-        finally:
-            self._begun.set()
-            self._over.set()
-        return abandoned(self.session_id)
+        """Return the result of the turn or its error, when the client was sent the last event.
 
-    async def _reported(self, run: Run, progress: Progress | None) -> TurnResult:
-        """Run the turn; return its result, or raise its error, when the client was sent the last event."""
+        If the call is cancelled, this still waits for the end of the turn. If it is abandoned before that, return an
+        error. A turn that has ended is reported even then: its outcome is known.
+        """
 
         def begin(reader: EventReader) -> None:
             if progress is not None:
                 progress.begin(reader.another())
             Telling(self._hear)(reader)
 
-        last_seq: int | None = None
         try:
-            result = await run(begin)
-            last_seq = result.last_seq
-        except WarrenError as exc:
-            last_seq = exc.details.get("last_seq")
-            raise
-        finally:
+            with self._scope:
+                end = await _end_of(run, begin)
+            if self._scope.cancelled_caught:
+                return abandoned(self.session_id)
             if progress is not None:
-                await progress.settle(last_seq)
-        return result
+                await progress.settle(_last_seq(end))
+            return end
+        finally:
+            self._begun.set()
+            self._over.set()
 
     def _hear(self, envelope: Envelope) -> None:
         self.session_id = envelope.session_id
@@ -151,7 +143,7 @@ class _CallTurn:
         self._begun.set()
 
     def abandon(self) -> None:
-        """Let `run` return with an error while the turn goes on."""
+        """Let `run` wait no longer for the end of the turn, which goes on."""
         self._scope.cancel()
 
     async def watch(self) -> None:
@@ -199,6 +191,21 @@ class _CallTurn:
             logger.debug("session %s: %s", self.session_id, exc)
         except Exception:
             logger.exception("session %s: its turn could not be interrupted", self.session_id)
+
+
+async def _end_of(run: Run, begin: OnBegin) -> TurnResult | Exception:
+    """Run a turn; return its result or its error. `stream` raises it, outside the nursery that would wrap it."""
+    try:
+        return await run(begin)
+    except Exception as exc:  # noqa: BLE001 - see above
+        return exc
+
+
+def _last_seq(end: TurnResult | Exception) -> int | None:
+    """Return the number of the last event of a turn, if it had one."""
+    if isinstance(end, TurnResult):
+        return end.last_seq
+    return end.details.get("last_seq") if isinstance(end, WarrenError) else None
 
 
 def keyed(params: object) -> object:

@@ -287,3 +287,52 @@ async def test_a_server_that_ends_leaves_the_turns_running() -> None:
     assert [body["details"] for body in bodies] == [{"cause": "shutting_down"}] * 2
     assert bodies[0]["session_id"] == "n1"
     assert [name for name, _ in service.calls] == ["create_session"]
+
+
+async def test_a_turn_that_has_ended_is_answered_by_a_server_that_ends() -> None:
+    """The runtime ends before its server: the calls get the end of their turns, however slowly their clients read."""
+    model, reads = Puppet(), trio.Event()
+    sent: list[Envelope] = []
+    bodies: list[Any] = []
+
+    async def send(envelope: Envelope) -> None:
+        sent.append(envelope)
+        await reads.wait()
+
+    async def run() -> None:
+        bodies.append((await tools.call("warren_run", {"prompt": "talk"}, send)).structured_content)
+
+    async with open_runtime(model) as service, trio.open_nursery() as nursery:
+        tools = Tools(service)
+        nursery.start_soon(run)
+        await model.reached(1)
+        await service.stop()
+        tools.close()
+        await wait_all_tasks_blocked()
+        assert bodies == []
+        reads.set()
+    (body,) = bodies
+    assert (body["code"], body["details"]["cause"]) == ("AGENT_ERROR", "shutting_down")
+    assert body["message"] == "the turn was interrupted: the runtime is shutting down"
+    assert sent[-1].seq == body["details"]["last_seq"]
+
+
+async def test_a_client_that_does_not_read_holds_no_ended_call_up() -> None:
+    """A server that ends cancels such a call: the end of its turn is not sent to anybody."""
+    model = Puppet()
+
+    async def send(_envelope: Envelope) -> None:
+        await trio.sleep_forever()
+
+    async with open_runtime(model) as service, trio.open_nursery() as nursery:
+        tools = Tools(service)
+        nursery.start_soon(tools.call, "warren_run", {"prompt": "talk"}, send)
+        await model.reached(1)
+        await service.stop()
+        tools.close()
+        await wait_all_tasks_blocked()
+        assert nursery.child_tasks
+        with trio.fail_after(1):
+            nursery.cancel_scope.cancel()
+            while nursery.child_tasks:
+                await trio.lowlevel.cancel_shielded_checkpoint()
