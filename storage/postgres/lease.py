@@ -15,7 +15,7 @@ from typing import Final
 
 from warren.config import PostgresConfig
 from warren.storage.postgres.driver import Connection, escaped
-from warren.storage.postgres.schema import LOCK
+from warren.storage.postgres.schema import LOCK, SCHEMA, state_of, too_new
 from warren.values import define
 
 GRACE: Final = 0.25
@@ -26,8 +26,9 @@ _LOCKED: Final = f"""EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AN
 _ALIVE: Final = f"""h.expires_at > clock_timestamp() AND (h.graced_until > clock_timestamp() OR {_LOCKED})"""
 _ENTER: Final = """
     WITH entered AS (
-        INSERT INTO warren.holders (name, expires_at, graced_until) VALUES ($1,
-            clock_timestamp() + $2::float8 * interval '1 s', clock_timestamp() + $3::float8 * interval '1 s')
+        INSERT INTO warren.holders (name, version, expires_at, graced_until) SELECT $1, $4::int,
+            clock_timestamp() + $2::float8 * interval '1 s', clock_timestamp() + $3::float8 * interval '1 s'
+        FROM warren.meta WHERE needs <= $4::int FOR SHARE  -- a contraction of the tables has this row's lock
         RETURNING key
     ) INSERT INTO warren.writers (holder, generation, groups) SELECT key, 0, 0 FROM entered RETURNING holder
 """
@@ -40,12 +41,14 @@ _REAP: Final = f"""
 """
 _TRY_LOCK: Final = f"SELECT pg_try_advisory_lock({LOCK}, $1::int)"
 # `alive` is read before the row is changed; a row that another process removed is put in again.
+OLDER: Final = f"SELECT h.name FROM warren.holders h WHERE h.version < $1::int AND {_ALIVE} ORDER BY h.key"
+"""A query for the living processes whose programs know fewer than $1 scripts of the tables."""
 _RENEW: Final = """
     WITH old AS (
         SELECT expires_at > clock_timestamp() AND (graced_until > clock_timestamp() OR $5::bool) AS alive
         FROM warren.holders WHERE key = $1::int FOR UPDATE
     ), renewed AS (
-        INSERT INTO warren.holders (key, name, expires_at, graced_until) VALUES ($1::int, $2,
+        INSERT INTO warren.holders (key, name, version, expires_at, graced_until) VALUES ($1::int, $2, $6::int,
             clock_timestamp() + $3::float8 * interval '1 s', clock_timestamp() + $4::float8 * interval '1 s')
         ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at, graced_until = excluded.graced_until
     ), writer AS (
@@ -92,9 +95,14 @@ class Holder:
         return self.seconds * GRACE
 
     async def register(self, db: Connection) -> None:
-        """Add its row, take its lock, and remove the rows of long dead processes. Raises as `Connection.fetch`."""
+        """Add its row, take its lock, and remove the rows of long dead processes.
+
+        Raises StoreError(cause="newer_schema") if the tables were contracted meanwhile, and as `Connection.fetch`.
+        """
         await db.fetch(_REAP)
-        rows = await db.fetch(_ENTER, escaped(self.name), str(self.seconds), str(self.grace))
+        rows = await db.fetch(_ENTER, escaped(self.name), str(self.seconds), str(self.grace), SCHEMA.version)
+        if not rows:
+            raise too_new(await state_of(db))
         self.key = rows[0][0]
         await self._lock(db)
 
@@ -103,7 +111,7 @@ class Holder:
         if self.key is None:
             return
         locked = self._locked is db
-        values = escaped(self.name), str(self.seconds), str(self.grace), locked
+        values = escaped(self.name), str(self.seconds), str(self.grace), locked, SCHEMA.version
         ((alive,),) = await db.fetch(_RENEW, self.key, *values)
         self.lapses += not alive
         if not locked:

@@ -1,46 +1,169 @@
-"""The tables of the store: their version, and the scripts that bring a database up to it."""
+"""The tables of the store: the scripts that make them, and the checks before a program uses them.
 
+A change of the tables comes in two parts. The scripts `schema_N.sql` only add ("expand"): releases that know fewer of
+them go on, so that a rolling update can have two releases on one database. The scripts `contract_N.sql` remove columns
+and tables of which only programs with fewer than N scripts make use ("contract"). A release has such a script if the
+code of the release before it did without them; an operator runs it by `warren store migrate --contract`. The database
+says how many scripts it has had, and how many a program has to know.
+"""
+# ruff: noqa: S608 - only numbers and texts of this package become part of the SQL
+
+from collections.abc import Mapping
+from importlib.metadata import version as release_of
 from importlib.resources import files
 from typing import Final
 
+import attrs
 from psycopg import errors
 
 from warren.errors import StoreError
 from warren.storage.postgres.driver import Connection
+from warren.values import frozen
 
 OLDEST: Final = 14
 """The oldest version of the server that has all that the statements use."""
-VERSION: Final = 1
-"""The version of the tables that this program reads and writes."""
 LOCK: Final = 4711
 """The first number of all advisory locks of the store; the second one is a holder's key, or 0 for a migration."""
+# A statement that waits for a table's lock keeps all later ones waiting too.
+_MOMENT: Final = "SET LOCAL lock_timeout = '2s'"
+_STATE: Final = "SELECT version, needs, coalesce(release, '') FROM warren.meta"
 
 
-async def prepare(db: Connection) -> None:
-    """Check the server and the tables; create the tables if they are missing, or bring them up to this version.
+@frozen
+class State:
+    """The tables of a database.
 
-    Programs that open one database at the same moment wait for each other. A role that may not create anything can use
-    tables that are there.
+    Attributes:
+        version: how many scripts it has had; 0 if there are no tables.
+        needs: how many scripts a program has to know in order to work with them.
+        release: the release of Warren that changed them last; empty if it is not known.
+    """
+
+    version: int = 0
+    needs: int = 0
+    release: str = ""
+
+
+@frozen
+class Schema:
+    """The tables as one release of Warren knows them.
+
+    Attributes:
+        expansions: scripts in order; each adds something.
+        contractions: scripts that remove something, by the number of expansions that a program has to know afterwards.
+    """
+
+    expansions: tuple[str, ...] = attrs.field(repr=False)
+    contractions: Mapping[int, str] = attrs.field(repr=False, factory=dict)
+
+    @property
+    def version(self) -> int:
+        """The version of tables that have had all expansions."""
+        return len(self.expansions)
+
+    def script(self, version: int = 0) -> str:
+        """Return one script that brings tables of a version up to this one; 0 are no tables at all.
+
+        New tables are contracted as well: no older program uses them yet.
+        """
+        parts = self.expansions[version:]
+        needs = 1
+        if not version:
+            parts += tuple(self.contractions[number] for number in sorted(self.contractions))
+            needs = max(self.contractions, default=1)
+        written = f"version = {self.version}, needs = greatest(needs, {needs}), release = '{release_of('warren')}'"
+        return ";\n".join((*parts, f"UPDATE warren.meta SET {written}"))
+
+
+SCHEMA: Final = Schema(
+    tuple(files(__package__).joinpath(f"schema_{number}.sql").read_text(encoding="utf-8") for number in (1,))
+)
+"""The tables that this release reads and writes."""
+
+
+async def prepare(db: Connection, schema: Schema = SCHEMA) -> None:
+    """Check the server and the tables; create the tables if they are missing, or expand them to this version.
+
+    Tables that a newer release has expanded are left as they are. Programs that open one database at the same moment
+    wait for each other. A role that may not create anything can use tables that are there.
 
     Raises StoreError with `cause` "newer_schema", "cannot_open" or "permission", and as `Connection.fetch`.
     """
-    _check_server(db)
-    version = await _version(db)
-    if version == VERSION:
-        return
-    await db.script(f"BEGIN; SELECT pg_advisory_xact_lock({LOCK}, 0)")
+    check_server(db)
+    if (await usable_state(db, schema)).version < schema.version:
+        await expand(db, schema)
+
+
+async def expand(db: Connection, schema: Schema = SCHEMA) -> State:
+    """Create the tables, or bring them up to this version; return how they were. Raises as `prepare`."""
+    await _lock(db)
     try:
-        version = await _version(db)  # another program may have been faster
-        if version > VERSION:
-            raise _newer(version)
-        if version < VERSION:
-            await _create(db, version)
+        state = await usable_state(db, schema)  # another program may have been faster
+        if state.version < schema.version:
+            await _expand(db, schema, state)
         await db.script("COMMIT")
     finally:
         await db.roll_back()
+    return state
 
 
-def _check_server(db: Connection) -> None:
+async def contract(db: Connection, schema: Schema, others: str) -> tuple[int, tuple[str, ...]]:
+    """Run the contractions that the tables have not had, unless a program lives that needs the tables as they are.
+
+    Args:
+        db: the connection.
+        schema: the tables.
+        others: a query for the names of living programs that know fewer than $1 scripts.
+
+    Returns how many scripts a program has to know now, and the names of the programs that stand in the way.
+
+    Raises as `prepare`.
+    """
+    await _lock(db)
+    try:
+        # This row keeps programs from registering until the end; those that have done so are seen by the query.
+        await db.script(f"{_STATE} FOR UPDATE")
+        state = await usable_state(db, schema)
+        names: tuple[str, ...] = ()
+        for number in sorted(schema.contractions):
+            if state.needs < number <= state.version:
+                names = tuple(name for (name,) in await db.fetch(others, number))
+                if names:
+                    break
+                written = f"needs = {number}, release = '{release_of('warren')}'"
+                await _changed(db, f"{schema.contractions[number]};\nUPDATE warren.meta SET {written}")
+                state = attrs.evolve(state, needs=number)
+        await db.script("COMMIT")
+    finally:
+        await db.roll_back()
+    return state.needs, names
+
+
+async def usable_state(db: Connection, schema: Schema = SCHEMA) -> State:
+    """Return the state of the tables. Raises StoreError if they need a newer program, and as `Connection.fetch`."""
+    state = await state_of(db)
+    if state.needs > schema.version:
+        raise too_new(state, schema)
+    return state
+
+
+async def state_of(db: Connection) -> State:
+    """Return the state of the tables, whatever it is. Raises as `Connection.fetch`."""
+    if not (await db.fetch("SELECT to_regclass('warren.meta') IS NOT NULL"))[0][0]:
+        return State()
+    return State(*(await db.fetch(_STATE))[0])
+
+
+def too_new(state: State, schema: Schema = SCHEMA) -> StoreError:
+    """Return the error for tables that this program cannot work with."""
+    by = f" (Warren {state.release} changed them last)" if state.release else ""
+    problem = f"the tables have version {state.version} and need a program that knows version {state.needs}{by}"
+    known = f"this program knows up to {schema.version}: use a newer version of Warren"
+    return StoreError(f"{problem}; {known}", cause="newer_schema", retryable=False)
+
+
+def check_server(db: Connection) -> None:
+    """Refuse a server or a database that a store cannot be in. Raises StoreError(cause="cannot_open")."""
     found = db.parameter("server_version").partition(" ")[0]
     major = found.partition(".")[0]
     if major.isdigit() and int(major) < OLDEST:
@@ -52,28 +175,26 @@ def _check_server(db: Connection) -> None:
         raise StoreError(problem, cause="cannot_open", retryable=False)
 
 
-async def _version(db: Connection) -> int:
-    """Return the version of the tables; 0 if there are none. Raises StoreError for a newer one."""
-    if not (await db.fetch("SELECT to_regclass('warren.meta') IS NOT NULL"))[0][0]:
-        return 0
-    version: int = (await db.fetch("SELECT version FROM warren.meta"))[0][0]
-    if version > VERSION:
-        raise _newer(version)
-    return version
+async def _lock(db: Connection) -> None:
+    """Begin a transaction, alone among migrations: those of others take as long as a statement may."""
+    await db.script(f"BEGIN; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK}, 0); {_MOMENT}")
 
 
-async def _create(db: Connection, version: int) -> None:
+async def _expand(db: Connection, schema: Schema, state: State) -> None:
+    # Asked first: CREATE SCHEMA needs a privilege also if the schema is there.
+    if not state.version and not (await db.fetch("SELECT to_regnamespace('warren') IS NOT NULL"))[0][0]:
+        await _changed(db, "CREATE SCHEMA warren")
+    await _changed(db, schema.script(state.version), old=f"version {state.version}" if state.version else "missing")
+
+
+async def _changed(db: Connection, sql: str, old: str = "missing") -> None:
     try:
-        # Asked first: CREATE SCHEMA needs a privilege also if the schema is there.
-        if not (await db.fetch("SELECT to_regnamespace('warren') IS NOT NULL"))[0][0]:
-            await db.script("CREATE SCHEMA warren")
-        for number in range(version + 1, VERSION + 1):
-            await db.script(files(__package__).joinpath(f"schema_{number}.sql").read_text(encoding="utf-8"))
+        await db.script(sql)
     except errors.InsufficientPrivilege as exc:
-        problem = "the tables of the store are missing or old, and this role may not create them: open the store once"
-        raise StoreError(f"{problem} with a role that may ({exc})", cause="permission", retryable=False) from exc
-
-
-def _newer(version: int) -> StoreError:
-    problem = f"the tables have version {version}, this program knows up to {VERSION}: use a newer version of Warren"
-    return StoreError(problem, cause="newer_schema", retryable=False)
+        command = "init" if old == "missing" else "migrate"
+        problem = f"the tables of the store are {old if old == 'missing' else 'of ' + old}, and this role may not"
+        advice = f"run `warren store {command}` with a role that may"
+        raise StoreError(f"{problem} change that: {advice} ({exc})", cause="permission", retryable=False) from exc
+    except errors.QueryCanceled as exc:
+        problem = "bringing the tables up to this version takes longer than the settings allow"
+        raise StoreError(f"{problem}: run `warren store migrate`", cause="locked", retryable=False) from exc

@@ -24,6 +24,8 @@ import attrs
 import psycopg
 import pytest
 
+from warren.storage.postgres.schema import SCHEMA
+
 MISSING: Final = "PostgreSQL is not installed (Debian: apt-get install postgresql): its tests are left out"
 TEMPLATE: Final = "warren_template"
 USER: Final = "warren"
@@ -161,8 +163,7 @@ def server() -> Server:
 
 def fill(on: Server, database: str) -> None:
     """Create the tables of a store in a database, outside of trio."""
-    script = Path(__file__).parents[2] / "storage" / "postgres" / "schema_1.sql"
-    on.run(database, "CREATE SCHEMA warren; " + script.read_text(encoding="utf-8"))
+    on.run(database, "CREATE SCHEMA warren; " + SCHEMA.script())
 
 
 @contextmanager

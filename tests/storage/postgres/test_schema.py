@@ -1,7 +1,14 @@
 """The tables of a PostgreSQL store: who may create them, and which are refused."""
 
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import attrs
 import psycopg
 import pytest
+from psycopg import errors
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.samples import turn
@@ -9,7 +16,9 @@ from tests.support.postgres import database, name_in, needs_postgres, server
 from warren.config import PostgresConfig
 from warren.errors import StoreError
 from warren.storage.postgres import PostgresStore
-from warren.storage.postgres.schema import VERSION
+from warren.storage.postgres.driver import Connection
+from warren.storage.postgres.lease import OLDER
+from warren.storage.postgres.schema import SCHEMA, State, contract, expand, state_of
 
 
 async def test_an_empty_database_gets_its_tables() -> None:
@@ -20,17 +29,102 @@ async def test_an_empty_database_gets_its_tables() -> None:
         async with postgres_opened(url, timeout=20.0) as one, postgres_opened(url) as two:
             await every(one, turn("a"))
             assert await two.record("a") == turn("a").record
-        assert server().run(name_in(url), "SELECT version FROM warren.meta") == [(VERSION,)]
+        assert server().run(name_in(url), "SELECT version FROM warren.meta") == [(SCHEMA.version,)]
 
 
-async def test_tables_of_a_newer_version_are_refused() -> None:
-    """The error names both versions, and nothing is changed."""
+# What the next two releases make of the tables: the first one adds a column, the second one drops another.
+NEXT = attrs.evolve(
+    SCHEMA,
+    expansions=(*SCHEMA.expansions, "ALTER TABLE warren.sessions ADD later text NOT NULL DEFAULT 'new'"),
+)
+AFTER = attrs.evolve(NEXT, contractions={NEXT.version: "ALTER TABLE warren.sessions DROP COLUMN title"})
+
+
+async def test_an_older_release_goes_on_while_a_newer_one_expands_the_tables() -> None:
+    """It neither stops nor loses a turn, also if it starts anew; the tables tell both versions."""
     with database() as url:
-        server().run(name_in(url), "UPDATE warren.meta SET version = 99")
-        with pytest.raises(StoreError, match=f"version 99, this program knows up to {VERSION}") as raised:
+        async with postgres_opened(url) as store, administering(url) as db:
+            await every(store, turn("a"))
+            assert await store.record("a") == turn("a").record
+            assert (await expand(db, NEXT)).version == SCHEMA.version
+            await every(store, turn("a", 1), turn("b"))
+            assert await store.record("a") == turn("a", 1).record
+            assert server().run(name_in(url), "SELECT session_id, later FROM warren.sessions ORDER BY 1") == [
+                ("a", "new"),
+                ("b", "new"),
+            ]
+        async with postgres_opened(url) as again:
+            await every(again, turn("c"))
+            assert await again.record("a") == turn("a", 1).record
+        found = server().run(name_in(url), "SELECT version, needs, release FROM warren.meta")
+        assert found == [(NEXT.version, 1, version("warren"))]
+
+
+async def test_the_tables_are_not_contracted_while_an_older_release_lives() -> None:
+    """The program in the way is named; once it has ended, it is refused with the version that it needs."""
+    with database() as url:
+        async with administering(url) as db:
+            await expand(db, AFTER)
+            async with postgres_opened(url) as store:
+                await every(store, turn("a"))
+                needs, names = await contract(db, AFTER, OLDER)
+                assert (needs, len(names)) == (1, 1)
+                assert f"process {os.getpid()}" in names[0]
+                await every(store, turn("a", 1))
+            assert await contract(db, AFTER, OLDER) == (NEXT.version, ())
+            assert await contract(db, AFTER, OLDER) == (NEXT.version, ())
+        wanted = (
+            f"version {NEXT.version} and need a program that knows version {NEXT.version} .Warren {version('warren')}"
+        )
+        with pytest.raises(StoreError, match=wanted) as raised:
             await PostgresStore.open(PostgresConfig(url))
         assert (raised.value.cause, raised.value.retryable) == ("newer_schema", False)
-        assert server().run(name_in(url), "SELECT version FROM warren.meta") == [(99,)]
+        assert f"knows up to {SCHEMA.version}: use a newer" in raised.value.message
+
+
+async def test_a_program_that_is_about_to_write_sees_that_the_tables_were_contracted() -> None:
+    """Between its look at the tables and its first write it is not known to others yet."""
+    with database() as url:
+        async with postgres_opened(url) as store, administering(url) as db:
+            await expand(db, AFTER)
+            assert await contract(db, AFTER, OLDER) == (NEXT.version, ())
+            (outcome,) = await store.write([turn("a")])
+            assert isinstance(outcome, StoreError)
+            assert (outcome.cause, outcome.retryable) == ("newer_schema", False)
+
+
+async def test_new_tables_are_made_without_what_only_older_releases_use() -> None:
+    """There is no older program that could use them."""
+    needs_postgres()
+    with database() as url:
+        server().run(name_in(url), "DROP SCHEMA warren CASCADE")
+        async with administering(url) as db:
+            assert await expand(db, AFTER) == State()
+            assert await state_of(db) == State(AFTER.version, NEXT.version, version("warren"))
+            assert not await db.fetch("SELECT FROM pg_attribute WHERE attname = 'title' AND NOT attisdropped")
+
+
+async def test_a_migration_waits_for_another_one_but_not_for_ever_for_a_table() -> None:
+    """A statement that waits for a table keeps all later ones waiting, so it gives up soon; nothing is changed."""
+    with database() as url, psycopg.connect(url) as reader:
+        reader.execute("SELECT FROM warren.sessions")
+        async with administering(url) as db:
+            with pytest.raises(errors.LockNotAvailable):
+                await expand(db, NEXT)
+            assert (await state_of(db)).version == SCHEMA.version
+            reader.rollback()
+            await expand(db, NEXT)
+            assert (await state_of(db)).version == NEXT.version
+
+
+@asynccontextmanager
+async def administering(url: str) -> AsyncIterator[Connection]:
+    """Open a connection as an operator's command does."""
+    db = await Connection.open(PostgresConfig(url), "test")
+    try:
+        yield db
+    finally:
+        db.close()
 
 
 async def test_a_role_that_creates_nothing_can_use_tables_that_are_there() -> None:
@@ -52,7 +146,7 @@ async def test_a_role_that_creates_nothing_can_use_tables_that_are_there() -> No
                 await every(store, turn("a"))
                 await store.renew()
             server().run(name, "DROP SCHEMA warren CASCADE")
-            with pytest.raises(StoreError, match="open the store once with a role that may"):
+            with pytest.raises(StoreError, match="run `warren store init` with a role that may"):
                 await PostgresStore.open(PostgresConfig(limited))
         finally:
             server().run(name, f"DROP OWNED BY {role}; DROP ROLE {role}")
