@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from warren.events import Envelope, Event, StreamTruncated
-from warren.journal import Entry, Journal, Run
+from warren.journal import Entry, Journal, LogItem
 from warren.service import Notify
 from warren.values import define, frozen
 
@@ -104,7 +104,7 @@ class EventLog:
         self.journal.start_above(record_seq)
         self._notify_all()
 
-    def unstored(self, terminal: Entry | None) -> tuple[Run, ...]:
+    def unstored(self, terminal: Entry | None) -> tuple[LogItem, ...]:
         """Return the events that the store does not have yet, with a terminal event that is not published yet."""
         return self.journal.runs(terminal)
 

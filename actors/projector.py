@@ -35,7 +35,7 @@ logger: Final = logging.getLogger("warren.projector")
 
 
 @define
-class Pace:
+class ProjectionPace:
     """The rest after a slice of work: in proportion to its processor time, and to the load of the rest of the process.
 
     Attributes:
@@ -66,7 +66,7 @@ class ProjectorActor:
     _error: str | None = None
     _logged: bool = False
     _retry: float = RETRY_FIRST
-    _pace: Pace = attrs.field(factory=lambda: Pace(time.monotonic(), time.process_time()))
+    _pace: ProjectionPace = attrs.field(factory=lambda: ProjectionPace(time.monotonic(), time.process_time()))
 
     def statistics(self) -> "Status":
         """Return the progress of the files, with the newest error as `trouble`. Never waits."""

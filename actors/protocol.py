@@ -19,14 +19,14 @@ from warren.views import TurnResult
 R = TypeVar("R")
 
 
-class Claim(Message[R]):
+class ClaimsTurn(Message[R]):
     """The base class of messages that claim the session for a turn: of two that are sent at once one is admitted."""
 
     __slots__ = ()
 
 
 @frozen
-class StartTurn(Claim[TurnResult]):
+class StartTurn(ClaimsTurn[TurnResult]):
     """Run one turn."""
 
     prompt: str
@@ -35,7 +35,7 @@ class StartTurn(Claim[TurnResult]):
 
 
 @frozen
-class Compact(Claim[CompactionEntry]):
+class Compact(ClaimsTurn[CompactionEntry]):
     """Compact the context now; the session is busy meanwhile, as with a turn."""
 
     instructions: str | None = None
@@ -76,7 +76,7 @@ class Wake(Message[None]):
 
 
 @frozen
-class BeginNext(Claim[None]):
+class BeginNext(ClaimsTurn[None]):
     """Begin the turn of the first input in the inbox, which the scheduler has counted already."""
 
     urgent: ClassVar[bool] = True

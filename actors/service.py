@@ -16,7 +16,7 @@ from warren.actors.schemas import check_options
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.comms import ended
 from warren.actors.session.planning import instructions_of
-from warren.actors.shared import Own
+from warren.actors.shared import HostObjects
 from warren.actors.supervisor.creating import create_once
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
@@ -109,8 +109,8 @@ class Service(Reads):
             self._supervisor.scheduler.check_session()
             if turn is not None:
                 self._supervisor.scheduler.check_turn()
-            said = instructions_of(instructions, record, shared, self._comms, session_tools)
-            return self._supervisor.spawn(record, said, Own(session_tools, call.compactor), creation)
+            first = instructions_of(instructions, record, shared, self._comms, session_tools)
+            return self._supervisor.spawn(record, first, HostObjects(session_tools, call.compactor), creation)
 
         if call.idempotency_key is not None:
             compared = given(SessionRequest, call) | {
@@ -149,8 +149,8 @@ class Service(Reads):
             return TurnResult(session_id)
         if found.outcome:
             return ended(found.outcome, session_id)
-        said = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT)
-        return await self._enqueue(session_id, said, turn.tools, on_begin)
+        input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT)
+        return await self._enqueue(session_id, input_, turn.tools, on_begin)
 
     @keywords_of(TurnCall)
     async def start_turn(self, call: TurnCall) -> TurnResult:
@@ -160,32 +160,32 @@ class Service(Reads):
             options = await check_options(options)
             options.check_kinds(self._supervisor.shared.categories)
         if call.mode != "busy":
-            said = Input(new_session_id(), call.mode, call.prompt, utc_now(), call.idempotency_key, options=options)
-            return await self._enqueue(call.session_id, said, turn_tools, _on_begin(call))
+            input_ = Input(new_session_id(), call.mode, call.prompt, utc_now(), call.idempotency_key, options=options)
+            return await self._enqueue(call.session_id, input_, turn_tools, _on_begin(call))
         turn = StartTurn(call.prompt, options, turn_tools)
         return await self._turn(call.session_id, turn, _on_begin(call))
 
     async def _enqueue(
-        self, session_id: str, said: Input, tools: Mapping[str, Tool], on_begin: OnBegin | None
+        self, session_id: str, input_: Input, tools: Mapping[str, Tool], on_begin: OnBegin | None
     ) -> TurnResult:
         if on_begin is None:
-            return await self._comms.enqueue_and_wait(session_id, said, tools=tools)
+            return await self._comms.enqueue_and_wait(session_id, input_, tools=tools)
         registry = self._supervisor.registry
 
         def begins(_event: Event) -> bool | None:
             actor = registry.find(session_id)
-            return actor is not None and actor.conversation.inbox.running(said)
+            return actor is not None and actor.conversation.inbox.running(input_)
 
         with beginning(registry.handle(session_id).log, begins, on_begin):
-            return await self._comms.enqueue_and_wait(session_id, said, tools=tools)
+            return await self._comms.enqueue_and_wait(session_id, input_, tools=tools)
 
     @keywords_of(ContextRequest)
     async def inject_context(self, wanted: ContextRequest) -> bool:
         """See SessionService."""
-        said = Input(
+        input_ = Input(
             new_session_id(), "context", wanted.text, utc_now(), wanted.idempotency_key, wanted.source, starts=False
         )
-        return await self._comms.enqueue(wanted.session_id, said, waits=False, tools={}) is True
+        return await self._comms.enqueue(wanted.session_id, input_, waits=False, tools={}) is True
 
     @keywords_of(WithdrawRequest)
     async def withdraw(self, wanted: WithdrawRequest) -> None:
@@ -198,10 +198,10 @@ class Service(Reads):
         return await self._comms.send(await self._comms.record(message.session_id), message)
 
     @keywords_of(ApproveRequest)
-    async def approve_tool(self, said: ApproveRequest) -> None:
+    async def approve_tool(self, request: ApproveRequest) -> None:
         """See SessionService."""
-        actor = await self._running(said.session_id)
-        await actor.mailbox.ask(Decide(said.call_id, Decision(said.decision == "allow", said.reason)))
+        actor = await self._running(request.session_id)
+        await actor.mailbox.ask(Decide(request.call_id, Decision(request.decision == "allow", request.reason)))
 
     @keywords_of(SessionRef)
     async def interrupt(self, session: SessionRef) -> None:

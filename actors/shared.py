@@ -22,7 +22,7 @@ McpHealthOf = Callable[[], Sequence[McpHealth]]
 
 
 @frozen
-class Own:
+class HostObjects:
     """The tools and the compactor that the host gave one session. They are objects, so no store can keep them.
 
     Attributes:
@@ -38,7 +38,7 @@ class Own:
         return bool(self.tools) or self.compactor is not None
 
 
-NOTHING_OWN: Final = Own()
+NO_HOST_OBJECTS: Final = HostObjects()
 
 
 @frozen

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from warren.creation import Creation
 from warren.inputs import Input, Numbered
-from warren.journal import Run
+from warren.journal import LogItem
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.requests import ForkRequest
 from warren.values import frozen, value
@@ -87,7 +87,7 @@ class Commit(Operation[None]):
 
     record: SessionRecord
     messages: tuple[MessageRow, ...] = ()
-    events: tuple[EventRow | Run, ...] = ()
+    events: tuple[EventRow | LogItem, ...] = ()
     compaction: CompactionEntry | None = None
     lease: Lease = FIRST
     inputs: InputOutcome = NOTHING

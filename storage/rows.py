@@ -232,10 +232,10 @@ def event(row: tuple[Any, ...]) -> EventRow:
 def decoded(body: Any, session_id: str) -> Input:
     """Return an input as it was stored. Raises StoreError(cause="corrupt")."""
     try:
-        said: Input = codec.decode_stored(Input, bytes_in(body, "body"))
+        found: Input = codec.decode_stored(Input, bytes_in(body, "body"))
     except ValueError as exc:
         raise corrupt(f"an input of session {session_id}", exc, session_id) from exc
-    return said
+    return found
 
 
 def outcome_of(outcome: Any, session_id: str) -> bytes:

@@ -19,7 +19,7 @@ from warren.actors.eventlog import EventLog
 from warren.actors.protocol import (
     Arrived,
     BeginNext,
-    Claim,
+    ClaimsTurn,
     Compact,
     Decide,
     Interrupt,
@@ -37,7 +37,7 @@ from warren.actors.session.host import SessionHost
 from warren.actors.session.inbox import Ending, Inbox
 from warren.actors.session.machine import Effect, Machine, Signal, State
 from warren.actors.session.planning import plan_of
-from warren.actors.shared import Own, Shared
+from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of
 from warren.actors.turn.turn import Turn, cancelled, shut_down
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
@@ -117,7 +117,7 @@ class SessionActor:
         shared: the resources that it shares with all sessions of the runtime.
         host: the scheduler, which gives room for its turns and tells it when to leave memory.
         comms: the way to its peers.
-        own: its tools and its compactor, if it has any of its own.
+        host_objects: its tools and its compactor, if it has any of its own.
         conversation: its record, context and inbox in memory; begun by `create`, or loaded when a request needs it.
         mailbox: the queue of requests.
     """
@@ -126,7 +126,7 @@ class SessionActor:
     shared: Shared
     host: SessionHost
     comms: Comms
-    own: Own
+    host_objects: HostObjects
     session_id: str = attrs.field(init=False)
     conversation: Conversation = attrs.field(init=False)
     mailbox: Mailbox = attrs.field(init=False)
@@ -178,7 +178,7 @@ class SessionActor:
         The claim cannot wait for the loop: the scheduler counts the turn in the same instant, so that of all senders
         no more are let through than there is room for; and the senders that find the session busy cost it nothing.
         """
-        if isinstance(message, Claim):
+        if isinstance(message, ClaimsTurn):
             self._machine.step(Signal.CLAIM)
 
     async def run(self, tasks: trio.Nursery) -> None:
@@ -430,7 +430,7 @@ class SessionActor:
             self._perform(machine.step(Signal.NOT_BEGUN))
             return
         try:
-            plan = plan_of(message, self.conversation.known, self.shared, self.comms, self.own)
+            plan = plan_of(message, self.conversation.known, self.shared, self.comms, self.host_objects)
         except WarrenError as exc:
             exc.session_id = self.session_id
             if waiting is None:

@@ -39,7 +39,7 @@ class Comms:
     _entering: set[str] = attrs.field(factory=set)
 
     async def enqueue(
-        self, session_id: str, said: Input, *, waits: bool, tools: Mapping[str, Tool]
+        self, session_id: str, input_: Input, *, waits: bool, tools: Mapping[str, Tool]
     ) -> TurnResult | bool:
         """Put an input into a session's inbox, and return when it is stored there, or when its turn has ended.
 
@@ -47,7 +47,7 @@ class Comms:
 
         Args:
             session_id: the session.
-            said: the input.
+            input_: the input.
             waits: whether the call waits for the turn that takes the input. The result is the turn's; without `waits`
                 it is whether the input is new.
             tools: tools that the sender offers in that turn.
@@ -59,7 +59,7 @@ class Comms:
             WarrenError: the error that the turn ended with.
         """
         self._mailboxes.check_open()
-        known = await self._store_input(session_id, said, anywhere=not waits)
+        known = await self._store_input(session_id, input_, anywhere=not waits)
         if known.outcome is not None and not waits:
             return False
         if known.elsewhere:  # the process with the session polls the store for new inputs
@@ -76,11 +76,11 @@ class Comms:
             return known.fresh  # another process has just taken the session; the input is stored and goes with it
         return answer if waits else known.fresh and answer is True
 
-    async def _store_input(self, session_id: str, said: Input, *, anywhere: bool) -> Enqueued:
+    async def _store_input(self, session_id: str, input_: Input, *, anywhere: bool) -> Enqueued:
         """Store an input. Ask another process for the session if it is there, unless the input may be `anywhere`."""
-        limit, find = self._limit, partial(_enqueued, session_id, said.input_id)
-        operation, storage = Enqueue(session_id, said, limit, anywhere), self._storage
-        self._entering.add(said.input_id)
+        limit, find = self._limit, partial(_enqueued, session_id, input_.input_id)
+        operation, storage = Enqueue(session_id, input_, limit, anywhere), self._storage
+        self._entering.add(input_.input_id)
         try:
             return await storage.write_or_find(operation, find)
         except LeasedError:
@@ -88,7 +88,7 @@ class Comms:
                 raise
             return await storage.write_or_find(operation, find)
         finally:
-            self._entering.discard(said.input_id)
+            self._entering.discard(input_.input_id)
 
     def found(self, session_id: str, numbered: Numbered) -> None:
         """Tell a session of an input that another process has put into its inbox.
@@ -100,9 +100,9 @@ class Comms:
             message = Arrived(numbered.input, waits=False, number=numbered.number)
             self._mailboxes.mailbox(session_id).tell(message)
 
-    async def enqueue_and_wait(self, session_id: str, said: Input, *, tools: Mapping[str, Tool]) -> TurnResult:
+    async def enqueue_and_wait(self, session_id: str, input_: Input, *, tools: Mapping[str, Tool]) -> TurnResult:
         """Put an input into a session's inbox, and return the result of its turn. Raises the errors of `enqueue`."""
-        result = await self.enqueue(session_id, said, waits=True, tools=tools)
+        result = await self.enqueue(session_id, input_, waits=True, tools=tools)
         if isinstance(result, bool):
             raise AgentError("the turn came to nothing", session_id=session_id, cause="crash")
         return result
@@ -174,8 +174,8 @@ class Comms:
             raise InvalidParamsError(f"$.request_id: {problem}", path="$.request_id")
         message_id = new_session_id()
         text = words(me.name, message_id, message)
-        said = Input(message_id, "peer", text, utc_now(), source=me.name, starts=other.options.peer.keep_alive)
-        await self.enqueue(other.session_id, said, waits=False, tools={})
+        input_ = Input(message_id, "peer", text, utc_now(), source=me.name, starts=other.options.peer.keep_alive)
+        await self.enqueue(other.session_id, input_, waits=False, tools={})
         return message_id
 
     async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:

@@ -94,11 +94,11 @@ class Inbox:
         else:
             _answer(mail, self._endings.get(number) or self._unknown())
 
-    def running(self, said: Input) -> bool | None:
+    def running(self, input_: Input) -> bool | None:
         """Return whether the running turn has taken an input, or one with the same key; None if it no longer waits."""
-        if any(_is_same(each.input, said) for each in self._taken.values()):
+        if any(_is_same(each.input, input_) for each in self._taken.values()):
             return True
-        return False if any(_is_same(each.input, said) for each in self._waiting.values()) else None
+        return False if any(_is_same(each.input, input_) for each in self._waiting.values()) else None
 
     def _find(self, number: int, message: Arrived) -> Waiting | None:
         """Return the input with this number, or create it if it is new; None if its turn is over."""
@@ -249,8 +249,8 @@ def ending_of(kept: bytes, session_id: str) -> Ending:
     return found.result or of_body(found.error or {})
 
 
-def _is_same(one: Input, said: Input) -> bool:
-    return one.input_id == said.input_id or (said.key is not None and one.key == said.key)
+def _is_same(one: Input, input_: Input) -> bool:
+    return one.input_id == input_.input_id or (input_.key is not None and one.key == input_.key)
 
 
 def _answer(mail: Mail[TurnResult | bool], ending: Ending) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from warren.actors.memory import SEARCH
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
-from warren.actors.shared import Own, Shared
+from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.compaction import CompactionPlan, window_for
 from warren.actors.turn.turn import TurnPlan
 from warren.budget import UNLIMITED, Meter
@@ -24,7 +24,9 @@ from warren.windows import Window
 logger: Final = logging.getLogger("warren.compaction")
 
 
-def plan_of(message: StartTurn | Compact, record: SessionRecord, shared: Shared, comms: Comms, own: Own) -> TurnPlan:
+def plan_of(
+    message: StartTurn | Compact, record: SessionRecord, shared: Shared, comms: Comms, host_objects: HostObjects
+) -> TurnPlan:
     """Return the plan of a session's next turn.
 
     Raises:
@@ -34,9 +36,9 @@ def plan_of(message: StartTurn | Compact, record: SessionRecord, shared: Shared,
     """
     if record.archived:
         raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-    asked, given_tools = NO_OPTIONS, own.tools
+    asked, given_tools = NO_OPTIONS, host_objects.tools
     if isinstance(message, StartTurn):
-        asked, given_tools = message.options, {**own.tools, **message.tools}
+        asked, given_tools = message.options, {**host_objects.tools, **message.tools}
     session = record.options
     provider = asked.provider or (shared.config.provider if asked.model else session.provider)
     limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
@@ -54,13 +56,16 @@ def plan_of(message: StartTurn | Compact, record: SessionRecord, shared: Shared,
         retry=shared.config.retry,
         limits=limits,
         tool_threads=shared.tool_threads,
-        compaction=_compaction_of(record, shared, own, window),
+        compaction=_compaction_of(record, shared, host_objects, window),
         output=asked.output(session),
     )
 
 
 def _compaction_of(
-    record: SessionRecord, shared: Shared, own: Own, window_of: Callable[[CompactionConfig], Window | None]
+    record: SessionRecord,
+    shared: Shared,
+    host_objects: HostObjects,
+    window_of: Callable[[CompactionConfig], Window | None],
 ) -> CompactionPlan | None:
     config = record.options.compaction or shared.config.compaction
     if config is None or shared.config.compaction is None:
@@ -69,7 +74,7 @@ def _compaction_of(
     index = partial(shared.memory.remember, record.session_id) if shared.memory is not None else None
     distance = config.min_turns_between_compactions
     try:
-        compactor = compactor_of(own.compactor or shared.config.compactor, config, window)
+        compactor = compactor_of(host_objects.compactor or shared.config.compactor, config, window)
     except Exception as exc:  # a host's own code may raise anything
         logger.exception("a compactor could not be made")
         raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc

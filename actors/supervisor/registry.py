@@ -9,7 +9,7 @@ import trio
 
 from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.session.actor import SessionActor
-from warren.actors.shared import NOTHING_OWN, Own
+from warren.actors.shared import NO_HOST_OBJECTS, HostObjects
 from warren.actors.storage import Storage
 from warren.journal import envelopes
 from warren.values import define
@@ -24,13 +24,13 @@ class Handle:
 
     Attributes:
         log: its event stream.
-        own: its tools and its compactor, which no store can hold.
+        host_objects: its tools and its compactor, which no store can hold.
         actor: None while it is not live.
         scope: cancelled to end the actor by force; None until the actor has begun.
     """
 
     log: EventLog
-    own: Own = NOTHING_OWN
+    host_objects: HostObjects = NO_HOST_OBJECTS
     actor: SessionActor | None = None
     scope: trio.CancelScope | None = None
 
@@ -42,7 +42,7 @@ class Handle:
     @property
     def needed(self) -> bool:
         """Whether there is something here that a new actor could not get from the store."""
-        return self.log.needed or bool(self.own)
+        return self.log.needed or bool(self.host_objects)
 
 
 @define(eq=False)
@@ -77,16 +77,16 @@ class Registry:
         handle = self._handles.get(session_id)
         return None if handle is None else handle.actor
 
-    def own_of(self, session_id: str) -> Own:
+    def host_objects_of(self, session_id: str) -> HostObjects:
         """Return the tools and the compactor that only this session has."""
         handle = self._handles.get(session_id)
-        return NOTHING_OWN if handle is None else handle.own
+        return NO_HOST_OBJECTS if handle is None else handle.host_objects
 
     def lend(self, session_id: str, fork_id: str) -> None:
         """Give a fork the tools and the compactor of its original, which no store can hold."""
-        own = self.own_of(session_id)
-        if own:
-            self.handle(fork_id).own = own
+        host_objects = self.host_objects_of(session_id)
+        if host_objects:
+            self.handle(fork_id).host_objects = host_objects
 
     def release(self, session_id: str) -> None:
         """Forget a session unless something of it is needed here."""

@@ -11,7 +11,7 @@ import trio
 from warren.actors.protocol import BeginNext, LeaveMemory, Retire, Wake
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.comms import Comms
-from warren.actors.shared import Own, Shared
+from warren.actors.shared import HostObjects, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
@@ -92,13 +92,13 @@ class Supervisor:
         self,
         record: SessionRecord,
         system_prompt: str | None,
-        own: Own,
+        host_objects: HostObjects,
         creation: Creation | None = None,
     ) -> SessionActor:
         """Start the actor of a new session; messages to it wait until the session is saved."""
         self.check_open()
         handle = self.registry.handle(record.session_id)
-        handle.own = own
+        handle.host_objects = host_objects
         actor = self._start(handle, lambda actor: actor.conversation.create(record, system_prompt, creation))
         self._reassign()
         return actor
@@ -276,7 +276,7 @@ class Supervisor:
     # -- the life of an actor
 
     def _start(self, handle: Handle, begin: BeginActor | None = None) -> SessionActor:
-        handle.actor = actor = SessionActor(handle.log, self.shared, self, self.comms, handle.own)
+        handle.actor = actor = SessionActor(handle.log, self.shared, self, self.comms, handle.host_objects)
         self.scheduler.started(handle.session_id, trio.current_time())
         self._nursery.start_soon(self._run, handle, actor, begin)
         return actor

@@ -51,9 +51,9 @@ def pattern(text: str, name: str, *, ignore_case: bool = False) -> Any:
     except UnicodeEncodeError:
         raise ToolError(f"{name}: has characters that are no text") from None
     except re2.error as exc:
-        said = exc.args[0].decode("utf-8", "replace") if exc.args and isinstance(exc.args[0], bytes) else str(exc)
+        reason = exc.args[0].decode("utf-8", "replace") if exc.args and isinstance(exc.args[0], bytes) else str(exc)
         hint = "the syntax is that of RE2: no look-around, no back-references, counts up to 1000"
-        raise ToolError(f"{name}: is not a regular expression that can be used: {said} ({hint})") from None
+        raise ToolError(f"{name}: is not a regular expression that can be used: {reason} ({hint})") from None
 
 
 def glob_pattern(glob: str) -> Any:
@@ -81,7 +81,7 @@ def glob_pattern(glob: str) -> Any:
 
 
 @frozen
-class Entry:
+class FolderEntry:
     """An entry of a folder.
 
     Attributes:
@@ -118,12 +118,14 @@ class Walk:
         self.notes[f"stopped after {SEARCH_SECONDS:g} s: give a narrower path or glob"] = None
         return True
 
-    def entries(self, folder: int, *, deep: bool, prefix: str = "", depth: int = 0) -> Generator[Entry, None, None]:
+    def entries(
+        self, folder: int, *, deep: bool, prefix: str = "", depth: int = 0
+    ) -> Generator[FolderEntry, None, None]:
         """Yield the entries of an open folder; with `deep`, those of the folders below it too."""
         for name in self._names(folder):
             if self.late():
                 return
-            entry = Entry(folder, name, prefix + shown(name), _mode(name, folder))
+            entry = FolderEntry(folder, name, prefix + shown(name), _mode(name, folder))
             yield entry
             if deep and stat.S_ISDIR(entry.mode) and self._enters(name, depth):
                 with contextlib.suppress(OSError), opened(name, folder) as inner:

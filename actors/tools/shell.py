@@ -12,7 +12,7 @@ import trio
 
 from warren.actors.tools.shell_folder import open_folder
 from warren.actors.tools.shell_hiding import hide_environment
-from warren.actors.tools.shell_output import Tail
+from warren.actors.tools.shell_output import OutputTail
 from warren.actors.tools.shell_process import END_LIMIT, Command, Ended
 from warren.fields import positive
 from warren.tools import Tool, ToolError, tool
@@ -98,7 +98,7 @@ class Shell:
     ) -> str:
         """Run a command, and return its exit and its output. Raises ToolError, also if it ran out of time."""
         limit = self._limit(timeout_seconds)
-        tail, began = Tail(self.output_limit), trio.current_time()
+        tail, began = OutputTail(self.output_limit), trio.current_time()
         with open_folder(self.root, working_dir) as folder:
             started = await Command.start([self.program, "-c", "--", _checked(command)], folder, self.environ, tail)
         try:
@@ -140,7 +140,7 @@ def _how(ended: Ended) -> str:
     return f"{how}; {ended.left} left running: ended" if ended.left else how
 
 
-def _report(how: str, tail: Tail) -> str:
+def _report(how: str, tail: OutputTail) -> str:
     """Return the answer for the model: the exit of the command, notes of missing output, and the end of its output."""
     text = tail.text()
     cut = f"[the first {tail.cut} bytes of the output are left out]\n" if tail.cut else ""

@@ -13,7 +13,7 @@ CONTINUES: Final = range(0x80, 0xC0)
 
 
 @define
-class Tail:
+class OutputTail:
     """The last bytes of a stream.
 
     Attributes:

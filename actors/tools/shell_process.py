@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from warren.actors.streams import LineReader
-from warren.actors.tools.shell_output import Tail
+from warren.actors.tools.shell_output import OutputTail
 from warren.tools import ToolError
 from warren.values import define, frozen
 
@@ -47,11 +47,13 @@ class Command:
     keeper: trio.Process
     control: trio.lowlevel.FdStream
     output: trio.lowlevel.FdStream
-    tail: Tail
+    tail: OutputTail
     _shell: int | None = None
 
     @classmethod
-    async def start(cls, arguments: Sequence[str], folder: int, environ: Mapping[str, str], tail: Tail) -> "Command":
+    async def start(
+        cls, arguments: Sequence[str], folder: int, environ: Mapping[str, str], tail: OutputTail
+    ) -> "Command":
         """Start a command in the folder. Raises ToolError. If it is cancelled, nothing was started."""
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             control, keepers_control = socket.socketpair()

@@ -215,10 +215,10 @@ class Turn:
     def _take_inputs(self, *, last: bool) -> bool:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""
         taken = self.inputs(last, self._has_room)
-        for said in taken:
-            message = UserMessage(said.text) if said.kind == "steer" else ContextMessage(said.text, said.source)
+        for input_ in taken:
+            message = UserMessage(input_.text) if input_.kind == "steer" else ContextMessage(input_.text, input_.source)
             self.context.append(message)
-            self.emit(InputTaken(said.input_id, said.kind, said.text, said.source))
+            self.emit(InputTaken(input_.input_id, input_.kind, input_.text, input_.source))
         return bool(taken)
 
     def _has_room(self) -> bool:
@@ -329,8 +329,8 @@ class Turn:
         if self._call is not None and (partial := self._call.partial()) is not None:
             self.text, self.stop_reason = partial.text, partial.stop_reason
             # Partial text has cost tokens, even if the provider could not report them any more.
-            said = estimate(len(partial.text.encode()))
-            self.plan.meter.charge(Usage(estimate(self.context.size), said, estimated=True))
+            output = estimate(len(partial.text.encode()))
+            self.plan.meter.charge(Usage(estimate(self.context.size), output, estimated=True))
             self.context.append(partial)
         if self._tool_run is not None:
             self._tool_run.close(reason)

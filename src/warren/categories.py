@@ -51,8 +51,8 @@ class Switches:
         """Return these switches, with `inherit` replaced by the switches of the level above."""
         if above is None or above == INHERIT:
             return self
-        said = {name: self.of(name) for name in CATEGORIES if self.of(name) != "inherit"}
-        return attrs.evolve(above, **said)
+        chosen = {name: self.of(name) for name in CATEGORIES if self.of(name) != "inherit"}
+        return attrs.evolve(above, **chosen)
 
     def on(self, category: Category) -> bool:
         """Tell whether tools of a kind are offered, if there is no level above."""

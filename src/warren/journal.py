@@ -57,7 +57,7 @@ class Deltas:
             start = end
 
 
-Run = Entry | Deltas
+LogItem = Entry | Deltas
 """An event of a log, or adjacent deltas as one."""
 
 
@@ -105,7 +105,7 @@ class Journal:
         else:
             self._runs.append(Deltas(entry.seq, entry.seq, type(event), [entry.timestamp], [event.delta]))
 
-    def runs(self, last: Entry | None = None) -> tuple[Run, ...]:
+    def runs(self, last: Entry | None = None) -> tuple[LogItem, ...]:
         """Return the events that are not stored, with `last` after them; `row_of` makes rows of the log of them."""
         new = self._runs if self.floor >= self.stored else self._runs[self._above(self.stored) :]
         return tuple(new) if last is None else (*new, last)
@@ -198,7 +198,7 @@ def _first(first_seq: int, seq: int) -> int | None:
     return first_seq if first_seq < seq else None
 
 
-def row_of(run: EventRow | Run) -> EventRow:
+def row_of(run: EventRow | LogItem) -> EventRow:
     """Return an event, or merged deltas, as a row of the log; a row stays as it is."""
     if isinstance(run, EventRow):
         return run

@@ -340,7 +340,7 @@ class SessionService(Protocol):
         ...
 
     @keywords_of(ApproveRequest)
-    async def approve_tool(self, said: ApproveRequest) -> None:
+    async def approve_tool(self, request: ApproveRequest) -> None:
         """Allow or deny a tool call that waits for approval, as a `tool_approval_requested` event announced it.
 
         The first answer to a call counts.

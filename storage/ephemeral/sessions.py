@@ -11,7 +11,7 @@ import attrs
 from warren import codec
 from warren.creation import FIRST_PROMPT
 from warren.inputs import Input, Numbered
-from warren.journal import Run, row_of
+from warren.journal import LogItem, row_of
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome
@@ -34,7 +34,7 @@ class Entered:
 
 
 @define(eq=False)
-class Inbox:
+class HeldInputs:
     """The inputs of one session: all that wait, and after its turn each input with a key."""
 
     _inputs: dict[int, Entered] = attrs.field(factory=dict)
@@ -82,7 +82,7 @@ class Inbox:
 
 
 @define(eq=False)
-class StoredSession:
+class EphemeralSession:
     """A session as it was last stored; see `warren.forking.Original` for the methods that a fork needs.
 
     Attributes:
@@ -102,9 +102,9 @@ class StoredSession:
     bodies: list[bytes] = attrs.field(factory=list)
     times: list[datetime] = attrs.field(factory=list)
     compactions: list[CompactionEntry] = attrs.field(factory=list)
-    events: list[EventRow | Run] = attrs.field(factory=list)
+    events: list[EventRow | LogItem] = attrs.field(factory=list)
     gone: int = 0
-    inbox: Inbox = attrs.field(factory=Inbox)
+    inbox: HeldInputs = attrs.field(factory=HeldInputs)
     epoch: int = 0
     held: bool = False
     creation: str | None = None
@@ -118,7 +118,7 @@ class StoredSession:
             self.bodies.append(row.body)
             self.times.append(row.created_at)
 
-    def add_events(self, rows: Sequence[EventRow | Run], keep: int) -> None:
+    def add_events(self, rows: Sequence[EventRow | LogItem], keep: int) -> None:
         """Add rows of the log, and drop the oldest past `keep`."""
         self.events.extend(rows)
         oldest = len(self.events) - keep
@@ -164,8 +164,8 @@ class StoredSession:
         found = [entry for entry in self.compactions if entry.head <= at]
         return len(found), found[-1] if found else None
 
-    def cut(self, record: SessionRecord) -> "StoredSession":
+    def cut(self, record: SessionRecord) -> "EphemeralSession":
         """Return the fork of that record: its lease is free, its log and its inbox are empty."""
         count = record.message_count
         moves = [entry for entry in self.compactions if entry.head <= count]
-        return StoredSession(record, self.bodies[:count], self.times[:count], moves)
+        return EphemeralSession(record, self.bodies[:count], self.times[:count], moves)

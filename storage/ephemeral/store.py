@@ -13,7 +13,7 @@ from warren.forking import forked, relabelled
 from warren.inputs import Numbered
 from warren.messages import ContextMessage, UserMessage
 from warren.records import MessageRow, SessionRecord
-from warren.storage.ephemeral.sessions import StoredSession as Session
+from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.operations import (
     Archive,
     Claim,
@@ -54,11 +54,13 @@ class EphemeralStore:
     """
 
     keep_events: int = KEEP_EVENTS
-    _sessions: dict[str, Session] = attrs.field(factory=dict)
+    _sessions: dict[str, EphemeralSession] = attrs.field(factory=dict)
     _names: dict[str, str] = attrs.field(factory=dict)
     _created: dict[str, Created] = attrs.field(factory=dict)
     _ended: dict[str, str | None] = attrs.field(factory=dict)  # the creation key of each
-    _ended_logs: dict[str, Session] = attrs.field(factory=dict)  # for readers that are behind as the session ends
+    _ended_logs: dict[str, EphemeralSession] = attrs.field(
+        factory=dict
+    )  # for readers that are behind as the session ends
     _ended_rows: int = 0
     _last_input: int = 0
     _changes: int = 0
@@ -113,7 +115,7 @@ class EphemeralStore:
             session.inbox.store_outcome(operation.inputs)
         self._changes += 1
 
-    def _check_commit(self, operation: Commit, session: Session | None) -> None:
+    def _check_commit(self, operation: Commit, session: EphemeralSession | None) -> None:
         """Raise the refusal of a commit: it changes nothing."""
         record, creation = operation.record, operation.creation
         if creation is not None and creation.key in self._created:
@@ -135,9 +137,9 @@ class EphemeralStore:
         if events and events[0].seq <= session.last_event:
             raise _conflict(record.session_id, f"event {events[0].seq}")
 
-    def _begin(self, operation: Commit) -> Session:
+    def _begin(self, operation: Commit) -> EphemeralSession:
         record, creation = operation.record, operation.creation
-        session = Session(record, epoch=operation.lease.epoch, held=True)
+        session = EphemeralSession(record, epoch=operation.lease.epoch, held=True)
         self._sessions[record.session_id] = session
         if record.options.peer is not None:
             self._names[record.options.peer.name] = record.session_id
@@ -189,10 +191,10 @@ class EphemeralStore:
             if key is not None:
                 del self._created[key]
 
-    def _keep_log(self, session: Session) -> None:
+    def _keep_log(self, session: EphemeralSession) -> None:
         """Keep the log of a session that is archived; those of all ended sessions have `keep_events` rows at most."""
         logs = self._ended_logs
-        logs[session.record.session_id] = Session(session.record, events=session.events, gone=session.gone)
+        logs[session.record.session_id] = EphemeralSession(session.record, events=session.events, gone=session.gone)
         self._ended_rows += len(session.events)
         while self._ended_rows > self.keep_events:
             self._drop_log(next(iter(logs)))
@@ -321,8 +323,8 @@ class EphemeralStore:
         if waits is not None:
             return waits.source == source
         newest_first = map(session.message, reversed(range(len(session.bodies))))
-        said = (each.content for each in newest_first if isinstance(each, UserMessage | ContextMessage))
-        return any(text.startswith(beginning) for text in said)
+        texts = (each.content for each in newest_first if isinstance(each, UserMessage | ContextMessage))
+        return any(text.startswith(beginning) for text in texts)
 
     async def named(self, peer: str) -> str | None:
         """See Store."""
@@ -365,7 +367,7 @@ class EphemeralStore:
         if self._closed:
             raise _closed()
 
-    def _session(self, session_id: str) -> Session:
+    def _session(self, session_id: str) -> EphemeralSession:
         session = self._sessions.get(session_id)
         if session is None:
             raise not_found(session_id)

@@ -24,8 +24,8 @@ MISLABELLED: Final = f"""
     SELECT session_id FROM sessions WHERE state <> {DELETED} AND json_valid(sessions.labels) AND (
         (SELECT count(*) FROM labels WHERE session = key) <> (SELECT count(*) FROM json_each(sessions.labels))
         OR EXISTS (
-            SELECT 1 FROM json_each(sessions.labels) AS said WHERE NOT EXISTS (
-                SELECT 1 FROM labels WHERE session = sessions.key AND name = said.key AND value = said.value
+            SELECT 1 FROM json_each(sessions.labels) AS label WHERE NOT EXISTS (
+                SELECT 1 FROM labels WHERE session = sessions.key AND name = label.key AND value = label.value
             )
         )
     )

@@ -43,7 +43,7 @@ _SESSIONS_OF: Final = (
 )
 
 _LABEL_ANEW: Final = """
-    INSERT INTO labels SELECT said.key, said.value, sessions.key FROM sessions, json_each(sessions.labels) AS said
+    INSERT INTO labels SELECT label.key, label.value, sessions.key FROM sessions, json_each(sessions.labels) AS label
     WHERE sessions.key = ?
 """
 

@@ -247,7 +247,7 @@ class Pruning:
     _left: deque[Share]
     _progress: Progress | None
     _rest: Rest
-    _pace: "Pace" = attrs.field(factory=lambda: Pace(200))
+    _pace: "BatchSize" = attrs.field(factory=lambda: BatchSize(200))
     gone: dict[Table, int] = attrs.field(factory=lambda: {"messages": 0, "events": 0})
 
     def remove_rows(self) -> None:
@@ -285,7 +285,7 @@ class Pruning:
 
 
 @define
-class Pace:
+class BatchSize:
     """How much to do in one transaction.
 
     Attributes:
@@ -379,7 +379,7 @@ def _value(outcome: int | WarrenError | None) -> int:
 
 def _give_back(db: apsw.Connection, rest: Rest) -> None:
     """Return free pages to the disk, a few at a time; pages that become free meanwhile wait for the next call."""
-    pace, left = Pace(200), db.pragma("freelist_count") if can_shrink(db) else 0
+    pace, left = BatchSize(200), db.pragma("freelist_count") if can_shrink(db) else 0
     while left > 0:
         began = time.monotonic()
         db.execute(f"PRAGMA incremental_vacuum({pace.amount})").fetchall()

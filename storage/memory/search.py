@@ -80,7 +80,7 @@ class _Candidates:
     packed: list[bytes | None]
 
 
-class Reader:
+class MemoryReader:
     """Searches; synchronous, one caller at a time for each reader."""
 
     def __init__(self, db: apsw.Connection, space: Space, index: VectorIndex) -> None:

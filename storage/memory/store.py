@@ -29,13 +29,13 @@ from warren.memory import (
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
-from warren.storage.memory.search import QUERY_LENGTH, Query, Reader
+from warren.storage.memory.search import QUERY_LENGTH, MemoryReader, Query
 from warren.storage.memory.spaces import MeaningSpace, Space, TermSpace, Vectors, WordSpace
 from warren.storage.memory.vectors import EXACT_BYTES, VectorIndex
 from warren.storage.memory.writer import Writer
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite.faults import precise
-from warren.storage.sqlite.pool import Pool
+from warren.storage.sqlite.pool import ReaderPool
 from warren.values import define
 
 logger: Final = logging.getLogger("warren.memory")
@@ -52,7 +52,7 @@ class _Opened:
     """The result of opening."""
 
     writer: Writer
-    readers: list[Reader]
+    readers: list[MemoryReader]
     index: VectorIndex
     note: Note
     rebuilt: str | None
@@ -79,8 +79,8 @@ class MemoryStore:
         self._behind = opened.behind
         self._last_id = opened.note.watermark
         self._runner = runner
-        self._writing = Pool([opened.writer], runner)
-        self._reading = Pool(opened.readers, runner)
+        self._writing = ReaderPool([opened.writer], runner)
+        self._reading = ReaderPool(opened.readers, runner)
         # Two that catch up at once would ask the embedder for the same vectors.
         self._catching_up = trio.Lock()
         self._closed = False
@@ -134,7 +134,7 @@ class MemoryStore:
         """
         with trio.CancelScope(shield=True):
             self._closed = True
-            await self._reading.run_on_all(Reader.close)
+            await self._reading.run_on_all(MemoryReader.close)
             await self._writing.run_on_all(Writer.close)
 
     async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
@@ -165,11 +165,11 @@ class MemoryStore:
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
         """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none."""
-        return await self._read(partial(Reader.last_before, session_id=session_id, position=position))
+        return await self._read(partial(MemoryReader.last_before, session_id=session_id, position=position))
 
     async def unsettled(self) -> list[Unsettled]:
         """Return the sessions with a tail that may be uncommitted, the oldest first."""
-        return await self._read(Reader.unsettled)
+        return await self._read(MemoryReader.unsettled)
 
     async def settle(self, mark: Unsettled, count: int | None) -> int:
         """Remove the entries of a session beyond its `count` committed messages; return how many were removed.
@@ -192,7 +192,7 @@ class MemoryStore:
             raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
         vector = await self._query_vector(query)
         asked = Query(query, min(limit, MAX_HITS), session_id, vector)
-        return await self._read(partial(Reader.find, query=asked))
+        return await self._read(partial(MemoryReader.find, query=asked))
 
     async def forget(self, session_id: str) -> int:
         """Remove all entries of a session for good; return how many there were.
@@ -209,7 +209,7 @@ class MemoryStore:
         errors of the embedder pass through.
         """
         async with self._catching_up:
-            self._behind = await self._read(Reader.without_vector)
+            self._behind = await self._read(MemoryReader.without_vector)
             await self._make_vectors(progress)
             if self._path is not None and self._needs_graph:
                 await self._build(self._path, progress)
@@ -227,13 +227,13 @@ class MemoryStore:
                 (self._path / graphs.FILE_NAME).unlink(missing_ok=True)
         await self.catch_up(progress)
         if progress is not None:
-            entries, _ = await self._read(Reader.counts)
+            entries, _ = await self._read(MemoryReader.counts)
             progress(entries, entries)
 
     async def stats(self) -> MemoryStats:
         """Return the size of the memory and the progress of the graph."""
-        entries, sessions = await self._read(Reader.counts)
-        self._behind = await self._read(Reader.without_vector)
+        entries, sessions = await self._read(MemoryReader.counts)
+        self._behind = await self._read(MemoryReader.without_vector)
         return MemoryStats(
             entries=entries,
             sessions=sessions,
@@ -308,7 +308,7 @@ class MemoryStore:
         except (apsw.Error, UnicodeError) as exc:
             raise MEMORY_STORE.fault(exc) from exc
 
-    async def _read(self, function: Callable[[Reader], R]) -> R:
+    async def _read(self, function: Callable[[MemoryReader], R]) -> R:
         try:
             return await self._reading.run(function)
         except apsw.Error as exc:
@@ -336,7 +336,7 @@ def _connect(config: MemoryConfig, space: Space, exact_bytes: int) -> _Opened:
         note = Note(writer.identity(), space.name, writer.last_id())
         graph, why = _look(config.path, space, note)
         index = VectorIndex(space, graph, exact_bytes)
-        readers = [Reader(db, space, index) for db in opened[1:]]
+        readers = [MemoryReader(db, space, index) for db in opened[1:]]
         return _Opened(writer, readers, index, note, why, readers[0].without_vector())
     except BaseException as exc:
         found = precise(exc, opened[0]) if isinstance(exc, apsw.IOError) and opened else exc

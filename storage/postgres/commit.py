@@ -143,8 +143,8 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
         row = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
         marks = array(marks_of(record.labels))
         sessions.append((*row, marks, None if peer is None else peer.name, commit.lease.epoch))
-        for said in commit.messages:
-            messages.append((name, said.position, microseconds(said.created_at), said.body.decode()))
+        for message in commit.messages:
+            messages.append((name, message.position, microseconds(message.created_at), message.body.decode()))
         for each in map(row_of, commit.events):
             cuts = None if each.cuts is None else each.cuts.decode()
             events.append((name, each.seq, each.first_seq, microseconds(each.timestamp), each.body.decode(), cuts))

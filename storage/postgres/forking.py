@@ -107,14 +107,14 @@ async def _read(db: Connection, session: int, record: SessionRecord, kept_from: 
     prompt = prompts[0][0] if prompts else 0
     place = at if at is not None else prompt if record.turn_open else record.message_count
     bodies = await db.fetch(_MESSAGES, session, place - 1)
-    said = {position: _decoded(body, record) for position, body in bodies}
+    messages = {position: _decoded(body, record) for position, body in bodies}
     text = None if place == record.message_count else await _last_text(db, session, record, place)
     newest = await db.fetch(_MOVE, session, place)
     if not newest:
-        return _Stored(record, kept_from, said, prompt, text, (0, None), None)
+        return _Stored(record, kept_from, messages, prompt, text, (0, None), None)
     key, *columns = newest[0]
     ((count,),) = await db.fetch(_MOVES, session, place, key)
-    return _Stored(record, kept_from, said, prompt, text, (count, _entry(tuple(columns), record)), key)
+    return _Stored(record, kept_from, messages, prompt, text, (count, _entry(tuple(columns), record)), key)
 
 
 async def _last_text(db: Connection, session: int, record: SessionRecord, before: int) -> str | None:

@@ -53,14 +53,14 @@ async def owner_of(db: Connection, holder: Holder, session_id: str) -> tuple[int
 
 async def enqueue(operation: Enqueue, db: Connection, holder: Holder) -> Enqueued:
     """Add the row of an input."""
-    session_id, said = operation.session_id, operation.input
+    session_id, input_ = operation.session_id, operation.input
     session, state, holder_name = await owner_of(db, holder, session_id)
     if state != OPEN:
         raise not_found(session_id) if state == DELETED else retired(session_id)
     if holder_name is not None and not operation.anywhere:
         raise leased(session_id, holder_name)
     elsewhere = holder_name is not None
-    key = None if said.key is None else escaped(said.key)
+    key = None if input_.key is None else escaped(input_.key)
     known = [] if key is None else await db.fetch(_KNOWN, session, key)
     if known:
         ((number, body, outcome),) = known
@@ -69,9 +69,9 @@ async def enqueue(operation: Enqueue, db: Connection, holder: Holder) -> Enqueue
     ((count,),) = await db.fetch(_COUNT, session)
     if count >= operation.limit:
         raise inbox_full(session_id, operation.limit)
-    body = codec.encode(said).decode()
-    ((number,),) = await db.fetch(_ADD, session, escaped(said.input_id), key, said.starts, body)
-    return Enqueued(Numbered(number, said), elsewhere=elsewhere)
+    body = codec.encode(input_).decode()
+    ((number,),) = await db.fetch(_ADD, session, escaped(input_.input_id), key, input_.starts, body)
+    return Enqueued(Numbered(number, input_), elsewhere=elsewhere)
 
 
 async def store_outcome(db: Connection, session: int, inputs: InputOutcome) -> None:

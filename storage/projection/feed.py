@@ -95,7 +95,7 @@ class Changed:
 
 
 @frozen
-class Lines:
+class LineRun:
     """Whole lines of a file.
 
     Attributes:
@@ -157,7 +157,7 @@ class Feed:
         row: Any = self._db.execute(_WITNESS, (witness.session_id,)).fetchone()
         return row is not None and (row[0] > up_to or row == (witness.change, witness.updated_at))
 
-    def events(self, session: Changed, first: int) -> Iterator[Lines]:
+    def events(self, session: Changed, first: int) -> Iterator[LineRun]:
         """Yield the lines of a session's events from the number `first` on, page by page."""
         limit = EVENTS_AT_ONCE
         while True:
@@ -170,7 +170,7 @@ class Feed:
                 continue
             if page is None:
                 return
-            yield Lines(_readable(page.data), page.last)
+            yield LineRun(_readable(page.data), page.last)
             first = page.last + 1
 
     def summary(self, session: Changed) -> bytes | None:
@@ -178,16 +178,16 @@ class Feed:
         found: bytes | None = self._db.execute(_SUMMARY, (session.key,)).get
         return found
 
-    def index(self) -> Iterator[Lines]:
+    def index(self) -> Iterator[LineRun]:
         """Yield the lines of the index, page by page."""
         last = -1
         while (page := self._page(_INDEX, (last, SESSIONS_AT_ONCE))) is not None:
             yield page
             last = page.last
 
-    def _page(self, sql: str, values: tuple[Any, ...]) -> Lines | None:
+    def _page(self, sql: str, values: tuple[Any, ...]) -> LineRun | None:
         data, last = self._db.execute(sql, values).get
-        return None if last is None else Lines(data, last)
+        return None if last is None else LineRun(data, last)
 
 
 def _readable(data: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from warren.storage.projection.disk import Disk, Folder
-from warren.storage.projection.feed import Changed, Feed, Lines
+from warren.storage.projection.feed import Changed, Feed, LineRun
 from warren.storage.projection.formats import EVENTS, FORMAT, SESSION, SUMMARY, Mark, session_json
 from warren.values import frozen
 
@@ -42,7 +42,7 @@ def _append_events(folder: Folder, feed: Feed, session: Changed, mark: Mark) -> 
     if mark.events_after != session.events_after:
         return None
     pages = feed.events(session, mark.last_seq)
-    first = next(pages, None) or Lines(b"", 0)
+    first = next(pages, None) or LineRun(b"", 0)
     # The newest line there is read again, and has to be the same: a store that was put back to an older copy, and
     # went on from there, has another one of that number.
     known = first.data[: first.data.find(b"\n") + 1] if mark.last_seq else b""
@@ -53,7 +53,7 @@ def _append_events(folder: Folder, feed: Feed, session: Changed, mark: Mark) -> 
     try:
         if not _is_whole(file, mark, known):
             return None
-        new = Lines(first.data[len(known) :], max(first.last, mark.last_seq))
+        new = LineRun(first.data[len(known) :], max(first.last, mark.last_seq))
         return _write_on(folder.disk, file, mark.events_bytes, chain([new], pages))
     finally:
         os.close(file)
@@ -67,7 +67,7 @@ def _is_whole(file: int, mark: Mark, known: bytes) -> bool:
     return bool(known) == bool(mark.last_seq) and start >= 0 and os.pread(file, len(known), start) == known
 
 
-def _write_on(disk: Disk, file: int, size: int, pages: Iterable[Lines]) -> _Log:
+def _write_on(disk: Disk, file: int, size: int, pages: Iterable[LineRun]) -> _Log:
     last_seq = 0
     if os.fstat(file).st_size > size:
         disk.truncate(file, size)

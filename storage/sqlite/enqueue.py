@@ -22,14 +22,14 @@ _ADD: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES (?,?,?,
 
 def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued:
     """Add the row of an input."""
-    session_id, said = operation.session_id, operation.input
+    session_id, input_ = operation.session_id, operation.input
     key, state, rival = holding(db, holder, session_id)
     if state != OPEN:
         raise not_found(session_id) if state == DELETED else retired(session_id)
     if rival is not None and not operation.anywhere:
         raise leased(session_id, rival)
     elsewhere = rival is not None
-    known = db.execute(_KNOWN, (key, said.key)).get if said.key is not None else None
+    known = db.execute(_KNOWN, (key, input_.key)).get if input_.key is not None else None
     if known is not None:
         number, body, outcome = known
         earlier = Numbered(number, decoded(body, session_id))
@@ -37,9 +37,9 @@ def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued
         return Enqueued(earlier, False, ended, elsewhere)
     if db.execute(_COUNT, (key,)).get >= operation.limit:
         raise inbox_full(session_id, operation.limit)
-    body = codec.encode(said).decode()
-    number = db.execute(_ADD, (key, said.input_id, said.key, said.starts, body)).get
-    return Enqueued(Numbered(number, said), elsewhere=elsewhere)
+    body = codec.encode(input_).decode()
+    number = db.execute(_ADD, (key, input_.input_id, input_.key, input_.starts, body)).get
+    return Enqueued(Numbered(number, input_), elsewhere=elsewhere)
 
 
 def end_inputs(operation: EndInputs, db: apsw.Connection, holder: Holder) -> None:

@@ -13,7 +13,7 @@ import apsw
 from warren import codec
 from warren.errors import WarrenError
 from warren.forking import relabelled
-from warren.journal import Run, row_of
+from warren.journal import LogItem, row_of
 from warren.records import CompactionEntry, EventRow, MessageRow
 from warren.storage.operations import (
     Archive,
@@ -223,7 +223,7 @@ def _message_values(key: int, rows: Sequence[MessageRow]) -> list[tuple[int, int
     return [(key, row.position, microseconds(row.created_at), row.body.decode()) for row in rows]
 
 
-def _event_values(key: int, rows: Sequence[EventRow | Run]) -> Iterator[tuple[int, int, int, int, str, str | None]]:
+def _event_values(key: int, rows: Sequence[EventRow | LogItem]) -> Iterator[tuple[int, int, int, int, str, str | None]]:
     for row in map(row_of, rows):
         yield key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), _text(row.cuts)
 

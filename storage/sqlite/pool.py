@@ -12,7 +12,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Pool(Generic[T]):
+class ReaderPool(Generic[T]):
     """Runs callers' functions, each on a member of its own, in the order of the calls."""
 
     def __init__(self, members: Sequence[T], runner: Runner) -> None:

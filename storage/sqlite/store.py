@@ -22,7 +22,7 @@ from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, op
 from warren.storage.sqlite.handover import handed_over, news
 from warren.storage.sqlite.inbox import named, sessions_that_wait, waiting, was_told
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.pool import Pool
+from warren.storage.sqlite.pool import ReaderPool
 from warren.storage.sqlite.writer import Writer
 
 R = TypeVar("R")
@@ -41,8 +41,8 @@ class SqliteStore:
 
     def __init__(self, writer: Writer, readers: Sequence[apsw.Connection], runner: Runner) -> None:
         self.holder: Holder = writer.holder
-        self._writing = Pool([writer], runner)
-        self._reading = Pool(readers, runner)
+        self._writing = ReaderPool([writer], runner)
+        self._reading = ReaderPool(readers, runner)
         self._closing = trio.Lock()
         self.read_fault: WarrenError | None = None
 

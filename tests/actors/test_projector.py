@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from tests.support.runtime import new_session
-from warren.actors.projector import RETRY_LAST, SHARE, TICK, Pace, ProjectorActor, projecting
+from warren.actors.projector import RETRY_LAST, SHARE, TICK, ProjectionPace, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.config import Config, StoreConfig
 from warren.errors import StoreError
@@ -182,7 +182,7 @@ async def test_retries_become_seldom() -> None:
 
 def test_the_pace() -> None:
     """Beside a busy interpreter it takes its share of the time; beside an idle one it goes straight on."""
-    busy, idle = Pace(0.0, 0.0), Pace(0.0, 0.0)
+    busy, idle = ProjectionPace(0.0, 0.0), ProjectionPace(0.0, 0.0)
     assert busy.rest(Step(more=True, cpu=0.1), wall=1.0, cpu=1.1) == pytest.approx(0.1 / SHARE)
     assert idle.rest(Step(more=True, cpu=0.1), wall=1.0, cpu=0.1) == 0.0
     assert idle.rest(Step(more=False, cpu=0.0), wall=2.0, cpu=0.1) == TICK

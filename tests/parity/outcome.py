@@ -20,9 +20,9 @@ from warren.transport.rpc.results import (
     Inputs,
     Interrupted,
     MemoryHits,
+    PeerMessageSent,
     Peers,
     Registered,
-    Sent,
     Withdrawn,
 )
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
@@ -63,7 +63,7 @@ RESULTS: Final[Mapping[str, type]] = {
     "session/inputs": Inputs,
     "session/withdraw": Withdrawn,
     "tool/approve": Decided,
-    "peer/send": Sent,
+    "peer/send": PeerMessageSent,
     "peer/list": Peers,
     "capabilities/get": Capabilities,
     "tools/register": Registered,

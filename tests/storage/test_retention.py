@@ -23,7 +23,7 @@ from warren.model import ModelRequest
 from warren.retention import Retention
 from warren.storage import Archive, Claim, Delete, Release
 from warren.storage.maintenance.doctor import examine
-from warren.storage.maintenance.retention import Drop, Pace, Plan, Pruned, plan, prune, rewrite
+from warren.storage.maintenance.retention import BatchSize, Drop, Plan, Pruned, plan, prune, rewrite
 from warren.storage.operations import Lease
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, open_writer
@@ -337,7 +337,7 @@ async def test_progress(tmp_path: Path) -> None:
 
 def test_the_pace() -> None:
     """What takes long is done in smaller pieces and is followed by a longer rest; neither goes out of bounds."""
-    pace = Pace(1_000)
+    pace = BatchSize(1_000)
     assert (pace.took(0.02), pace.amount) == (0.03, 500)
     assert (pace.took(0.04), pace.amount) == (0.04, 125)
     assert (pace.took(10.0), pace.amount) == (0.1, 31)

@@ -141,7 +141,7 @@ class Agent:
 
     # -- the connection
 
-    async def initialize(self, _given: params.Initialize) -> MethodResult:
+    async def initialize(self, _given: params.AcpInitialize) -> MethodResult:
         """Return the agent's name, its capabilities and the one version of the protocol that it speaks."""
         stored = self.service.capabilities().session_store
         sessions: dict[str, Any] = {"list": {}, "close": {}, "fork": {}}
@@ -248,7 +248,7 @@ class Agent:
         result = unwrap(outcome)
         return MethodResult({"stopReason": stop_reason(result.stop_reason), "usage": usage_of(result.usage)})
 
-    async def _obey(self, command: commands.Command, pending: PendingPrompt) -> None:
+    async def _obey(self, command: commands.SlashCommand, pending: PendingPrompt) -> None:
         """Run a slash command, and send its output to the client as a message of the agent."""
         session_id, words = pending.session_id, command.words
         if command.name != "compact":  # `compact` reports an unknown session by itself, after the check that it is on
@@ -325,7 +325,7 @@ class Agent:
 
 
 METHODS: Final[Mapping[str, tuple[type, Callable[[Agent, Any], Awaitable[MethodResult]]]]] = {
-    "initialize": (params.Initialize, Agent.initialize),
+    "initialize": (params.AcpInitialize, Agent.initialize),
     "session/new": (params.NewSession, Agent.new),
     "session/load": (params.LoadSession, Agent.load),
     "session/resume": (params.ResumeSession, Agent.resume),

@@ -15,17 +15,17 @@ _COMMAND: Final = re.compile(r"/(compact|memory|help)(?:\s+(.*))?", re.DOTALL)
 
 
 @frozen
-class Command:
+class SlashCommand:
     """A slash command, and the text after its name."""
 
     name: Name
     words: str
 
 
-def parse(prompt: str) -> Command | None:
+def parse(prompt: str) -> SlashCommand | None:
     """Return the command in a prompt; None if the prompt is for the model, as one with an unknown `/name` is."""
     found = _COMMAND.fullmatch(prompt.strip())
-    return None if found is None else Command(cast(Name, found[1]), (found[2] or "").strip())
+    return None if found is None else SlashCommand(cast(Name, found[1]), (found[2] or "").strip())
 
 
 def advertised(capabilities: Capabilities) -> Sequence[Mapping[str, Any]]:

@@ -20,7 +20,7 @@ def _absolute(_instance: object, attribute: "attrs.Attribute[Any]", value: str |
 
 
 @frozen
-class Initialize:
+class AcpInitialize:
     """Parameters of `initialize`. `protocolVersion` is the newest version that the client speaks."""
 
     protocolVersion: int = attrs.field(validator=not_negative)

@@ -11,7 +11,7 @@ from warren.service import SessionService
 from warren.transport.cli.asking import Asker
 from warren.transport.cli.ending import SIGNALS
 from warren.transport.cli.ids import resolve
-from warren.transport.cli.lines import EditedLines, Lines, open_lines
+from warren.transport.cli.lines import EditedLines, LineSource, open_lines
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, existing_store_of, open_service
 from warren.transport.cli.screen import Screen
@@ -80,7 +80,7 @@ class Chat:
     asker: Asker | None = None
     exit_code: int = 0
 
-    async def follow(self, lines: Lines) -> None:
+    async def follow(self, lines: LineSource) -> None:
         """Run a turn or a command for each line, until the lines end, `/quit`, or a signal between two turns."""
         while (line := await self._next(lines)) is not None:
             if not line.strip():
@@ -96,7 +96,7 @@ class Chat:
             except WarrenError as exc:
                 self._failed(exc)
 
-    async def _next(self, lines: Lines) -> bytes | None:
+    async def _next(self, lines: LineSource) -> bytes | None:
         """Return the next line; None at the end of the lines or after a signal."""
         line = None
         async with trio.open_nursery() as nursery:

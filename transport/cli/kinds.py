@@ -43,13 +43,13 @@ def kinds_given(given: Mapping[str, Any], nearer: Mapping[str, bool], switches: 
     """
     if "ask" not in given:
         return {}
-    said = {name: given[name] for name in KINDS if nearer[name]}
+    chosen = {name: given[name] for name in KINDS if nearer[name]}
     whole = _switches(given, nearer).over(switches)
     return {
         "switches": whole,
         "gates": _gates(given),
-        "overrides": None if (found := _switches(said, nearer)) == INHERIT else found,
-        "approvals": None if (gates := _gates(said)) == Gates() else gates,
+        "overrides": None if (found := _switches(chosen, nearer)) == INHERIT else found,
+        "approvals": None if (gates := _gates(chosen)) == Gates() else gates,
     }
 
 

@@ -14,7 +14,7 @@ PROMPT: Final = "> "
 CHUNK: Final = 65536
 
 
-class Lines(Protocol):
+class LineSource(Protocol):
     """A source of lines."""
 
     async def next(self) -> bytes | None:
@@ -27,14 +27,14 @@ class Lines(Protocol):
 
 @define
 class PipedLines:
-    """Lines of a file descriptor that is no terminal."""
+    """The lines of a file descriptor that is no terminal."""
 
     descriptor: int = 0
     _buffer: bytes = b""
     _ended: bool = False
 
     async def next(self) -> bytes | None:
-        """See Lines."""
+        """See LineSource."""
         while b"\n" not in self._buffer and not self._ended:
             # The bare system call: an abandoned thread inside sys.stdin would hold its lock when the process ends.
             chunk = await trio.to_thread.run_sync(os.read, self.descriptor, CHUNK, abandon_on_cancel=True)
@@ -48,7 +48,7 @@ class PipedLines:
 
 @define
 class EditedLines:
-    """Lines typed at a terminal, with the editing and the history of readline if Python has it.
+    """The lines typed at a terminal, with the editing and the history of readline if Python has it.
 
     Attributes:
         open: whether a line is being typed.
@@ -57,7 +57,7 @@ class EditedLines:
     open: bool = False
 
     async def next(self) -> bytes | None:
-        """See Lines."""
+        """See LineSource."""
         self.open = True
         line = await trio.to_thread.run_sync(_edit_line, abandon_on_cancel=True)
         self.open = False
@@ -75,7 +75,7 @@ def _edit_line() -> bytes | None:
 
 
 @contextmanager
-def open_lines() -> Iterator[Lines]:
+def open_lines() -> Iterator[LineSource]:
     """Yield the lines of stdin; a terminal gets its settings back afterwards."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield PipedLines()

@@ -12,7 +12,7 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.fields import Between, fits, is_text, not_blank, not_negative
 from warren.memory import CONVERSATION_END, MAX_HITS, MemoryEntry
-from warren.transport.cli.lines import Lines
+from warren.transport.cli.lines import LineSource
 from warren.values import frozen
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class InputLine(Generic[T]):
             raise _named(exc, self.number) from None
 
 
-async def read_lines(source: Lines, kind: type[T]) -> AsyncGenerator[InputLine[T], None]:
+async def read_lines(source: LineSource, kind: type[T]) -> AsyncGenerator[InputLine[T], None]:
     """Yield the data of all lines but blank ones. Raises InvalidParamsError with the line and the field of bad data."""
     number = 0
     while (raw := await source.next()) is not None:

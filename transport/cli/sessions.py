@@ -110,8 +110,8 @@ def label_session(options: Options, name: str, labels: Mapping[str, str | None])
             return await service.label(await resolve(service, name), labels, title=options.title)
 
     view = execute(work, options)
-    said = f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n"
-    _show(options, view, lambda streams: streams.write(said))
+    line = f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n"
+    _show(options, view, lambda streams: streams.write(line))
 
 
 def list_inputs(options: Options, name: str, withdraw: str | None) -> None:

@@ -38,7 +38,7 @@ programs use. [MCP servers](mcp-client.md) explains both.
 
 
 @frozen
-class Row:
+class SettingRow:
     """One line of the table."""
 
     name: str
@@ -61,7 +61,7 @@ def settings_page() -> str:
     return f"{INTRODUCTION}\n{head}\n" + "\n".join(lines) + f"\n\n{SERVERS}"
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[SettingRow]:
     """Yield a row for each setting: in the order of the file, then the settings that no file can have."""
     options = [param for param in settings_of_commands(cli) if isinstance(param, click.Option)]
     found = {
@@ -72,17 +72,17 @@ def rows() -> Iterator[Row]:
     yield from (_of_option(option) for option in options if option.name not in FILE_NAMES)
 
 
-def _of_table(name: str) -> Row:
+def _of_table(name: str) -> SettingRow:
     text, default = about(name), default_of(name)
-    return Row(name, variable_of(name), "", words(name, None if default == () else default), text)
+    return SettingRow(name, variable_of(name), "", words(name, None if default == () else default), text)
 
 
-def _of_option(option: click.Option) -> Row:
+def _of_option(option: click.Option) -> SettingRow:
     key = str(option.name)
     name = FILE_NAMES.get(key, "")
     variable = option.envvar if isinstance(option.envvar, str) else variable_of(name) if name in LEAVES else ""
     flag = "/".join([max(option.opts, key=len), *option.secondary_opts])
-    return Row(name, variable, flag, words(name, _default(option)), option.help or "")
+    return SettingRow(name, variable, flag, words(name, _default(option)), option.help or "")
 
 
 def _default(option: click.Option) -> Any:

@@ -72,6 +72,6 @@ async def _draw(progress: RunProgress, file: TextIO) -> None:
 async def _tell(progress: RunProgress, file: TextIO) -> None:
     while True:
         await trio.sleep(LINE_EVERY)
-        said = ", ".join(f"{name} {value}" for name, value in numbers(progress).items() if value)
-        file.write(f"{progress.recorder.elapsed:.0f} s, {progress.stage}: {said}\n")
+        figures = ", ".join(f"{name} {value}" for name, value in numbers(progress).items() if value)
+        file.write(f"{progress.recorder.elapsed:.0f} s, {progress.stage}: {figures}\n")
         file.flush()

@@ -22,7 +22,7 @@ from warren.transport.load.plan import BadClients, LoadPlan
 from warren.transport.load.target import (
     FIELDS,
     OnSeen,
-    Rows,
+    RowCounts,
     Said,
     Seen,
     Target,
@@ -45,8 +45,8 @@ def seen_of(envelope: Envelope) -> Seen:
     kind = event.type if isinstance(event, events.UnknownEvent) else NAMES[type(event)]
     text, ref = FIELDS.get(kind, ("", ""))
     first = envelope.seq if envelope.first_seq is None else envelope.first_seq
-    said = getattr(event, text) if text else ""
-    return Seen(envelope.seq, first, kind, said, getattr(event, ref) if ref else "", envelope.session_id)
+    content = getattr(event, text) if text else ""
+    return Seen(envelope.seq, first, kind, content, getattr(event, ref) if ref else "", envelope.session_id)
 
 
 async def _done(call: Awaitable[T]) -> T:
@@ -154,7 +154,7 @@ class LocalTarget:
         """Do nothing: a runtime in this process has no port."""
         return nullcontext()
 
-    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
+    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, RowCounts] | None:
         """Count the rows in the file, on a connection of its own."""
         if self.store is None:
             return None

@@ -10,7 +10,7 @@ import trio
 
 from warren.transport.load.bad_clients import bad_clients as run_bad_clients
 from warren.transport.load.plan import BadClients, LoadPlan
-from warren.transport.load.target import FIELDS, OnSeen, Rows, Said, Seen, Target, TargetConnection, said_of
+from warren.transport.load.target import FIELDS, OnSeen, RowCounts, Said, Seen, Target, TargetConnection, said_of
 from warren.transport.load.wire import Address, RpcConnection, open_connection
 from warren.values import define, frozen
 
@@ -23,8 +23,8 @@ def seen_of(envelope: Mapping[str, Any]) -> Seen:
     kind = event["type"]
     text, ref = FIELDS.get(kind, ("", ""))
     first = envelope.get("first_seq") or seq
-    said, about = event.get(text, "") if text else "", event.get(ref, "") if ref else ""
-    return Seen(seq, first, kind, said, about, envelope["session_id"])
+    content, about = event.get(text, "") if text else "", event.get(ref, "") if ref else ""
+    return Seen(seq, first, kind, content, about, envelope["session_id"])
 
 
 @define
@@ -104,7 +104,7 @@ class RemoteTarget:
         """Run bad clients against the gateway for a body."""
         return run_bad_clients(bad_clients, self.address, counts)
 
-    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
+    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, RowCounts] | None:
         """Count the rows in the gateway's file; None if this machine does not have it."""
         if self.store is None:
             return None

@@ -7,7 +7,7 @@ from typing import Final
 
 import apsw
 
-from warren.transport.load.target import Rows
+from warren.transport.load.target import RowCounts
 
 COUNT: Final = """
 SELECT s.session_id, s.message_count,
@@ -18,16 +18,16 @@ SELECT s.session_id, s.message_count,
         AND json_extract(e.body, '$.type') IN ('run_completed', 'run_failed'))
 FROM sessions s WHERE s.session_id IN (SELECT value FROM json_each(?))
 """
-NOTHING: Final = Rows(0, 0, 0, 0, 0)
+NOTHING: Final = RowCounts(0, 0, 0, 0, 0)
 
 
-def count_rows(store: Path, session_ids: Sequence[str]) -> Mapping[str, Rows]:
+def count_rows(store: Path, session_ids: Sequence[str]) -> Mapping[str, RowCounts]:
     """Return the counts of rows of each session; an unknown session has none. Blocks."""
     asked = "[" + ",".join(f'"{each}"' for each in session_ids) + "]"
     with closing(apsw.Connection(str(store / "sessions.sqlite3"), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         connection.set_busy_timeout(5_000)
         found = {
-            str(session_id): Rows(messages, positions, claimed, last_seq, turns)
+            str(session_id): RowCounts(messages, positions, claimed, last_seq, turns)
             for session_id, claimed, messages, positions, last_seq, turns in connection.execute(COUNT, (asked,))
         }
     return {each: found.get(each, NOTHING) for each in session_ids}

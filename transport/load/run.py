@@ -14,7 +14,7 @@ from warren.transport.load.plan import LoadPlan
 from warren.transport.load.recorder import Recorder
 from warren.transport.load.result import Result, result_of
 from warren.transport.load.stream import StreamCheck, Violation
-from warren.transport.load.target import LOST, Rows, Target, TargetError
+from warren.transport.load.target import LOST, RowCounts, Target, TargetError
 from warren.transport.load.user import User
 from warren.transport.load.verify import Kept, Ledger, verify
 from warren.values import define
@@ -119,7 +119,7 @@ async def _check(target: Target, ledgers: Sequence[Ledger], progress: RunProgres
     return [violation for each in found for violation in each]
 
 
-async def check_session(target: Target, ledger: Ledger, rows: Mapping[str, Rows]) -> list[Violation]:
+async def check_session(target: Target, ledger: Ledger, rows: Mapping[str, RowCounts]) -> list[Violation]:
     """Read a session back from the target, and compare it with the ledger."""
     for stream in ledger.streams:
         if not ledger.cut_short:
@@ -132,7 +132,7 @@ async def check_session(target: Target, ledger: Ledger, rows: Mapping[str, Rows]
     return verify(ledger, kept)
 
 
-async def _kept(target: Target, ledger: Ledger, rows: Rows | None) -> Kept:
+async def _kept(target: Target, ledger: Ledger, rows: RowCounts | None) -> Kept:
     log = FollowerCheck(StreamCheck(ledger.session_id))
     async with target.line(log) as line:
         ledger.replayed = log.check

@@ -83,7 +83,7 @@ def said_of(message: Mapping[str, Any]) -> Said:
 
 
 @frozen
-class Rows:
+class RowCounts:
     """The counts of a session's rows in the store's file.
 
     Attributes:
@@ -169,6 +169,6 @@ class Target(Protocol):
         """Run bad clients against it for a body, and count their outcomes."""
         ...
 
-    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
+    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, RowCounts] | None:
         """Return the counts of rows in the store's file; None if this machine does not have the file."""
         ...

@@ -13,7 +13,7 @@ from warren.transport.load.plan import Conduct, LoadPlan
 from warren.transport.load.recorder import Recorder
 from warren.transport.load.stream import ENDS, StreamCheck
 from warren.transport.load.target import LOST, Seen, Target, TargetConnection, TargetError
-from warren.transport.load.verify import Ledger, Sent
+from warren.transport.load.verify import Ledger, SentTurn
 from warren.values import define
 
 
@@ -172,7 +172,7 @@ class User:
         """Start a turn, disturb it as planned, and wait for its end."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
         self._events.listen()
-        sent = Sent(conduct.prompt)
+        sent = SentTurn(conduct.prompt)
         self.ledger.sent.append(sent)
         if not (conduct.interrupt or conduct.busy or conduct.disconnect):
             await self._ask(sent, conduct, meant)
@@ -184,7 +184,7 @@ class User:
         if sent.outcome == "unknown":
             await self._come_back(sent)
 
-    async def _ask(self, sent: Sent, conduct: Conduct, meant: float) -> None:
+    async def _ask(self, sent: SentTurn, conduct: Conduct, meant: float) -> None:
         assert self.ledger is not None  # noqa: S101 - it has arrived
         began = trio.current_time()
         told = len(self._events.check.turns)
@@ -197,7 +197,7 @@ class User:
             self.recorder.answered(meant, began)
             self._check_reply(sent, conduct, told)
 
-    def _check_reply(self, sent: Sent, conduct: Conduct, told: int) -> None:
+    def _check_reply(self, sent: SentTurn, conduct: Conduct, told: int) -> None:
         """Check that the answer comes after the turn's last event, and belongs to its prompt."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
         check = self._events.check
@@ -206,7 +206,7 @@ class User:
         if self.target.tagged and not sent.text.startswith(f"{conduct.tag} "):
             self.ledger.wrong("answer", f"{sent.prompt!r} was answered with {sent.text!r}")
 
-    def _take_error(self, sent: Sent, error: TargetError, began: float) -> None:
+    def _take_error(self, sent: SentTurn, error: TargetError, began: float) -> None:
         sent.take(error)
         if error.cancelled:
             self.recorder.counts["interrupted"] += 1
@@ -227,7 +227,7 @@ class User:
         """Start a second turn. If the first one is over by then, it is a turn like any other."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
         prompt = f"{conduct.tag} and another thing"
-        second = Sent(prompt)
+        second = SentTurn(prompt)
         began = trio.current_time()
         try:
             with trio.move_on_after(self.plan.turn_limit, shield=True):
@@ -250,7 +250,7 @@ class User:
             else:
                 self.recorder.errors[exc.code] += 1
 
-    async def _come_back(self, sent: Sent) -> None:
+    async def _come_back(self, sent: SentTurn) -> None:
         """Drop the connection, open another one, and get the rest of the turn."""
         assert self.ledger is not None  # noqa: S101 - it has arrived
         await self._stack.aclose()

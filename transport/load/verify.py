@@ -7,7 +7,7 @@ import attrs
 
 from warren.errors import ErrorCode
 from warren.transport.load.stream import StreamCheck, TurnSeen, Violation
-from warren.transport.load.target import LOST, Rows, Said, TargetError
+from warren.transport.load.target import LOST, RowCounts, Said, TargetError
 from warren.values import define, frozen
 
 Outcome = Literal["unknown", "answered", "failed", "refused"]
@@ -16,7 +16,7 @@ NOT_BEGUN: Final = frozenset({ErrorCode.SESSION_BUSY, ErrorCode.CAPACITY_EXCEEDE
 
 
 @define
-class Sent:
+class SentTurn:
     """One requested turn with its outcome.
 
     Attributes:
@@ -55,7 +55,7 @@ class Ledger:
 
     session_id: str
     heard: StreamCheck
-    sent: list[Sent] = attrs.field(factory=list)
+    sent: list[SentTurn] = attrs.field(factory=list)
     watched: StreamCheck | None = None
     replayed: StreamCheck | None = None
     found: list[Violation] = attrs.field(factory=list)
@@ -92,7 +92,7 @@ class Kept:
 
     history: Sequence[Said]
     message_count: int
-    rows: Rows | None = None
+    rows: RowCounts | None = None
 
 
 def verify(ledger: Ledger, kept: Kept) -> list[Violation]:
@@ -146,7 +146,7 @@ def _sent(ledger: Ledger, log: StreamCheck) -> Iterator[tuple[str, str]]:
         yield "order", f"turns ran in another order than they were asked for: {ran}"
 
 
-def _agrees(sent: Sent, turn: TurnSeen) -> bool:
+def _agrees(sent: SentTurn, turn: TurnSeen) -> bool:
     if sent.outcome == "answered":
         return turn.end == "completed" and turn.text == sent.text
     return sent.outcome != "failed" or turn.end != "completed"
@@ -156,22 +156,22 @@ def _transcript(history: Sequence[Said]) -> Iterator[tuple[str, str]]:
     """Check the transcript by the rules of model providers."""
     pending: tuple[str, ...] = ()
     used: set[str] = set()
-    for position, said in enumerate(history):
-        if said.results:
-            if said.results != pending:
-                yield "transcript", f"message {position} has results of {said.results}, calls were {pending}"
+    for position, message in enumerate(history):
+        if message.results:
+            if message.results != pending:
+                yield "transcript", f"message {position} has results of {message.results}, calls were {pending}"
             pending = ()
             continue
         if pending:
             yield "transcript", f"calls {pending} have no result before message {position}"
-        if said.role == "system" and position:
+        if message.role == "system" and position:
             yield "transcript", f"message {position} is a system message amid the history"
-        if said.role == "assistant" and (position == 0 or history[position - 1].role == "assistant"):
+        if message.role == "assistant" and (position == 0 or history[position - 1].role == "assistant"):
             yield "transcript", f"message {position} is an answer to nothing"
-        if used & set(said.calls):
-            yield "transcript", f"message {position} has a call id twice: {said.calls}"
-        used |= set(said.calls)
-        pending = said.calls
+        if used & set(message.calls):
+            yield "transcript", f"message {position} has a call id twice: {message.calls}"
+        used |= set(message.calls)
+        pending = message.calls
     if pending:
         yield "transcript", f"calls {pending} have no result"
 
@@ -188,19 +188,19 @@ def _history(history: Sequence[Said], log: StreamCheck) -> Iterator[tuple[str, s
         )
         return
     for (prompt, answers), turn in zip(exchanges, log.turns, strict=True):
-        said = [answer for answer in answers if answer or turn.end == "completed"]
-        if (answer := said[-1] if said else "") != turn.text:
+        texts = [answer for answer in answers if answer or turn.end == "completed"]
+        if (answer := texts[-1] if texts else "") != turn.text:
             yield "history", f"{prompt!r}: {answer!r} is kept, {turn.text!r} was told"
 
 
 def _exchanges(history: Sequence[Said]) -> list[tuple[str, list[str]]]:
     """Return each prompt with the answers of its steps."""
     found: list[tuple[str, list[str]]] = []
-    for said in history:
-        if said.role == "user":
-            found.append((said.text, []))
-        elif said.role == "assistant" and found:
-            found[-1][1].append(said.text)
+    for message in history:
+        if message.role == "user":
+            found.append((message.text, []))
+        elif message.role == "assistant" and found:
+            found[-1][1].append(message.text)
     return found
 
 

@@ -14,7 +14,7 @@ from warren.options import TurnRequest
 from warren.service import EventReader, OnBegin, SessionService
 from warren.transport.mcp.progress import Progress, Send
 from warren.transport.rpc.jsonrpc import abandoned
-from warren.transport.rpc.methods import Caller, Run
+from warren.transport.rpc.methods import Caller, RunTurn
 from warren.values import define
 from warren.views import TurnResult
 
@@ -48,7 +48,7 @@ class ToolCall(Caller):
         if self._turn is not None:
             self._turn.abandon()
 
-    async def stream(self, session_id: str | None, run: Run) -> TurnResult:
+    async def stream(self, session_id: str | None, run: RunTurn) -> TurnResult:
         """Run a turn, with its events as the progress of the call.
 
         Cancelling this interrupts the turn. It ends when the turn has ended and its last event was sent.
@@ -72,7 +72,7 @@ class ToolCall(Caller):
             raise end
         return end
 
-    async def _watched(self, turn: "_CallTurn", run: Run) -> TurnResult | Exception:
+    async def _watched(self, turn: "_CallTurn", run: RunTurn) -> TurnResult | Exception:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(turn.watch)
             if self.send is None:
@@ -112,7 +112,7 @@ class _CallTurn:
     _ended: bool = attrs.field(default=False, init=False)
     _scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True), init=False)
 
-    async def run(self, run: Run, progress: Progress | None = None) -> TurnResult | Exception:
+    async def run(self, run: RunTurn, progress: Progress | None = None) -> TurnResult | Exception:
         """Return the result of the turn or its error, when the client was sent the last event.
 
         If the call is cancelled, this still waits for the end of the turn. If it is abandoned before that, return an
@@ -193,7 +193,7 @@ class _CallTurn:
             logger.exception("session %s: its turn could not be interrupted", self.session_id)
 
 
-async def _end_of(run: Run, begin: OnBegin) -> TurnResult | Exception:
+async def _end_of(run: RunTurn, begin: OnBegin) -> TurnResult | Exception:
     """Run a turn; return its result or its error. `stream` raises it, outside the nursery that would wrap it."""
     try:
         return await run(begin)

@@ -42,8 +42,8 @@ def message_of(envelope: Envelope, level: types.LoggingLevel) -> types.LoggingMe
     """Return an event as a log message."""
     event = envelope.event
     kind = type(event).__name__
-    said = event.error if isinstance(event, RunFailed) else text_of_event(event)
-    data = {"session_id": envelope.session_id, "seq": envelope.seq, "event": kind, "message": said or kind}
+    text = event.error if isinstance(event, RunFailed) else text_of_event(event)
+    data = {"session_id": envelope.session_id, "seq": envelope.seq, "event": kind, "message": text or kind}
     return types.LoggingMessageNotification(
         params=types.LoggingMessageNotificationParams(level=level, logger=NAME, data=data)
     )

@@ -12,7 +12,7 @@ import trio
 
 from warren.model import Provider, Providers
 from warren.transport.providers.echo import EchoProvider
-from warren.transport.providers.registry import KnownModel, Registry, default_model, known_models
+from warren.transport.providers.registry import KnownModel, ModelRegistry, default_model, known_models
 from warren.transport.providers.scripted import (
     Script,
     ScriptedCall,
@@ -67,7 +67,7 @@ async def open_providers(
     connection = _Connection(client)
     environ = dict(os.environ if environ is None else environ)
     try:
-        yield Registry(environ, dict(extra or {}), bounds or Bounds(), connection.get)
+        yield ModelRegistry(environ, dict(extra or {}), bounds or Bounds(), connection.get)
     finally:
         await connection.close()
 

@@ -27,8 +27,8 @@ from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
 from warren.transport.providers.dialect import OUTPUT, forced_schema
-from warren.transport.providers.encoded import Encoded, Tools, letters, members
-from warren.transport.providers.settings import Endpoint
+from warren.transport.providers.encoded import Encoded, EncodedTools, letters, members
+from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
 
 VERSION: Final = "2023-06-01"
@@ -52,7 +52,7 @@ _STOP: Final[Mapping[str, StopReason]] = {
 class MessagesDialect:
     """Anthropic's messages protocol, streamed."""
 
-    def url(self, endpoint: Endpoint) -> str:
+    def url(self, endpoint: ModelEndpoint) -> str:
         """Return the address for requests; the base URL may or may not end with the version."""
         return f"{endpoint.url.removesuffix('/v1')}/v1/messages"
 
@@ -64,7 +64,7 @@ class MessagesDialect:
         """Return an empty context of this protocol, to which messages are added."""
         return MessagesContext()
 
-    def body(self, request: ModelRequest, endpoint: Endpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
         """Return the body of a request, in pieces; see `dialect.Dialect`. It always has a cap, which is required."""
         most = _most_tokens(request.model)
         tail: dict[str, Any] = {"max_tokens": request.answer_cap(most) or most}
@@ -81,7 +81,7 @@ class MessagesDialect:
             head += b',"tools":' + tools
         return context.between(head, b"," + members(tail) + b"}")
 
-    def answer(self, request: ModelRequest, endpoint: Endpoint, known: Collection[str]) -> "MessagesAnswer":
+    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "MessagesAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
         return MessagesAnswer(endpoint, known, forced=forced_schema(request) is not None)
 
@@ -138,7 +138,7 @@ _block_delta: Final = codec.parser_of(_BlockDelta)
 class MessagesAnswer:
     """An answer, assembled from its events; see `dialect.Answer`."""
 
-    _endpoint: Endpoint
+    _endpoint: ModelEndpoint
     _known: Collection[str]
     _forced: bool = attrs.field(default=False, kw_only=True)
     complete: bool = False
@@ -370,7 +370,7 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec.name, "description": spec.description, "input_schema": spec.input_schema}
 
 
-_TOOLS: Final = Tools(_tool)
+_TOOLS: Final = EncodedTools(_tool)
 
 
 def _most_tokens(model: str) -> int:

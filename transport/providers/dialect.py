@@ -5,7 +5,7 @@ from typing import Any, Final, Protocol
 
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.transport.providers.encoded import Encoded
-from warren.transport.providers.settings import Endpoint
+from warren.transport.providers.settings import ModelEndpoint
 
 OUTPUT: Final = "structured_output"
 """The name, in both protocols, of the form that an answer is forced into."""
@@ -42,10 +42,10 @@ class Answer(Protocol):
         ...
 
 
-class Dialect(Protocol):
+class ModelDialect(Protocol):
     """A protocol: it encodes requests and decodes answers."""
 
-    def url(self, endpoint: Endpoint) -> str:
+    def url(self, endpoint: ModelEndpoint) -> str:
         """Return the address for requests."""
         ...
 
@@ -57,7 +57,7 @@ class Dialect(Protocol):
         """Return an empty context of this protocol, to which messages are added."""
         ...
 
-    def body(self, request: ModelRequest, endpoint: Endpoint, context: Encoded) -> list[bytes]:
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
         """Return the body of a request, in pieces.
 
         The messages come behind all that stays the same from step to step, and before all that may change. So a body
@@ -70,7 +70,7 @@ class Dialect(Protocol):
         """
         ...
 
-    def answer(self, request: ModelRequest, endpoint: Endpoint, known: Collection[str]) -> Answer:
+    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> Answer:
         """Return the empty answer to a request, to be fed with the events of the stream.
 
         Args:

@@ -62,8 +62,8 @@ def last_words(messages: Sequence[Message]) -> str:
 
 def _last_answer(messages: Sequence[Message]) -> str:
     """Return the last answer, which the echo repeats if the request is for data."""
-    said = (message.text for message in reversed(messages) if isinstance(message, AssistantMessage))
-    return next(said, "")
+    texts = (message.text for message in reversed(messages) if isinstance(message, AssistantMessage))
+    return next(texts, "")
 
 
 def words(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from warren.config import RetryPolicy
 from warren.errors import ProviderCause, ProviderError
 from warren.transport.providers import failures, remote, wire
 from warren.transport.providers.http.client import new_client
-from warren.transport.providers.settings import OPENAI, Endpoint, endpoint
+from warren.transport.providers.settings import OPENAI, ModelEndpoint, endpoint
 from warren.values import frozen
 
 logger: Final = logging.getLogger("warren.memory")
@@ -42,7 +42,7 @@ class RemoteEmbedder:
         dimensions: numbers in each vector; 0 until the first answer.
     """
 
-    endpoint: Endpoint
+    endpoint: ModelEndpoint
     model: str
     client: httpx.AsyncClient = attrs.field(repr=False)
     retry: RetryPolicy = RETRY
@@ -98,7 +98,7 @@ class RemoteEmbedder:
 
     async def _read(self, response: httpx.Response, most: int) -> bytes:
         """Return the body of an answer. Raises ProviderError if it is an error or longer than `most` bytes."""
-        body = remote.Body(response, most if response.is_success else remote.LONGEST_REFUSAL)
+        body = remote.DecodedBody(response, most if response.is_success else remote.LONGEST_REFUSAL)
         taken = await body.read()
         if not response.is_success:
             path, text = response.request.url.path, taken.decode(errors="replace")

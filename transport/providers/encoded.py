@@ -95,7 +95,7 @@ def letters(text: str) -> bytes:
 
 
 @define
-class Tools:
+class EncodedTools:
     """The definitions of tools in the form of a protocol. Sessions share most of them, so they are encoded once.
 
     Attributes:

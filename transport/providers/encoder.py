@@ -8,7 +8,7 @@ from warren import codec
 from warren.messages import Message
 from warren.transcript import Continued, Transcript
 from warren.transport.providers.encoded import PIECE, Encoded
-from warren.transport.providers.pace import Pace
+from warren.transport.providers.pace import RequestPace
 from warren.values import frozen
 
 FEW: Final = 16
@@ -30,7 +30,7 @@ class Encoder:
     """
 
     new: Callable[[], Encoded]
-    pace: Pace
+    pace: RequestPace
 
     async def encoded(self, messages: Sequence[Message]) -> Encoded:
         """Return the encoded messages. The result is only read, and is good until the next call for its transcript.

@@ -10,7 +10,7 @@ from typing import Any, Final
 from warren.errors import ProviderCause, ProviderError
 from warren.model import joined
 from warren.transport.providers import wire
-from warren.transport.providers.settings import OPENAI, Endpoint
+from warren.transport.providers.settings import OPENAI, ModelEndpoint
 from warren.values import frozen
 
 LONGEST_QUOTE: Final = 300
@@ -24,7 +24,7 @@ _TOO_LONG: Final = re.compile(r"context.{0,12}(length|window|size)|prompt is too
 
 
 @frozen
-class Verdict:
+class Refusal:
     """The cause of a refusal, and whether the same request may succeed later."""
 
     cause: ProviderCause
@@ -32,33 +32,33 @@ class Verdict:
 
 
 _STATUS: Final = {
-    400: Verdict("bad_request", retryable=False),
-    401: Verdict("unauthorized", retryable=False),
-    402: Verdict("quota", retryable=False),
-    403: Verdict("forbidden", retryable=False),
-    404: Verdict("not_found", retryable=False),
-    408: Verdict("timeout", retryable=True),
-    409: Verdict("conflict", retryable=True),
-    413: Verdict("too_large", retryable=False),
-    425: Verdict("rate_limited", retryable=True),
-    429: Verdict("rate_limited", retryable=True),
-    501: Verdict("bad_request", retryable=False),
-    503: Verdict("overloaded", retryable=True),
-    504: Verdict("timeout", retryable=True),
-    529: Verdict("overloaded", retryable=True),
+    400: Refusal("bad_request", retryable=False),
+    401: Refusal("unauthorized", retryable=False),
+    402: Refusal("quota", retryable=False),
+    403: Refusal("forbidden", retryable=False),
+    404: Refusal("not_found", retryable=False),
+    408: Refusal("timeout", retryable=True),
+    409: Refusal("conflict", retryable=True),
+    413: Refusal("too_large", retryable=False),
+    425: Refusal("rate_limited", retryable=True),
+    429: Refusal("rate_limited", retryable=True),
+    501: Refusal("bad_request", retryable=False),
+    503: Refusal("overloaded", retryable=True),
+    504: Refusal("timeout", retryable=True),
+    529: Refusal("overloaded", retryable=True),
 }
 # Error types and codes that are more precise than the HTTP status beside them.
 _PRECISE: Final = {
-    "insufficient_quota": Verdict("quota", retryable=False),
-    "billing_error": Verdict("quota", retryable=False),
-    "context_length_exceeded": Verdict("context_length", retryable=False),
-    "exceed_context_size_error": Verdict("context_length", retryable=False),
+    "insufficient_quota": Refusal("quota", retryable=False),
+    "billing_error": Refusal("quota", retryable=False),
+    "context_length_exceeded": Refusal("context_length", retryable=False),
+    "exceed_context_size_error": Refusal("context_length", retryable=False),
     "overloaded_error": _STATUS[529],
 }
 # The other types and codes: an error inside a stream has no HTTP status.
 _KINDS: Final = {
-    "api_error": Verdict("server_error", retryable=True),
-    "server_error": Verdict("server_error", retryable=True),
+    "api_error": Refusal("server_error", retryable=True),
+    "server_error": Refusal("server_error", retryable=True),
     "rate_limit_error": _STATUS[429],
     "rate_limit_exceeded": _STATUS[429],
     "timeout_error": _STATUS[408],
@@ -72,7 +72,7 @@ _KINDS: Final = {
 }
 
 
-def refused(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: str, path: str) -> ProviderError:
+def refused(endpoint: ModelEndpoint, status: int, headers: Mapping[str, str], body: str, path: str) -> ProviderError:
     """Return the error for an HTTP status other than 200; `path` is the path of the request."""
     error = _error_of(body)
     verdict = _judge(status, error)
@@ -86,7 +86,7 @@ def refused(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: s
     )
 
 
-def in_stream(endpoint: Endpoint, error: object) -> ProviderError:
+def in_stream(endpoint: ModelEndpoint, error: object) -> ProviderError:
     """Return the error that a server reports inside a stream, or in the body of an answer with status 200."""
     data = error if isinstance(error, dict) else {"message": wire.as_text(error)}
     verdict = _judge(None, data)
@@ -135,7 +135,7 @@ def _message_of(error: Mapping[str, Any]) -> str:
     return next((text for text in found if isinstance(text, str) and text), "")
 
 
-def _judge(status: int | None, error: Mapping[str, Any]) -> Verdict:
+def _judge(status: int | None, error: Mapping[str, Any]) -> Refusal:
     kinds = (error.get("code"), error.get("type"))
     known = [kind for kind in kinds if isinstance(kind, str)]
     if precise := _first(_PRECISE, known):
@@ -148,19 +148,19 @@ def _judge(status: int | None, error: Mapping[str, Any]) -> Verdict:
     return _first(_KINDS, known) or (_by_status(numbers[0]) if numbers else _KINDS["server_error"])
 
 
-def _first(table: Mapping[str, Verdict], kinds: Sequence[str]) -> Verdict | None:
+def _first(table: Mapping[str, Refusal], kinds: Sequence[str]) -> Refusal | None:
     return next((table[kind] for kind in kinds if kind in table), None)
 
 
-def _by_status(status: int) -> Verdict:
+def _by_status(status: int) -> Refusal:
     if status in _STATUS:
         return _STATUS[status]
     if status in SERVER_FAULTS:
         return _KINDS["server_error"]
-    return _STATUS[400] if status in REQUEST_FAULTS else Verdict("bad_response", retryable=False)
+    return _STATUS[400] if status in REQUEST_FAULTS else Refusal("bad_response", retryable=False)
 
 
-def hint(endpoint: Endpoint) -> str:
+def hint(endpoint: ModelEndpoint) -> str:
     """Return advice for the user if a server has nothing at the called address; empty if there is none."""
     vendor = endpoint.vendor
     if vendor is not OPENAI or endpoint.official or endpoint.url.endswith("/v1"):
@@ -168,7 +168,7 @@ def hint(endpoint: Endpoint) -> str:
     return f"; most servers have the protocol below /v1: set {vendor.url_variable} to an address that ends with /v1"
 
 
-def _refusal(endpoint: Endpoint, status: int, message: str, path: str) -> str:
+def _refusal(endpoint: ModelEndpoint, status: int, message: str, path: str) -> str:
     vendor = endpoint.vendor
     if status == UNAUTHORIZED:  # servers quote parts of the key here: their message is not passed on
         problem = "refused the key in" if endpoint.key else "wants a key; set"
@@ -176,11 +176,11 @@ def _refusal(endpoint: Endpoint, status: int, message: str, path: str) -> str:
     quote = _quote(endpoint, message)
     nothing_there = status in NOTHING_THERE
     place = f" for {path}" if nothing_there else ""
-    said = f": {quote}" if quote else ""
-    return f"{vendor.name} at {endpoint.host} answered {status}{place}{said}{hint(endpoint) if nothing_there else ''}"
+    quoted = f": {quote}" if quote else ""
+    return f"{vendor.name} at {endpoint.host} answered {status}{place}{quoted}{hint(endpoint) if nothing_there else ''}"
 
 
-def _quote(endpoint: Endpoint, text: str) -> str:
+def _quote(endpoint: ModelEndpoint, text: str) -> str:
     """Return a server's message, shortened, without the key."""
     clean, key = joined([text]), endpoint.key or ""
     if len(key) >= SHORTEST_KEY:

@@ -28,8 +28,8 @@ from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, reply
 from warren.transport.providers.dialect import OUTPUT, forced_schema
-from warren.transport.providers.encoded import Encoded, Tools, letters, members
-from warren.transport.providers.settings import Endpoint
+from warren.transport.providers.encoded import Encoded, EncodedTools, letters, members
+from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
 
 _STOP: Final[Mapping[str, StopReason]] = {
@@ -52,7 +52,7 @@ _TOOLS_WITHOUT_REASONING: Final = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9])")
 class ChatDialect:
     """OpenAI's chat completions protocol, streamed."""
 
-    def url(self, endpoint: Endpoint) -> str:
+    def url(self, endpoint: ModelEndpoint) -> str:
         """Return the address for requests."""
         return f"{endpoint.url}/chat/completions"
 
@@ -64,7 +64,7 @@ class ChatDialect:
         """Return an empty context of this protocol, to which messages are added."""
         return ChatContext()
 
-    def body(self, request: ModelRequest, endpoint: Endpoint, context: Encoded) -> list[bytes]:
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
         """Return the body of a request, in pieces; see `dialect.Dialect`."""
         head: dict[str, Any] = {
             "model": request.model,
@@ -91,7 +91,7 @@ class ChatDialect:
         behind = b"," + members(tail) if tail else b""
         return context.between(b"{" + members(head) + tools, behind + b"}")
 
-    def answer(self, request: ModelRequest, endpoint: Endpoint, known: Collection[str]) -> "ChatAnswer":  # noqa: ARG002 - of the protocol
+    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "ChatAnswer":  # noqa: ARG002 - of the protocol
         """Return the empty answer to a request, to be fed with the events of the stream."""
         return ChatAnswer(endpoint, known)
 
@@ -131,7 +131,7 @@ _chunk: Final = codec.parser_of(_Chunk)
 class ChatAnswer:
     """An answer, assembled from its chunks; see `dialect.Answer`."""
 
-    _endpoint: Endpoint
+    _endpoint: ModelEndpoint
     _known: Collection[str]
     complete: bool = False
     closed: bool = False
@@ -304,7 +304,7 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-_TOOLS: Final = Tools(_tool)
+_TOOLS: Final = EncodedTools(_tool)
 
 
 def _counts(usage: dict[str, Any]) -> Counts:

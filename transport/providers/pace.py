@@ -7,7 +7,7 @@ from warren.values import define
 
 
 @define(eq=False)
-class Pace:
+class RequestPace:
     """Spreads the work of large requests over passes of the loop, however many sessions have such a request."""
 
     _turn: trio.Lock = attrs.field(factory=trio.Lock, init=False, repr=False)

@@ -13,7 +13,7 @@ from warren.errors import InvalidParamsError
 from warren.model import ModelChoice, Provider
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.scripted import ScriptedProvider, load_script
-from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, Endpoint, Vendor, endpoint
+from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, ModelEndpoint, Vendor, endpoint
 from warren.values import define, frozen
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class KnownModel:
 
 
 @define
-class Registry:
+class ModelRegistry:
     """The providers of one runtime, made on first use; `connect` returns the shared HTTP client."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
@@ -148,7 +148,7 @@ def known_models(environ: Mapping[str, str] | None = None) -> tuple[KnownModel, 
     )
 
 
-def _wanted(target: Endpoint) -> bool:
+def _wanted(target: ModelEndpoint) -> bool:
     return target.key is not None or not target.official
 
 

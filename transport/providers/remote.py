@@ -14,23 +14,23 @@ from warren.errors import ProviderCause, ProviderError
 from warren.model import ModelReply, ModelRequest, Piece, WholePieces
 from warren.transport.providers import failures
 from warren.transport.providers.anthropic import MessagesDialect
-from warren.transport.providers.dialect import Answer, Dialect
+from warren.transport.providers.dialect import Answer, ModelDialect
 from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.openai import ChatDialect
-from warren.transport.providers.pace import Pace
-from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, Endpoint
+from warren.transport.providers.pace import RequestPace
+from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, ModelEndpoint
 from warren.transport.providers.sse import Splitter
 from warren.values import define, frozen
 
 T = TypeVar("T")
-DIALECTS: Final[dict[str, Dialect]] = {OPENAI.name: ChatDialect(), ANTHROPIC.name: MessagesDialect()}
+DIALECTS: Final[dict[str, ModelDialect]] = {OPENAI.name: ChatDialect(), ANTHROPIC.name: MessagesDialect()}
 CONNECT_SECONDS: Final = 30.0
 USAGE_SECONDS: Final = 5.0
 """Seconds to wait for the token counts of a finished answer."""
 CLOSE_SECONDS: Final = 0.1
 """Seconds to wait for the end of a stream after its last event; after that the connection is not reused."""
 ENCODINGS: Final = "gzip, deflate"
-"""The encodings that `Body` decodes."""
+"""The encodings that `DecodedBody` decodes."""
 LONGEST_REFUSAL: Final = 64 * 1024
 """Bytes of an error's body that are read."""
 OFF_THE_LOOP: Final = 64 * 1024
@@ -52,7 +52,7 @@ _BREAKS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, P
 _FOR_GOOD: Final = ("bad_address", "certificate", "too_long")
 
 
-def provider(endpoint: Endpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds) -> "HttpProvider":
+def provider(endpoint: ModelEndpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds) -> "HttpProvider":
     """Return the provider that calls an endpoint; `connect` returns the client."""
     return HttpProvider(endpoint, DIALECTS[endpoint.vendor.name], connect, bounds)
 
@@ -68,11 +68,11 @@ class HttpProvider:
         bounds: the time for which the server may be silent, and the bytes that it may send.
     """
 
-    endpoint: Endpoint
-    dialect: Dialect
+    endpoint: ModelEndpoint
+    dialect: ModelDialect
     connect: Callable[[], httpx.AsyncClient] = attrs.field(repr=False)
     bounds: Bounds
-    _pace: Pace = attrs.field(factory=Pace, init=False, repr=False)
+    _pace: RequestPace = attrs.field(factory=RequestPace, init=False, repr=False)
     _encoder: Encoder = attrs.field(init=False, repr=False)
 
     @_encoder.default
@@ -164,12 +164,12 @@ class HttpProvider:
 
     async def _read(self, response: httpx.Response, most: int) -> tuple[bytes, bool]:
         """Return at most `most` bytes of a body, and whether they are the whole body."""
-        body = Body(response, most)
+        body = DecodedBody(response, most)
         taken = await body.read()
         self._check_body(body)
         return taken, not body.too_long
 
-    def _check_body(self, body: "Body") -> None:
+    def _check_body(self, body: "DecodedBody") -> None:
         if body.problem is not None:
             raise self._failure(body.problem, "bad_response")
 
@@ -177,7 +177,7 @@ class HttpProvider:
         self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None], stall: trio.CancelScope
     ) -> None:
         """Feed the events of a stream to the answer until the stream ends or the answer is closed."""
-        body, splitter = Body(response, self.bounds.size), Splitter(self.bounds.piece)
+        body, splitter = DecodedBody(response, self.bounds.size), Splitter(self.bounds.piece)
         with trio.CancelScope() as scope:
             body.scope = scope
             feeder = _Feeder(answer, emit, scope, stall, self.bounds.stall)
@@ -233,7 +233,7 @@ class Pieces(httpx.AsyncByteStream):
     """
 
     pieces: list[bytes]
-    pace: Pace
+    pace: RequestPace
 
     @property
     def size(self) -> int:
@@ -250,7 +250,7 @@ class _Rest:
     """The pieces that have not gone out. It is no generator, so that a request that fails may leave it half way."""
 
     pieces: Iterator[bytes]
-    pace: Pace
+    pace: RequestPace
     begun: bool = False
 
     def __aiter__(self) -> "_Rest":
@@ -267,7 +267,7 @@ class _Rest:
 
 
 @define(eq=False)
-class Body(httpx.AsyncByteStream):
+class DecodedBody(httpx.AsyncByteStream):
     """The decompressed body of a response, up to a bound. It is decompressed in steps: few bytes may become many.
 
     Cancelling `scope` ends the reading early: that unwinds httpx's generators from the inside.

@@ -220,8 +220,8 @@ def _calls(calls: Sequence[ScriptedCall], number: int, round_: int) -> Iterator[
 
 
 def _count(messages: Sequence[Message], blocks: Iterable[Block]) -> Usage:
-    said = sum(tokens(_written(block)) for block in blocks)
-    return Usage(input_tokens=tokens(last_words(messages)), output_tokens=said)
+    output = sum(tokens(_written(block)) for block in blocks)
+    return Usage(input_tokens=tokens(last_words(messages)), output_tokens=output)
 
 
 def _written(block: Block) -> str:

@@ -56,7 +56,7 @@ ANTHROPIC: Final = Vendor(
 
 
 @frozen
-class Endpoint:
+class ModelEndpoint:
     """The address and the key of an HTTP provider.
 
     Attributes:
@@ -106,8 +106,8 @@ class Endpoint:
         return None
 
 
-def endpoint(vendor: Vendor, environ: Mapping[str, str]) -> Endpoint:
+def endpoint(vendor: Vendor, environ: Mapping[str, str]) -> ModelEndpoint:
     """Read the address and the key of a provider; blank variables count as unset."""
     url = environ.get(vendor.url_variable, "").strip() or vendor.official_url
     key = environ.get(vendor.key_variable, "").strip() or None
-    return Endpoint(vendor, url.rstrip("/"), key)
+    return ModelEndpoint(vendor, url.rstrip("/"), key)

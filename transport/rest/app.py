@@ -34,10 +34,10 @@ from warren.transport.rest.parameters import (
     with_path,
     with_whole_numbers,
 )
-from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
+from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned
-from warren.transport.rpc.methods import Caller, Host, Method, Run
+from warren.transport.rpc.methods import Caller, Host, Method, RunTurn
 from warren.transport.rpc.outbox import is_large
 from warren.values import frozen
 from warren.views import TurnResult
@@ -66,7 +66,7 @@ def rest_app(host: Host, config: GatewayConfig, shutdown: Shutdown, mounts: Mapp
 class Unheard(Caller):
     """A caller that gets the result of its turn and none of its events: they are at the session's own route."""
 
-    async def stream(self, _session_id: str | None, run: Run) -> TurnResult:
+    async def stream(self, _session_id: str | None, run: RunTurn) -> TurnResult:
         """Run a turn."""
         return await run(None)
 
@@ -146,13 +146,13 @@ class _Rest:
         """Return the OpenAPI document."""
         return answer(document(self.host.service.capabilities()))
 
-    def resource(self, rows: Sequence[Row]) -> _Resource:
+    def resource(self, rows: Sequence[RestRoute]) -> _Resource:
         """Return the resource at a path; a method of a capability that is off is refused, and not in `Allow`."""
         off = missing(self.host.service.capabilities())
         there = [row for row in rows if row.method.capability not in off]
         return _Resource(self.config.access, self._endpoints(rows), tuple(self._endpoints(there or rows)))
 
-    def _endpoints(self, rows: Iterable[Row]) -> Mapping[str, Endpoint]:
+    def _endpoints(self, rows: Iterable[RestRoute]) -> Mapping[str, Endpoint]:
         """Return the endpoint of each HTTP method of a path."""
         found: dict[str, Endpoint] = {}
         for row in rows:
@@ -161,7 +161,7 @@ class _Rest:
                 found["HEAD"] = found["GET"]
         return found
 
-    def _calling(self, row: Row) -> Endpoint:
+    def _calling(self, row: RestRoute) -> Endpoint:
         making = trio.CapacityLimiter(BULKY)
 
         async def call(request: Request) -> Answer:
@@ -181,7 +181,7 @@ class _Rest:
 
         return call
 
-    async def _page(self, row: Row, params: object) -> Answer:
+    async def _page(self, row: RestRoute, params: object) -> Answer:
         result = await self._call(row.method, params)
         if not is_large(result):
             return _answered(row, result)
@@ -196,7 +196,7 @@ class _Rest:
             return await method.handler(self.host, Unheard(), params)
         raise abandoned()
 
-    def _streaming(self, row: Row) -> Endpoint:
+    def _streaming(self, row: RestRoute) -> Endpoint:
         async def stream(request: Request) -> Answer:
             wanted, seen = row.method.decode(await _parameters(row, request)), request.headers.get("last-event-id")
             if seen:
@@ -206,19 +206,19 @@ class _Rest:
         return stream
 
 
-async def _parameters(row: Row, request: Request) -> dict[str, Any]:
+async def _parameters(row: RestRoute, request: Request) -> dict[str, Any]:
     """Return the parameters of a request. Raises RefusedError and InvalidParamsError."""
     if row.verb in WITH_BODY:
         if request.url.query:
             raise InvalidParamsError(f"$.query: the parameters of a {row.verb} are in its body", path="$.query")
-        said = with_key(row.method.params, await from_body(request), request.headers)
-        return with_path(with_whole_numbers(row.method.params, said), request.path_params)
+        body = with_key(row.method.params, await from_body(request), request.headers)
+        return with_path(with_whole_numbers(row.method.params, body), request.path_params)
     if await request.body():
         raise RefusedError(400, f"a {row.verb} of this path has no body", field="$.body")
     return with_path(from_query(row.method.params, request.query_params), request.path_params)
 
 
-def _refusal(row: Row, path: str) -> int:
+def _refusal(row: RestRoute, path: str) -> int:
     """Return the status of a request whose parameters were good one by one, and do not fit this server."""
     name = re.split(r"[.\[]", path.removeprefix("$."))[0]
     if f"{{{name}}}" in row.path:
@@ -227,16 +227,16 @@ def _refusal(row: Row, path: str) -> int:
     return 409 if field is not None and field.metadata == CAN_CONFLICT else 422
 
 
-def _answered(row: Row, result: object) -> Response:
+def _answered(row: RestRoute, result: object) -> Response:
     data = codec.to_data(result)
     return Response(codec.encode_whole(data), _status(row, data), _location(row, data), JSON)
 
 
-def _status(row: Row, result: Any) -> int:
+def _status(row: RestRoute, result: Any) -> int:
     return row.status if row.failed is None or result["status"] != "failed" else row.failed
 
 
-def _location(row: Row, result: Any) -> dict[str, str] | None:
+def _location(row: RestRoute, result: Any) -> dict[str, str] | None:
     """Return the location of the session that a request has made."""
     if row.status != 201:  # noqa: PLR2004 - Created
         return None

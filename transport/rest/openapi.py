@@ -12,7 +12,7 @@ from warren.service import Capabilities
 from warren.transport.http.refusals import JSON
 from warren.transport.rest.events import MEDIA_TYPE
 from warren.transport.rest.parameters import KEY, KEY_HEADER
-from warren.transport.rest.routes import ROUTES, WITH_BODY, Row
+from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rpc.error_schema import error_schema
 from warren.transport.rpc.methods import Capability
 from warren.transport.rpc.schemas import Schemas
@@ -80,7 +80,7 @@ def _document(off: frozenset[str]) -> Mapping[str, Any]:
     }
 
 
-def _operation(row: Row, sent: Schemas, got: Schemas, off: frozenset[str]) -> dict[str, Any]:
+def _operation(row: RestRoute, sent: Schemas, got: Schemas, off: frozenset[str]) -> dict[str, Any]:
     good = {"description": row.method.doc, "content": _content(row, got)}
     if row.status == 201:  # noqa: PLR2004 - Created
         good["headers"] = {"Location": {"description": "Where the session is.", "schema": {"type": "string"}}}
@@ -95,7 +95,7 @@ def _operation(row: Row, sent: Schemas, got: Schemas, off: frozenset[str]) -> di
     return operation | _wanted(row, sent, off)
 
 
-def _content(row: Row, got: Schemas) -> dict[str, Any]:
+def _content(row: RestRoute, got: Schemas) -> dict[str, Any]:
     """Return the content of a good answer; the schema of an event is that of each `data:`."""
     if not row.streams:
         return {JSON: {"schema": got.of(row.method.result)}}
@@ -106,7 +106,7 @@ def _content(row: Row, got: Schemas) -> dict[str, Any]:
     return {MEDIA_TYPE: {"schema": event}}
 
 
-def _wanted(row: Row, sent: Schemas, off: frozenset[str]) -> dict[str, Any]:
+def _wanted(row: RestRoute, sent: Schemas, off: frozenset[str]) -> dict[str, Any]:
     """Return the parameters of a request: of its path, then of its query or its body."""
     schema = sent.of_class(row.method.params)
     fields, required = dict(schema["properties"]), set(schema.get("required", ()))
@@ -145,7 +145,7 @@ def _header(name: str, text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "in": "header", "description": text, "schema": schema}
 
 
-def _failed(row: Row, got: Schemas) -> dict[str, Any]:
+def _failed(row: RestRoute, got: Schemas) -> dict[str, Any]:
     """Return the answer that says of itself that something failed; there may be no room for the request as well."""
     schema = {"anyOf": [got.of(row.method.result), {"$ref": COMPONENTS + ERROR}]}
     return {"description": "Its `status` is `failed`; or there is no room.", "content": {JSON: {"schema": schema}}}

@@ -102,11 +102,11 @@ def with_path(data: dict[str, Any], path: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_key(params: type, data: dict[str, Any], headers: Headers) -> dict[str, Any]:
     """Add the key in the header `Idempotency-Key`, if the method takes one. Raises InvalidParamsError for two keys."""
-    said = headers.getlist(KEY_HEADER) if KEY in _types(params) else ()
-    keys = {*said, *([data[KEY]] if isinstance(data.get(KEY), str) else ())}
+    in_headers = headers.getlist(KEY_HEADER) if KEY in _types(params) else ()
+    keys = {*in_headers, *([data[KEY]] if isinstance(data.get(KEY), str) else ())}
     if len(keys) > 1:
         raise InvalidParamsError(f"$.{KEY}: is there twice, and not the same", path=f"$.{KEY}")
-    return {**data, KEY: said[0]} if said and data.get(KEY) is None else data
+    return {**data, KEY: in_headers[0]} if in_headers and data.get(KEY) is None else data
 
 
 def _value(hint: Any, text: str) -> object:

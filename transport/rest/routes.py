@@ -10,7 +10,7 @@ WITH_BODY: Final = ("POST", "PATCH")
 
 
 @frozen
-class Row:
+class RestRoute:
     """One route.
 
     Attributes:
@@ -35,28 +35,28 @@ class Row:
 
 SESSION: Final = "/sessions/{session_id}"
 ROUTES: Final = (
-    Row("POST", "/sessions", METHODS["session/create"], 201),
-    Row("GET", "/sessions", METHODS["session/list"]),
-    Row("GET", SESSION, METHODS["session/read"]),
-    Row("DELETE", SESSION, METHODS["session/delete"]),
-    Row("PATCH", SESSION, METHODS["session/label"], operation="session_update"),
-    Row("POST", f"{SESSION}/messages", METHODS["turn/start"]),
-    Row("POST", f"{SESSION}/interrupt", METHODS["turn/interrupt"]),
-    Row("POST", f"{SESSION}/archive", METHODS["session/archive"]),
-    Row("POST", f"{SESSION}/compact", METHODS["session/compact"]),
-    Row("POST", f"{SESSION}/fork", METHODS["session/fork"], 201),
-    Row("POST", f"{SESSION}/context", METHODS["session/inject_context"]),
-    Row("GET", f"{SESSION}/inputs", METHODS["session/inputs"]),
-    Row("DELETE", f"{SESSION}/inputs/{{input_id}}", METHODS["session/withdraw"]),
-    Row("POST", f"{SESSION}/approvals/{{call_id}}", METHODS["tool/approve"]),
-    Row("GET", f"{SESSION}/peers", METHODS["peer/list"]),
-    Row("POST", f"{SESSION}/peers/{{to}}/messages", METHODS["peer/send"]),
-    Row("PATCH", f"{SESSION}/labels", METHODS["session/label"]),
-    Row("POST", f"{SESSION}/resume", METHODS["session/resume"]),
-    Row("GET", f"{SESSION}/history", METHODS["session/history"]),
-    Row("GET", f"{SESSION}/events", METHODS["session/subscribe"], streams=True),
-    Row("POST", "/memory/search", METHODS["memory/search"]),
-    Row("GET", "/capabilities", METHODS["capabilities/get"]),
-    Row("GET", "/config", METHODS["config/get"]),
-    Row("GET", "/health", METHODS["health"], failed=503),
+    RestRoute("POST", "/sessions", METHODS["session/create"], 201),
+    RestRoute("GET", "/sessions", METHODS["session/list"]),
+    RestRoute("GET", SESSION, METHODS["session/read"]),
+    RestRoute("DELETE", SESSION, METHODS["session/delete"]),
+    RestRoute("PATCH", SESSION, METHODS["session/label"], operation="session_update"),
+    RestRoute("POST", f"{SESSION}/messages", METHODS["turn/start"]),
+    RestRoute("POST", f"{SESSION}/interrupt", METHODS["turn/interrupt"]),
+    RestRoute("POST", f"{SESSION}/archive", METHODS["session/archive"]),
+    RestRoute("POST", f"{SESSION}/compact", METHODS["session/compact"]),
+    RestRoute("POST", f"{SESSION}/fork", METHODS["session/fork"], 201),
+    RestRoute("POST", f"{SESSION}/context", METHODS["session/inject_context"]),
+    RestRoute("GET", f"{SESSION}/inputs", METHODS["session/inputs"]),
+    RestRoute("DELETE", f"{SESSION}/inputs/{{input_id}}", METHODS["session/withdraw"]),
+    RestRoute("POST", f"{SESSION}/approvals/{{call_id}}", METHODS["tool/approve"]),
+    RestRoute("GET", f"{SESSION}/peers", METHODS["peer/list"]),
+    RestRoute("POST", f"{SESSION}/peers/{{to}}/messages", METHODS["peer/send"]),
+    RestRoute("PATCH", f"{SESSION}/labels", METHODS["session/label"]),
+    RestRoute("POST", f"{SESSION}/resume", METHODS["session/resume"]),
+    RestRoute("GET", f"{SESSION}/history", METHODS["session/history"]),
+    RestRoute("GET", f"{SESSION}/events", METHODS["session/subscribe"], streams=True),
+    RestRoute("POST", "/memory/search", METHODS["memory/search"]),
+    RestRoute("GET", "/capabilities", METHODS["capabilities/get"]),
+    RestRoute("GET", "/config", METHODS["config/get"]),
+    RestRoute("GET", "/health", METHODS["health"], failed=503),
 )

@@ -78,8 +78,8 @@ class ClientTools:
 def _text_of(response: jsonrpc.Response) -> str:
     """Return the text for the model from the client's response. Raises ToolError if the response is an error."""
     if response.error is not None:
-        said = response.error.get("message") if isinstance(response.error, dict) else response.error
-        raise ToolError(f"the client failed to run the tool: {said}")
+        problem = response.error.get("message") if isinstance(response.error, dict) else response.error
+        raise ToolError(f"the client failed to run the tool: {problem}")
     try:
         answer = codec.from_data(ToolAnswer, response.result, root="$.result")
     except InvalidParamsError as exc:

@@ -14,7 +14,7 @@ from warren.errors import CapacityExceededError, SessionNotFoundError, WarrenErr
 from warren.events import TERMINAL, Envelope, Event, StreamTruncated
 from warren.service import EventReader, SessionService
 from warren.transport.rpc.dialect import Dialect
-from warren.transport.rpc.methods import Run
+from warren.transport.rpc.methods import RunTurn
 from warren.transport.rpc.outbox import Outbox
 from warren.values import define
 from warren.views import TurnResult
@@ -220,7 +220,7 @@ class Feeds:
             feed.close()
             feed.look()
 
-    async def stream(self, run: Run) -> TurnResult:
+    async def stream(self, run: RunTurn) -> TurnResult:
         """Run a turn whose events go to the client; return, or raise, when the reply can be put behind the last event.
 
         If this is cancelled, the turn goes on, and its later events are not sent.

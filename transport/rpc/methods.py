@@ -37,9 +37,9 @@ from warren.transport.rpc.results import (
     Interrupted,
     MemoryHits,
     Nothing,
+    PeerMessageSent,
     Peers,
     Registered,
-    Sent,
     ServerInfo,
     Subscribed,
     Unsubscribed,
@@ -58,14 +58,14 @@ T = TypeVar("T")
 A = ParamSpec("A")
 
 
-Run = Callable[[OnBegin | None], Awaitable[TurnResult]]
+RunTurn = Callable[[OnBegin | None], Awaitable[TurnResult]]
 """Runs a turn, and gives the function a reader of its events. None asks for no events."""
 
 
 class Caller(Protocol):
     """The client that made a call. It gets the events of its turns and subscriptions."""
 
-    async def stream(self, session_id: str | None, run: Run) -> TurnResult:
+    async def stream(self, session_id: str | None, run: RunTurn) -> TurnResult:
         """Run a turn whose events go to the caller.
 
         Return its result, or raise its error, when the reply can be sent behind the turn's last event.
@@ -160,17 +160,17 @@ async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothi
 
 
 async def _create(host: Host, caller: Caller, params: SessionRequest) -> TurnResult:
-    said, tools = given(SessionRequest, params), caller.tools()
+    options, tools = given(SessionRequest, params), caller.tools()
     return await caller.stream(
         None,
-        lambda on_begin: host.service.create_session(**said, extra_tools=tools, on_begin=on_begin),
+        lambda on_begin: host.service.create_session(**options, extra_tools=tools, on_begin=on_begin),
     )
 
 
 async def _start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnResult:
-    said, tools = given(TurnRequest, params), caller.tools()
+    options, tools = given(TurnRequest, params), caller.tools()
     return await caller.stream(
-        params.session_id, lambda on_begin: host.service.start_turn(**said, extra_tools=tools, on_begin=on_begin)
+        params.session_id, lambda on_begin: host.service.start_turn(**options, extra_tools=tools, on_begin=on_begin)
     )
 
 
@@ -369,10 +369,10 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
     _row(
         "peer/send",
         PeerMessage,
-        Sent,
+        PeerMessageSent,
         lambda service: service.send_message,
         "Send a message to another session, in the name of a session.",
-        show=Sent,
+        show=PeerMessageSent,
     ),
     _row(
         "peer/list",

@@ -101,7 +101,7 @@ class Withdrawn:
 
 
 @frozen
-class Sent:
+class PeerMessageSent:
     """The message is in the peer's inbox.
 
     Attributes:

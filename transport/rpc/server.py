@@ -13,7 +13,7 @@ from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.rpc.endpoint import Dispatcher, Endpoint, Work
 from warren.transport.rpc.feeds import Feeds
-from warren.transport.rpc.methods import Caller, Host, Run
+from warren.transport.rpc.methods import Caller, Host, RunTurn
 from warren.values import define
 from warren.views import TurnResult
 
@@ -72,7 +72,7 @@ class SessionClient(Dispatcher, Caller):
         """See Dispatcher."""
         self.feeds.close()
 
-    async def stream(self, _session_id: str | None, run: Run) -> TurnResult:
+    async def stream(self, _session_id: str | None, run: RunTurn) -> TurnResult:
         """See Caller."""
         return await self.feeds.stream(run)
 

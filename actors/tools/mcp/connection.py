@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from warren.actors.supervision import first_error
 from warren.actors.tools.mcp.process import ServerGoneError, open_process
 from warren.actors.tools.mcp.results import bounded, text_of
-from warren.actors.tools.mcp.server import Backoff, McpServer, McpStatus, State
+from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
 from warren.tools import Asking, ToolError, ToolSpec, asking
 from warren.values import define
@@ -86,7 +86,7 @@ class McpConnection:
     """
 
     server: McpServer
-    backoff: Backoff
+    backoff: ConnectBackoff
     tools: tuple[ToolSpec, ...] = ()
     tried: trio.Event = attrs.field(factory=trio.Event)
     ended: trio.Event = attrs.field(factory=trio.Event)

@@ -10,7 +10,7 @@ import trio
 
 from warren.actors.supervision import supervised_nursery
 from warren.actors.tools.mcp.naming import names
-from warren.actors.tools.mcp.server import Backoff, McpServer, McpStatus
+from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.tools import Tool
@@ -41,7 +41,7 @@ class McpPool:
     """
 
     _nursery: trio.Nursery
-    _backoff: Backoff
+    _backoff: ConnectBackoff
     startup: float = STARTUP
     _held: list[_Held] = attrs.field(factory=list, init=False)
     _each: tuple[McpServer, ...] = attrs.field(default=(), init=False)
@@ -49,7 +49,7 @@ class McpPool:
     @classmethod
     @asynccontextmanager
     async def running(
-        cls, servers: Sequence[McpServer] = (), *, backoff: Backoff | None = None, startup: float = STARTUP
+        cls, servers: Sequence[McpServer] = (), *, backoff: ConnectBackoff | None = None, startup: float = STARTUP
     ) -> AsyncIterator[Self]:
         """Connect to the servers of a runtime for a body; when it is left, all of them have ended.
 
@@ -61,7 +61,7 @@ class McpPool:
         """
         _check(servers)
         async with supervised_nursery() as nursery:
-            pool = cls(nursery, backoff or Backoff(), startup)
+            pool = cls(nursery, backoff or ConnectBackoff(), startup)
             pool._each = tuple(server for server in servers if not server.shared)
             try:
                 await pool._wait_tried([pool._hold(server, None) for server in servers if server.shared])

@@ -98,7 +98,7 @@ class _Pipes:
     """The standard streams of a process."""
 
     process: trio.Process
-    _said: bytes = b""
+    _stderr: bytes = b""
     _silent: trio.Event = attrs.field(factory=trio.Event)
     _read: trio.Event = attrs.field(factory=trio.Event)
     _refused: trio.Event = attrs.field(factory=trio.Event)
@@ -128,7 +128,7 @@ class _Pipes:
         assert self.process.stderr is not None  # noqa: S101 - for the type checker
         with suppress(*GONE):
             async for data in self.process.stderr:
-                self._said = (self._said + bytes(data))[-TAIL:]
+                self._stderr = (self._stderr + bytes(data))[-TAIL:]
         self._silent.set()
 
     async def watch(self) -> None:
@@ -145,8 +145,8 @@ class _Pipes:
     def _why(self) -> str:
         code = self.process.returncode
         why = "has closed its input or output" if code is None else f"has ended with {_status(code)}"
-        said = self._said.decode(errors="replace").strip()
-        return f"{why}: {said}" if said else why
+        stderr = self._stderr.decode(errors="replace").strip()
+        return f"{why}: {stderr}" if stderr else why
 
 
 async def _first(wait: Any, scope: trio.CancelScope) -> None:

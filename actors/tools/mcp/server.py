@@ -8,12 +8,12 @@ from warren.fields import not_negative, positive
 from warren.tool_config import NAME, McpServer
 from warren.values import frozen
 
-__all__ = ["NAME", "Backoff", "McpServer", "McpStatus", "State"]
+__all__ = ["NAME", "ConnectBackoff", "McpServer", "McpStatus", "State"]
 State = Literal["connecting", "ready", "failed"]
 
 
 @frozen
-class Backoff:
+class ConnectBackoff:
     """The waits between attempts to connect, which go on for ever.
 
     Attributes:

@@ -50,7 +50,7 @@ class TooMuchWorkError(Exception):
 
 
 @define
-class Work:
+class Allowance:
     """The allowance of one check.
 
     Attributes:
@@ -68,7 +68,7 @@ class Work:
     patterns: dict[str, Any] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, *, quick: bool) -> "Work":
+    def of(cls, *, quick: bool) -> "Allowance":
         """Return the allowance of a check on the event loop, or of one in a thread."""
         if quick:
             return cls(QUICK_WORK, QUICK_PATTERN_SECONDS)
@@ -99,7 +99,7 @@ class Work:
 class _Current(threading.local):
     """The work of the check in this thread. The library has no way to pass it to the keywords."""
 
-    work: Work
+    work: Allowance
 
 
 _current: Final = _Current()
@@ -134,7 +134,7 @@ class _Text(str):
         return repr(f"{self[:SHOWN]}…")
 
 
-def _measured(data: Any, work: Work) -> Any:
+def _measured(data: Any, work: Allowance) -> Any:
     """Return a copy of plain data made of the classes above."""
     if isinstance(data, str):
         return _Text(data) if len(data) > 2 * SHOWN else data
@@ -252,7 +252,7 @@ class Checker:
     _validator: Any
     patterns: dict[str, Any]
 
-    def problems(self, data: Any, most: int, work: Work) -> list[str]:
+    def problems(self, data: Any, most: int, work: Allowance) -> list[str]:
         """Return up to `most` problems, each of which begins with the path of the bad value.
 
         Raises:
@@ -270,13 +270,13 @@ class Checker:
             return [f"it cannot be checked: {type(exc).__name__}: {exc}"]
 
 
-def _errors(validator: Any, data: Any, work: Work) -> Iterator[Any]:
+def _errors(validator: Any, data: Any, work: Allowance) -> Iterator[Any]:
     """Return the errors of data. The work counts the checks of this thread until the next call."""
     _current.work = work
     return validator.iter_errors(data)  # type: ignore[no-any-return]
 
 
-def checker_of(schema: Mapping[str, Any], work: Work) -> Checker:
+def checker_of(schema: Mapping[str, Any], work: Allowance) -> Checker:
     """Return the checker of a schema.
 
     Raises:
@@ -293,7 +293,7 @@ def checker_of(schema: Mapping[str, Any], work: Work) -> Checker:
         raise FieldValueError("$", f"is no JSON schema: {type(exc).__name__}: {exc}") from exc
 
 
-def _checker_of(schema: _Object, work: Work) -> Checker:
+def _checker_of(schema: _Object, work: Allowance) -> Checker:
     own: Any = validators.validator_for(
         schema, default=None if "$schema" in schema else validators.Draft202012Validator
     )
@@ -312,7 +312,7 @@ def _checker_of(schema: _Object, work: Work) -> Checker:
     return checker
 
 
-def _check_empty(checker: Checker, work: Work) -> None:
+def _check_empty(checker: Checker, work: Allowance) -> None:
     """Refuse a schema whose check of an empty object takes too much work."""
     empty = attrs.evolve(work, steps=min(EMPTY_WORK, work.steps))
     try:
@@ -349,7 +349,7 @@ def _guarded(own: Any) -> Any:
     return guarded
 
 
-def _look_through(root: Any, dialect: "Specification[Any]", registry: Any, work: Work) -> dict[str, Any]:
+def _look_through(root: Any, dialect: "Specification[Any]", registry: Any, work: Allowance) -> dict[str, Any]:
     """Refuse faults that the meta-schema does not find: outside references, bad patterns, other drafts inside.
 
     Return the compiled patterns by their text.

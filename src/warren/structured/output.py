@@ -110,10 +110,10 @@ def fit(schema: Mapping[str, Any], answer: AssistantMessage, *, quick: bool = Fa
     except ValueError as exc:
         cut = ": it was cut at the cap of an answer" if answer.stop_reason == "max_tokens" else f": {_cut(str(exc))}"
         return Fit((f"it is not JSON{cut}",))
-    from warren.structured.check import TOO_MUCH, TooMuchWorkError, Work  # noqa: PLC0415 - see _checker
+    from warren.structured.check import TOO_MUCH, Allowance, TooMuchWorkError  # noqa: PLC0415 - see _checker
 
     try:
-        problems = tuple(map(_cut, _checker(raw).problems(data, MAX_PROBLEMS, Work.of(quick=quick))))
+        problems = tuple(map(_cut, _checker(raw).problems(data, MAX_PROBLEMS, Allowance.of(quick=quick))))
     except TooMuchWorkError:
         if quick:
             raise NotQuickError from None
@@ -133,9 +133,9 @@ def request(schema: Mapping[str, Any]) -> UserMessage:
 
 def correction(answer: AssistantMessage, problems: Sequence[str]) -> tuple[Message, ...]:
     """Return the messages that ask the model again: its answer, shortened, and the problems of the answer."""
-    said = answer.text[:MAX_QUOTE].encode("utf-8", "replace").decode().strip()
+    quote = answer.text[:MAX_QUOTE].encode("utf-8", "replace").decode().strip()
     listed = "\n".join(f"- {problem}" for problem in problems)
-    words = (AssistantMessage((TextBlock(said),)),) if said else ()
+    words = (AssistantMessage((TextBlock(quote),)),) if quote else ()
     return (*words, UserMessage(f"{CORRECTION}\n{listed}\n\nGive the corrected JSON alone."))
 
 
@@ -161,9 +161,9 @@ def _cut(text: str) -> str:
 @lru_cache(maxsize=128)
 def _checker(raw: bytes) -> Any:
     """Return the checker of a schema, cached for the next turns of its session. Raises FieldValueError."""
-    from warren.structured.check import TOO_MUCH, TooMuchWorkError, Work, checker_of  # noqa: PLC0415 - a slow import
+    from warren.structured.check import TOO_MUCH, Allowance, TooMuchWorkError, checker_of  # noqa: PLC0415 - a slow import
 
     try:
-        return checker_of(codec.parse(raw), Work.of(quick=False))
+        return checker_of(codec.parse(raw), Allowance.of(quick=False))
     except TooMuchWorkError:
         raise FieldValueError("$", TOO_MUCH) from None

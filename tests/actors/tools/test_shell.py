@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.actors.tools.shells import MarkedShell
 from warren.actors.tools.shell import LONGEST_COMMAND, shell_tool
 from warren.actors.tools.shell_folder import open_folder
-from warren.actors.tools.shell_output import Tail
+from warren.actors.tools.shell_output import OutputTail
 from warren.fields import FieldValueError
 from warren.tools import ToolError
 
@@ -250,7 +250,7 @@ async def test_an_output_that_is_no_text(shell: MarkedShell) -> None:
 @given(st.lists(st.text().map(str.encode)), st.integers(1, 50))
 def test_any_tail(parts: list[bytes], limit: int) -> None:
     """However the output comes in parts, its end is what is kept, in whole characters, and all of it is counted."""
-    tail, whole = Tail(limit), b"".join(parts)
+    tail, whole = OutputTail(limit), b"".join(parts)
     for part in parts:
         tail.add(part)
     text = tail.text()

@@ -41,8 +41,8 @@ from warren.transport.rpc.results import (
     Inputs,
     Interrupted,
     MemoryHits,
+    PeerMessageSent,
     Peers,
-    Sent,
     Withdrawn,
 )
 
@@ -79,7 +79,7 @@ WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "memory/search": MemoryHits,
     "session/inputs": Inputs,
     "peer/list": Peers,
-    "peer/send": Sent,
+    "peer/send": PeerMessageSent,
     "session/inject_context": lambda _new: Injected(injected=True),
 }
 """What a bare result is the field of elsewhere."""

@@ -109,15 +109,15 @@ def test_a_bad_mcp_server_names_its_field(server: dict[str, Any], path: str) -> 
 @pytest.mark.parametrize(
     ("prompt", "command"),
     [
-        ("/help", commands.Command("help", "")),
-        ("  /compact keep\nthe names ", commands.Command("compact", "keep\nthe names")),
-        ("/memory blue doors", commands.Command("memory", "blue doors")),
+        ("/help", commands.SlashCommand("help", "")),
+        ("  /compact keep\nthe names ", commands.SlashCommand("compact", "keep\nthe names")),
+        ("/memory blue doors", commands.SlashCommand("memory", "blue doors")),
         ("/helpful", None),
         ("/etc/hosts is wrong", None),
         ("what is /help", None),
     ],
 )
-def test_a_command_is_one_only_at_the_beginning(prompt: str, command: commands.Command | None) -> None:
+def test_a_command_is_one_only_at_the_beginning(prompt: str, command: commands.SlashCommand | None) -> None:
     """Prompts that merely look like a command go to the model."""
     assert commands.parse(prompt) == command
 

@@ -10,7 +10,7 @@ import trio
 
 from warren.errors import ErrorCode
 from warren.transport.load.plan import BadClients
-from warren.transport.load.target import LOST, OnSeen, Rows, Said, Seen, TargetConnection, TargetError
+from warren.transport.load.target import LOST, OnSeen, RowCounts, Said, Seen, TargetConnection, TargetError
 
 T = TypeVar("T")
 Change = Callable[[T], T]
@@ -46,7 +46,7 @@ class Faults:
     early: bool = False
     history: Change[list[Said]] = same
     count: Change[int] = same
-    rows: Change[Rows] = same
+    rows: Change[RowCounts] = same
     busy: bool = False
     cursor: Change[int] = same
     resume: Change[OnSeen] = same
@@ -92,7 +92,7 @@ class FakeTarget:
         del bad_clients, counts
         return nullcontext()
 
-    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, Rows] | None:
+    async def rows(self, session_ids: Sequence[str]) -> Mapping[str, RowCounts] | None:
         return {each: self.faults.rows(_rows(self.sessions[each])) for each in session_ids}
 
 
@@ -208,6 +208,6 @@ class FakeLine:
                 hear(each)
 
 
-def _rows(session: Session) -> Rows:
+def _rows(session: Session) -> RowCounts:
     total, turns = len(session.messages), sum(seen.kind in ("run_completed", "run_failed") for seen in session.log)
-    return Rows(total, total, total, session.log[-1].seq if session.log else 0, turns)
+    return RowCounts(total, total, total, session.log[-1].seq if session.log else 0, turns)

@@ -15,7 +15,7 @@ from warren.transport.http.shutdown import Shutdown
 from warren.transport.load.plan import LoadPlan, Mix
 from warren.transport.load.result import CUT_SHORT, Result
 from warren.transport.load.run import run_load
-from warren.transport.load.target import LOST, OnSeen, Rows, Said, Seen, TargetError
+from warren.transport.load.target import LOST, OnSeen, RowCounts, Said, Seen, TargetError
 
 pytestmark = pytest.mark.virtual_time
 FOLLOWED = Mix(subscribers=1)
@@ -116,7 +116,7 @@ def call_without_result(history: list[Said]) -> list[Said]:
     return [*history[:-1], attrs.evolve(history[-1], calls=("call-1",))]
 
 
-def one_less(rows: Rows) -> Rows:
+def one_less(rows: RowCounts) -> RowCounts:
     """A file that lacks a message."""
     return attrs.evolve(rows, messages=rows.messages - 1)
 

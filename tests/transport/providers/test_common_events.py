@@ -14,9 +14,9 @@ from warren.errors import ProviderError
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import Answer
 from warren.transport.providers.openai import ChatDialect
-from warren.transport.providers.settings import ANTHROPIC, OPENAI, Endpoint
+from warren.transport.providers.settings import ANTHROPIC, OPENAI, ModelEndpoint
 
-CHAT, MESSAGES = Endpoint(OPENAI, "http://127.0.0.1:9/v1"), Endpoint(ANTHROPIC, "http://127.0.0.1:9")
+CHAT, MESSAGES = ModelEndpoint(OPENAI, "http://127.0.0.1:9/v1"), ModelEndpoint(ANTHROPIC, "http://127.0.0.1:9")
 OTHER = st.sampled_from([None, 0, 1, 7.5, True, "", [], {}, [{"text": "part"}], {"x": 1}, "x"])
 TEXT = st.sampled_from(["", "a", "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n", "\N{GRINNING FACE}", '"\\'])
 CALLS: st.SearchStrategy[Any] = st.sampled_from(

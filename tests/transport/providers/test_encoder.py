@@ -29,7 +29,7 @@ from warren.transport.providers.anthropic import MessagesContext
 from warren.transport.providers.encoded import PIECE, Encoded
 from warren.transport.providers.encoder import AT_ONCE, Encoder
 from warren.transport.providers.openai import ChatContext
-from warren.transport.providers.pace import Pace
+from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.remote import Pieces
 from warren.usage import Usage
 
@@ -71,7 +71,7 @@ def drawn(transcript: Transcript, change: str, data: st.DataObject) -> None:
 @given(data=st.data())
 async def test_the_kept_bytes_are_those_of_the_context(new: type[Encoded], data: st.DataObject) -> None:
     """However a transcript changes between two requests, a request has the context as it is then."""
-    encoder, transcript = Encoder(new, Pace()), Transcript(map(codec.encode, data.draw(messages)))
+    encoder, transcript = Encoder(new, RequestPace()), Transcript(map(codec.encode, data.draw(messages)))
     for change in data.draw(st.lists(st.sampled_from(CHANGES), max_size=9)):
         if change == "ask":
             asked = data.draw(messages)
@@ -88,7 +88,9 @@ async def test_the_kept_bytes_are_those_of_the_context(new: type[Encoded], data:
 async def test_a_list_of_messages_is_encoded_as_a_transcript_is(new: type[Encoded], told: list[Message]) -> None:
     """Hosts and compactions give plain lists; they make the same bytes."""
     transcript = Transcript(map(codec.encode, told))
-    assert body(await Encoder(new, Pace()).encoded(told)) == body(await Encoder(new, Pace()).encoded(transcript))
+    assert body(await Encoder(new, RequestPace()).encoded(told)) == body(
+        await Encoder(new, RequestPace()).encoded(transcript)
+    )
 
 
 @contexts
@@ -99,7 +101,7 @@ async def test_another_protocol_takes_the_place(new: type[Encoded]) -> None:
         transcript.append(UserMessage(f"prompt {number}"))
         transcript.append(AssistantMessage((TextBlock(f"answer {number}"),)))
         for kind in (new, ChatContext, MessagesContext):
-            assert body(await Encoder(kind, Pace()).encoded(transcript)) == anew(kind, list(transcript))
+            assert body(await Encoder(kind, RequestPace()).encoded(transcript)) == anew(kind, list(transcript))
 
 
 @contexts
@@ -107,7 +109,7 @@ async def test_an_encoding_that_was_cancelled(new: type[Encoded]) -> None:
     """A request that is cancelled while its context is encoded leaves nothing half done to the next one."""
     transcript = Transcript(codec.encode(UserMessage(f"prompt {number}")) for number in range(5 * AT_ONCE))
     for passes in range(1, 5):
-        encoder, transcript.form = Encoder(new, Pace()), None
+        encoder, transcript.form = Encoder(new, RequestPace()), None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(encoder.encoded, transcript)
             for _pass in range(passes):
@@ -146,7 +148,7 @@ async def test_long_contexts_are_encoded_one_part_a_pass() -> None:
             passes.now += 1
             super().add(message)
 
-    encoder = Encoder(Counted, Pace())
+    encoder = Encoder(Counted, RequestPace())
     rows = [codec.encode(UserMessage(f"prompt {number}")) for number in range(10 * AT_ONCE)]
     trio.lowlevel.add_instrument(passes)
     async with trio.open_nursery() as nursery:
@@ -158,7 +160,7 @@ async def test_long_contexts_are_encoded_one_part_a_pass() -> None:
 @pytest.mark.parametrize("bodies", [1, 10])
 async def test_large_bodies_go_out_one_piece_a_pass(bodies: int) -> None:
     """However many large bodies are sent at once, a pass of the loop sends a piece of one; a single one never waits."""
-    passes, pace = Passes(), Pace()
+    passes, pace = Passes(), RequestPace()
     got: list[bytes] = []
 
     async def send() -> None:
@@ -180,7 +182,7 @@ async def test_large_bodies_go_out_one_piece_a_pass(bodies: int) -> None:
 
 async def test_a_body_that_fails_holds_up_nobody() -> None:
     """A body that is left half way, or cancelled while it waits, lets the others go on."""
-    pace = Pace()
+    pace = RequestPace()
 
     def body() -> AsyncIterator[bytes]:
         return aiter(Pieces([b"head", b"a", b"b"], pace))

@@ -10,7 +10,7 @@ from tests.transport.providers.calls import KEY, environ, request
 from warren.errors import InvalidParamsError
 from warren.model import ModelRequest
 from warren.transport.providers import EchoProvider, default_model, known_models, open_providers
-from warren.transport.providers.registry import Registry
+from warren.transport.providers.registry import ModelRegistry
 from warren.transport.providers.remote import HttpProvider
 
 LOCAL = "http://127.0.0.1:9/v1"
@@ -131,7 +131,7 @@ def test_environment_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_keys_are_in_no_repr() -> None:
     """Neither the providers nor what they resolve show a key or an address with a password."""
     async with open_providers(environ(f"http://user:{KEY}@127.0.0.1:9")) as providers:
-        assert isinstance(providers, Registry)
+        assert isinstance(providers, ModelRegistry)
         choices = [providers.resolve(model, None) for model in ("gpt-5", "claude-sonnet-5")]
         assert KEY not in repr(choices)
         assert KEY not in repr(providers)

@@ -18,7 +18,7 @@ from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError
 from warren.memory import MemoryHit
 from warren.tools import Tool, tool
 from warren.transport.http.config import GatewayConfig
-from warren.transport.rpc.methods import METHODS, Caller, Host, Run
+from warren.transport.rpc.methods import METHODS, Caller, Host, RunTurn
 from warren.transport.rpc.settings import Settings
 from warren.views import TurnResult
 
@@ -39,7 +39,7 @@ class FakeCaller(Caller):
     def tools(self) -> tuple[Tool, ...]:
         return self.brought
 
-    async def stream(self, session_id: str | None, run: Run) -> TurnResult:
+    async def stream(self, session_id: str | None, run: RunTurn) -> TurnResult:
         self.calls.append(("stream", session_id))
         return await run(None)
 

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 
 from warren.transport.providers.http.connecting import Connector
-from warren.transport.providers.http.pool import LIMITS, Pool
+from warren.transport.providers.http.pool import LIMITS, HttpPool
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 """A proxy cannot reach this machine."""
@@ -30,13 +30,13 @@ class Client(httpx.AsyncClient):
     def _init_transport(self, *args: Any, **settings: Any) -> httpx.AsyncBaseTransport:
         """Return the way to servers: httpx calls it for the client."""
         del args
-        return settings["transport"] or Pool(Connector(trust_env=settings["trust_env"]), settings["limits"])
+        return settings["transport"] or HttpPool(Connector(trust_env=settings["trust_env"]), settings["limits"])
 
     def _init_proxy_transport(self, proxy: httpx.Proxy, *args: Any, **settings: Any) -> httpx.AsyncBaseTransport:
         """Return the way through a proxy: httpx calls it for each proxy of the environment."""
         if proxy.url.scheme not in ("http", "https"):
             return super()._init_proxy_transport(proxy, *args, **settings)
-        return Pool(Connector(proxy, trust_env=settings["trust_env"]), settings["limits"])
+        return HttpPool(Connector(proxy, trust_env=settings["trust_env"]), settings["limits"])
 
 
 def new_client() -> httpx.AsyncClient:

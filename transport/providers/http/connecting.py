@@ -10,8 +10,8 @@ import h11
 import httpx
 import trio
 
-from warren.transport.providers.http.connection import CHUNK, Connection, reason
-from warren.transport.providers.http.reader import Reader
+from warren.transport.providers.http.connection import CHUNK, HttpConnection, reason
+from warren.transport.providers.http.reader import ResponseReader
 from warren.values import define
 
 PORTS: Final = {"http": 80, "https": 443}
@@ -50,7 +50,7 @@ class Connector:
         """The settings of TLS, made for the first server that has it: reading the certificates takes time."""
         return _speaking_http(httpx.create_ssl_context(trust_env=self.trust_env))
 
-    async def connect(self, origin: Origin, seconds: float) -> Connection:
+    async def connect(self, origin: Origin, seconds: float) -> HttpConnection:
         """Return a new connection to a server.
 
         Raises:
@@ -65,7 +65,7 @@ class Connector:
                 raise httpx.ConnectError(reason(exc)) from exc
         raise httpx.ConnectTimeout(f"no connection after {seconds:g} s")
 
-    async def _connect(self, origin: Origin) -> Connection:
+    async def _connect(self, origin: Origin) -> HttpConnection:
         first = origin if self.proxy is None else Origin.of(self.proxy.url)
         socket = await trio.open_tcp_stream(first.host, first.port)
         try:
@@ -74,7 +74,7 @@ class Connector:
             socket.socket.close()
             raise
 
-    async def _spoken(self, socket: trio.SocketStream, origin: Origin) -> Connection:
+    async def _spoken(self, socket: trio.SocketStream, origin: Origin) -> HttpConnection:
         """Do TLS and speak with the proxy: the first request comes after that."""
         stream: trio.abc.Stream = socket
         proxy = self.proxy
@@ -82,10 +82,10 @@ class Connector:
             context = proxy.ssl_context or self._tls
             stream = await self._secured(stream, context, Origin.of(proxy.url))
         if origin.scheme == "http":
-            return Connection(stream, socket, forward=None if proxy is None else _headers(proxy))
+            return HttpConnection(stream, socket, forward=None if proxy is None else _headers(proxy))
         if proxy is not None:
             await _tunnel(stream, origin, _headers(proxy))
-        return Connection(await self._secured(stream, self._tls, origin), socket)
+        return HttpConnection(await self._secured(stream, self._tls, origin), socket)
 
     async def _secured(
         self, stream: trio.abc.Stream, context: ssl.SSLContext, origin: Origin
@@ -96,7 +96,7 @@ class Connector:
         await secured.do_handshake()
         return secured
 
-    def remember(self, connection: Connection, origin: Origin) -> None:
+    def remember(self, connection: HttpConnection, origin: Origin) -> None:
         """Keep the TLS session of a connection that has served a request: its tickets come after the handshake."""
         if origin.scheme == "https" and (session := getattr(connection.stream, "session", None)) is not None:
             self._sessions[origin] = session
@@ -119,7 +119,7 @@ async def _tunnel(stream: trio.abc.Stream, origin: Origin, headers: list[tuple[b
     """Have a proxy connect to a server. Raises httpx.ProxyError if it does not."""
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
     target = f"{host}:{origin.port}".encode()
-    writer, reader = h11.Connection(h11.CLIENT), Reader()
+    writer, reader = h11.Connection(h11.CLIENT), ResponseReader()
     ask = h11.Request(method=b"CONNECT", target=target, headers=[(b"Host", target), (b"Accept", b"*/*"), *headers])
     await stream.send_all((writer.send(ask) or b"") + (writer.send(h11.EndOfMessage()) or b""))
     while not reader.begun and reader.failure is None:

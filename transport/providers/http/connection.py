@@ -8,7 +8,7 @@ import h11
 import httpx
 import trio
 
-from warren.transport.providers.http.reader import Reader
+from warren.transport.providers.http.reader import ResponseReader
 from warren.values import define
 
 CHUNK: Final = 64 * 1024
@@ -33,7 +33,7 @@ class Patience(NamedTuple):
 
 
 @define(eq=False)
-class Connection:
+class HttpConnection:
     """A connection, used by one request at a time.
 
     Attributes:
@@ -48,7 +48,7 @@ class Connection:
     socket: trio.SocketStream
     forward: list[tuple[bytes, bytes]] | None = None
     idle_since: float = 0.0
-    reader: Reader = attrs.field(factory=Reader)
+    reader: ResponseReader = attrs.field(factory=ResponseReader)
     _sent: bool = False
 
     @property
@@ -65,13 +65,13 @@ class Connection:
         """Close the connection at once, without a word to the server. No cancellation can come between."""
         self.socket.socket.close()
 
-    async def ask(self, request: httpx.Request, patience: Patience) -> Reader:
+    async def ask(self, request: httpx.Request, patience: Patience) -> ResponseReader:
         """Send a request and return its answer, whose head has arrived.
 
         Raises:
             httpx.TransportError: as httpx's own transport does; the connection is of no use any more.
         """
-        self.reader, self._sent = Reader(), False
+        self.reader, self._sent = ResponseReader(), False
         broken: httpx.WriteError | None = None
         try:
             await self._send(request, patience.write)

@@ -8,8 +8,8 @@ import httpx
 import trio
 
 from warren.transport.providers.http.connecting import Connector, Origin
-from warren.transport.providers.http.connection import NEVER, Connection, Patience
-from warren.transport.providers.http.reader import Reader
+from warren.transport.providers.http.connection import NEVER, HttpConnection, Patience
+from warren.transport.providers.http.reader import ResponseReader
 from warren.values import define
 
 LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=1_000, keepalive_expiry=30.0)
@@ -17,7 +17,7 @@ LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=1_0
 
 
 @define(eq=False)
-class Pool(httpx.AsyncBaseTransport):
+class HttpPool(httpx.AsyncBaseTransport):
     """A transport of httpx that keeps connections. No request looks at a connection that it does not use.
 
     A request goes out once: nothing is sent again by itself, for a server may have acted on what it did not answer. A
@@ -31,16 +31,16 @@ class Pool(httpx.AsyncBaseTransport):
 
     connector: Connector = attrs.field(factory=Connector)
     limits: httpx.Limits = LIMITS
-    _idle: OrderedDict[Connection, Origin] = attrs.field(factory=OrderedDict, init=False, repr=False)
+    _idle: OrderedDict[HttpConnection, Origin] = attrs.field(factory=OrderedDict, init=False, repr=False)
     """All that are idle, the longest idle first."""
-    _stacks: defaultdict[Origin, dict[Connection, None]] = attrs.field(init=False, repr=False)
+    _stacks: defaultdict[Origin, dict[HttpConnection, None]] = attrs.field(init=False, repr=False)
     """Those of each server, the newest last."""
     _room: trio.Semaphore | None = attrs.field(init=False, repr=False)
     _sweeper: trio.CancelScope | None = attrs.field(default=None, init=False, repr=False)
     _closed: bool = attrs.field(default=False, init=False, repr=False)
 
     @_stacks.default
-    def _no_stacks(self) -> defaultdict[Origin, dict[Connection, None]]:
+    def _no_stacks(self) -> defaultdict[Origin, dict[HttpConnection, None]]:
         return defaultdict(dict)
 
     @_room.default
@@ -67,7 +67,7 @@ class Pool(httpx.AsyncBaseTransport):
         except BaseException:
             self.end(connection)
             raise
-        body = Body(self, connection, origin, patience.read)
+        body = ResponseBody(self, connection, origin, patience.read)
         extensions = {"http_version": b"HTTP/" + answer.version, "reason_phrase": answer.reason}
         return httpx.Response(answer.status, headers=answer.headers, stream=body, extensions=extensions)
 
@@ -92,7 +92,7 @@ class Pool(httpx.AsyncBaseTransport):
         if self._room is not None:
             self._room.release()
 
-    def _taken(self, origin: Origin) -> Connection | None:
+    def _taken(self, origin: Origin) -> HttpConnection | None:
         """Take the newest idle connection to a server, or return None."""
         stack = self._stacks[origin]
         while stack:
@@ -113,18 +113,18 @@ class Pool(httpx.AsyncBaseTransport):
         while most is not None and len(self._idle) > most:
             self._drop(next(iter(self._idle)))
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: HttpConnection) -> None:
         """Close an idle connection."""
         del self._stacks[self._idle.pop(connection)][connection]
         connection.drop()
 
-    def end(self, connection: Connection | None) -> None:
+    def end(self, connection: HttpConnection | None) -> None:
         """Close a connection that was in use."""
         if connection is not None:
             connection.drop()
         self._leave()
 
-    def keep(self, connection: Connection, origin: Origin) -> None:
+    def keep(self, connection: HttpConnection, origin: Origin) -> None:
         """Keep a connection whose request is done."""
         self._leave()
         if self._closed:
@@ -151,11 +151,11 @@ class Pool(httpx.AsyncBaseTransport):
 
 
 @define(eq=False)
-class Body(httpx.AsyncByteStream):
+class ResponseBody(httpx.AsyncByteStream):
     """The body of an answer, in parts as they arrive. It is no generator, so it may be left at any time."""
 
-    _pool: Pool
-    _connection: Connection
+    _pool: HttpPool
+    _connection: HttpConnection
     _origin: Origin
     _patience: float = NEVER
     _left: bool = False
@@ -177,7 +177,7 @@ class Body(httpx.AsyncByteStream):
                 return part
         raise StopAsyncIteration
 
-    async def _more(self, reader: Reader) -> None:
+    async def _more(self, reader: ResponseReader) -> None:
         if reader.failure is not None:
             self._leave()
             raise httpx.RemoteProtocolError(reader.failure)

@@ -13,7 +13,7 @@ DELIMITING: Final = (b"content-length", b"transfer-encoding")
 
 
 @define(eq=False)
-class Reader:
+class ResponseReader:
     """Takes the bytes of one answer. The parser calls the methods that begin with `on_`.
 
     Attributes:

@@ -27,7 +27,7 @@ from warren.transport.rpc.contracts.meerkat_catalog import Catalog, provider_of,
 from warren.transport.rpc.contracts.meerkat_events import enveloped, flat
 from warren.transport.rpc.contracts.meerkat_versions import Version, version_said
 from warren.transport.rpc.dialect import EVENT, missing
-from warren.transport.rpc.methods import METHODS, Caller, Host, Method, Run
+from warren.transport.rpc.methods import METHODS, Caller, Host, Method, RunTurn
 from warren.transport.rpc.params import Initialize
 from warren.values import define, frozen
 from warren.views import TurnResult
@@ -134,19 +134,19 @@ class Meerkat:
         )
 
     async def _initialize(self, host: Host, caller: Caller, params: asked.Hello) -> shown.Hello:
-        said = version_said(params.contract_version, params.client_info)
-        if said is not None:
-            self._agree(said)
+        version = version_said(params.contract_version, params.client_info)
+        if version is not None:
+            self._agree(version)
         hello = await METHODS["initialize"].handler(host, caller, Initialize(params.client_info))
         return shown.Hello(attrs.asdict(hello.server_info), self._contract, tuple(self.methods))
 
-    def _agree(self, said: Version) -> None:
+    def _agree(self, version: Version) -> None:
         """Take the client's version. Raises InvalidParamsError if the command line names another line of versions."""
-        if self.pinned and said[:2] != self.version[:2]:
-            named = ".".join(map(str, said))
+        if self.pinned and version[:2] != self.version[:2]:
+            named = ".".join(map(str, version))
             problem = f"the client speaks {named}, this server was started with --contract {self._contract}"
             raise InvalidParamsError(f"$.contract_version: {problem}", path="$.contract_version")
-        self.version = said
+        self.version = version
 
     async def _capabilities(self, host: Host, _caller: Caller, _params: asked.ReadConfig) -> shown.CapabilityList:
         return shown.CapabilityList(self._contract, shown.capability_rows(host.service.capabilities()))
@@ -191,7 +191,7 @@ class _Quiet(Caller):
 
     _caller: Caller
 
-    async def stream(self, _session_id: str | None, run: Run) -> TurnResult:
+    async def stream(self, _session_id: str | None, run: RunTurn) -> TurnResult:
         """Run the turn without its events. A subscription of the caller still gets them."""
         return await run(None)
 

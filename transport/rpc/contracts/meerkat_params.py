@@ -105,8 +105,8 @@ class Create:
 
     def switches(self) -> Switches | None:
         """Return the switches of kinds of tools; None if no field switches one."""
-        said = Switches(builtins=SWITCHES[self.enable_builtins], shell=SWITCHES[self.enable_shell])
-        return None if said == INHERIT else said
+        switches = Switches(builtins=SWITCHES[self.enable_builtins], shell=SWITCHES[self.enable_shell])
+        return None if switches == INHERIT else switches
 
 
 @frozen

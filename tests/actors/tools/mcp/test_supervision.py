@@ -12,11 +12,11 @@ import trio
 from tests.actors.tools.mcp.connecting import ready
 from tests.actors.tools.mcp.world import LONG, SOON, bare, call, descriptors, exists, pids, tool, until
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import Backoff, McpServer
+from warren.actors.tools.mcp.server import ConnectBackoff, McpServer
 from warren.errors import InvalidParamsError
 from warren.tools import ToolError
 
-NEVER = Backoff(initial=10_000.0, maximum=10_000.0)
+NEVER = ConnectBackoff(initial=10_000.0, maximum=10_000.0)
 
 
 async def test_a_call_in_flight_ends_with_its_server(tmp_path: Path) -> None:

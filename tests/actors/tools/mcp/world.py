@@ -10,12 +10,12 @@ from typing import Any, Final
 import trio
 
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import Backoff, McpServer, McpStatus
+from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus
 from warren.health import McpHealth
 from warren.tools import Tool
 
 HERE: Final = Path(__file__).parent
-SOON: Final = Backoff(initial=0.02, maximum=0.1)
+SOON: Final = ConnectBackoff(initial=0.02, maximum=0.1)
 LONG: Final = 50.0
 """Seconds that servers may take on a busy machine, where a test is not about that."""
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.transport.providers.http.reader import LONGEST_HEAD, Reader
+from warren.transport.providers.http.reader import LONGEST_HEAD, ResponseReader
 
 CHUNKED = (
     b"HTTP/1.1 100 Continue\r\nX: early\r\n\r\nHTTP/1.1 201 Made it\r\nOne: 1\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -18,9 +18,9 @@ UNSIZED = b"HTTP/1.0 200 OK\r\n\r\nhello, world"
 HEADERS = {CHUNKED: [(b"One", b"1"), (b"transfer-encoding", b"chunked")], UNSIZED: []}
 
 
-def read(answer: bytes, cuts: list[int]) -> tuple[Reader, bytes]:
+def read(answer: bytes, cuts: list[int]) -> tuple[ResponseReader, bytes]:
     """Return the reader of an answer that arrives in parts, and the body."""
-    reader, body = Reader(), b""
+    reader, body = ResponseReader(), b""
     for start, end in pairwise([0, *sorted({each % len(answer) for each in cuts} - {0}), len(answer)]):
         reader.feed(answer[start:end])
         body += reader.taken()
