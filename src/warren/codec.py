@@ -56,6 +56,8 @@ WHOLE: Final[Mapping[type, Collection[str]]] = {
     for cls in (views.TurnResult, views.SessionState, views.HistoryPage, Usage)
 }
 """Views whose fields callers always get, also at their defaults, except for the fields named here."""
+WIRE_NAMES: Final[Mapping[type, Mapping[str, str]]] = {views.TurnResult: {"steps": "turns"}}
+"""Fields with another name in JSON: the contracts of all surfaces call the steps of a turn `turns`."""
 
 
 class _BadFieldError(Exception):
@@ -226,7 +228,7 @@ def _make(*, strict: bool) -> cattrs.Converter:
 
 def _structure_objects(converter: cattrs.Converter, *, strict: bool) -> None:
     def factory(cls: Any) -> Callable[[Any, Any], Any]:
-        inner = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=strict)
+        inner = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=strict, **_overrides(cls))
 
         def structure(value: Any, hint: Any) -> Any:
             if not isinstance(value, dict):
@@ -241,8 +243,16 @@ def _structure_objects(converter: cattrs.Converter, *, strict: bool) -> None:
 
 def _fields_of(converter: cattrs.Converter, cls: Any) -> Callable[[Any], Any]:
     """Return the function that turns an object into a dict of its fields."""
-    optional: dict[str, Any] = {name: override(omit_if_default=True) for name in WHOLE.get(cls, ())}
-    return make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=cls not in WHOLE, **optional)
+    return make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=cls not in WHOLE, **_overrides(cls))
+
+
+def _overrides(cls: Any) -> dict[str, Any]:
+    """Return the settings of the fields that are not treated as most fields of their class."""
+    optional, renamed = WHOLE.get(cls, ()), WIRE_NAMES.get(cls, {})
+    return {
+        name: override(omit_if_default=True if name in optional else None, rename=renamed.get(name))
+        for name in {*optional, *renamed}
+    }
 
 
 _strict: Final = _make(strict=True)
@@ -259,6 +269,11 @@ def _plain(value: Any) -> Any:
 
 _encode_whole: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 _decode: Final = msgspec.json.Decoder().decode
+
+
+def wire_name(cls: type, field: str) -> str:
+    """Return the name in JSON of a field of a class."""
+    return WIRE_NAMES.get(cls, {}).get(field, field)
 
 
 def encode(value: object) -> bytes:

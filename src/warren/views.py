@@ -22,7 +22,7 @@ class TurnResult:
     Attributes:
         session_id: the session.
         text: the final answer.
-        turns: number of steps (model calls) in this turn; 0 for a session created without a prompt.
+        steps: number of steps (model calls) in this turn; 0 for a session created without a prompt.
         tool_calls: number of tools run in this turn.
         usage: tokens of this turn.
         stop_reason: the reason for the end of the answer; None for a session created without a prompt.
@@ -33,7 +33,7 @@ class TurnResult:
 
     session_id: str
     text: str = ""
-    turns: int = 0
+    steps: int = 0
     tool_calls: int = 0
     usage: Usage = attrs.field(factory=Usage)
     stop_reason: StopReason | None = None

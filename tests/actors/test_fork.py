@@ -127,7 +127,7 @@ async def _goes_on(
     assert await transcript(service, fork_id) == messages[:at]
     before, recorder = len(model.asked), Recorder()
     result = await service.start_turn(fork_id, "and now", on_event=recorder)
-    assert result.turns == 2
+    assert result.steps == 2
     if not about_compaction(recorder.events):
         context = seen_by_the_model(messages, moves, at)
         assert list(model.asked[before].messages) == [*context, UserMessage("and now")]
@@ -203,7 +203,7 @@ async def test_what_a_fork_inherits(store: Path | None) -> None:
         assert view.state.labels == {"a": "1", "b": "3", "c": "4"}
         assert view.state.model == "own"
         result = await service.start_turn(view.state.session_id, "go on on")
-        assert (result.turns, result.tool_calls) == (3, 2)
+        assert (result.steps, result.tool_calls) == (3, 2)
         with pytest.raises(WarrenError, match="the steps budget is used up"):
             await service.start_turn(view.state.session_id, "go")
         assert [row.session_id for row in (await service.list(labels={"c": "4"})).sessions] == [view.state.session_id]

@@ -95,7 +95,7 @@ async def test_an_answer_as_data(store: Path | None) -> None:
         session_id = await new_session(service, output_schema=PERSON)
         result = await service.start_turn(session_id, "Who is she?", on_event=recorder)
         assert (result.text, result.structured_output) == ("She is called Ann.", ANN)
-        assert (result.turns, result.usage, result.stop_reason) == (2, Usage(6, 4), "end_turn")
+        assert (result.steps, result.usage, result.stop_reason) == (2, Usage(6, 4), "end_turn")
         assert (await service.read(session_id)).billing.usage == Usage(6, 4)
         await check(service, session_id, recorder, "She is called Ann.")
         shown = ["run_started", "turn_started", "text_delta", "text_complete", "turn_completed"]
@@ -128,7 +128,7 @@ async def test_after_tools() -> None:
 
     async with open_runtime(FunctionModel(answer), tools=[look_up]) as service:
         result = await service.create_session("Who is she?", output_schema=PERSON)
-        assert (result.structured_output, result.turns, result.tool_calls) == (ANN, 3, 1)
+        assert (result.structured_output, result.steps, result.tool_calls) == (ANN, 3, 1)
     assert [bool(request.tools) for request in requests] == [True, True, False]
     assert [request.answer_schema for request in requests] == [None, None, PERSON]
 
@@ -141,7 +141,7 @@ async def test_what_does_not_fit_is_tried_again() -> None:
         result = await service.start_turn(
             session_id, "Who?", output_schema=PERSON, structured_output_retries=2, on_event=recorder
         )
-        assert (result.structured_output, result.turns) == (ANN, 4)
+        assert (result.structured_output, result.steps) == (ANN, 4)
         assert about_data(recorder) == [ExtractionCompleted(3)]
         await check(service, session_id, recorder, model.text)
     said, told = model.asked[-1].messages[-2:]
@@ -299,7 +299,7 @@ async def test_a_call_that_fails_is_retried_as_others_are() -> None:
     async with open_runtime(model, config=config) as service:
         session_id = await new_session(service, output_schema=PERSON)
         result = await service.start_turn(session_id, "a", on_event=recorder)
-        assert (result.structured_output, result.turns) == (ANN, 2)
+        assert (result.structured_output, result.steps) == (ANN, 2)
         assert recorder.only(Retrying) == [Retrying(2, 2, "overloaded", 500)]
         assert about_data(recorder) == [ExtractionCompleted(1)]
         recorder = Recorder()
@@ -372,9 +372,9 @@ async def test_the_offline_models(schema: dict[str, Any], said: str, data: objec
     script = Script((ScriptedStep(text="x", structured=("no", said)), ScriptedStep(text=said)))
     async with open_runtime(ScriptedProvider(script)) as service:
         first = await service.create_session("a", output_schema=schema)
-        assert (first.text, first.structured_output, first.turns) == ("x", data, 3)
+        assert (first.text, first.structured_output, first.steps) == ("x", data, 3)
         second = await service.start_turn(first.session_id, "b")
-        assert (second.text, second.structured_output, second.turns) == (said, data, 2)
+        assert (second.text, second.structured_output, second.steps) == (said, data, 2)
 
 
 async def test_steps_are_counted_and_not_shown() -> None:

@@ -135,6 +135,14 @@ def test_a_result_shows_all_its_figures() -> None:
     assert codec.to_data(TurnResult("s", structured_output={"a": 1}))["structured_output"] == {"a": 1}
 
 
+def test_the_steps_of_a_result_are_turns_in_json() -> None:
+    """In Python the field is called by what it counts; JSON keeps the name of the contract, to the code and back."""
+    result = TurnResult("s", steps=3, structured_output={"a": 1})
+    data = codec.parse(codec.encode(result))
+    assert (data["turns"], "steps" in data) == (3, False)
+    assert codec.from_data(TurnResult, data) == result == codec.decode_stored(TurnResult, codec.encode(result))
+
+
 def test_a_view_shows_all_its_figures() -> None:
     """The answer to `read` has every key of the contract, also those that are zero, empty or null."""
     state = SessionState("s", NOW, NOW, 0, False, None, "live", {}, "echo")

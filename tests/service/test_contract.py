@@ -111,7 +111,7 @@ async def test_a_session_without_a_prompt_runs_no_turn(subject: Subject) -> None
     """A session that was only created is idle, and its log is empty."""
     async with serving(subject) as service:
         result = await service.create_session(None, labels={"team": "red"}, title="plans")
-        assert (result.text, result.turns) == ("", 0)
+        assert (result.text, result.steps) == ("", 0)
         state = (await service.read(result.session_id)).state
         assert (state.session_id, state.is_active, state.message_count) == (result.session_id, False, 0)
         assert (state.labels, state.title) == ({"team": "red"}, "plans")
@@ -124,7 +124,7 @@ async def test_a_turn_reports_whole_and_in_order(subject: Subject) -> None:
     async with serving(subject) as service:
         result = await service.create_session("one two", on_event=recorder)
         heard = list(recorder.envelopes)
-        assert (result.text, result.turns) == ("one two", 1)
+        assert (result.text, result.steps) == ("one two", 1)
         assert_valid_stream(heard)
         assert names(heard)[0] == "run_started"
         assert isinstance(heard[-1].event, RunCompleted)

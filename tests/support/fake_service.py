@@ -495,5 +495,5 @@ class FakeService(SessionService):
             return outcome.Error(error)
         last = turn.publish(RunCompleted(turn.session_id, turn.text, Usage())).seq
         return outcome.Value(
-            TurnResult(turn.session_id, turn.text, turns=1, stop_reason="end_turn", first_seq=first, last_seq=last)
+            TurnResult(turn.session_id, turn.text, steps=1, stop_reason="end_turn", first_seq=first, last_seq=last)
         )

@@ -166,7 +166,7 @@ def _remark(event: Event) -> str | None:
 
 def footer(result: TurnResult) -> str:
     """Return the line under an answer."""
-    steps = f"{result.turns} step" + ("" if result.turns == 1 else "s")
+    steps = f"{result.steps} step" + ("" if result.steps == 1 else "s")
     about = "about " if result.usage.estimated else ""
     tokens = f"{about}{result.usage.input_tokens} in/{result.usage.output_tokens} out"
     return f"session {result.session_id} · {steps} · tokens {tokens}"

@@ -108,9 +108,11 @@ class Schemas:
         properties = {} if tag is None else {tag: {"const": name}}
         for field in _in_order(cls):
             text = described.get(field.name)
-            properties[field.name] = self._field(field, hints[field.name]) | ({"description": text} if text else {})
-        required = [*([tag] if tag else ()), *(field.name for field in attrs.fields(cls) if self._is_there(cls, field))]
-        schema: Schema = {"type": "object", "description": summary_of(cls), "properties": properties}
+            schema = self._field(field, hints[field.name]) | ({"description": text} if text else {})
+            properties[codec.wire_name(cls, field.name)] = schema
+        there = [field.name for field in attrs.fields(cls) if self._is_there(cls, field)]
+        required = [*([tag] if tag else ()), *(codec.wire_name(cls, name) for name in there)]
+        schema = {"type": "object", "description": summary_of(cls), "properties": properties}
         schema |= {"required": required} if required else {}
         schema |= {"anyOf": list(_RULES[cls])} if cls in _RULES else {}
         return schema | ({"additionalProperties": False} if self._strict else {})

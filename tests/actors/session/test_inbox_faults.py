@@ -50,13 +50,13 @@ async def test_a_prompt_that_was_stored_before_a_crash(tmp_path: Path) -> None:
         session_id = await new_session(service)
         await service.start_turn(session_id, "one")
         faults.crash_after = 1
-        assert (await service.start_turn(session_id, "two", mode="queue")).turns == 1
+        assert (await service.start_turn(session_id, "two", mode="queue")).steps == 1
         assert await said(service, session_id) == ["one", "two"]
         faults.crash_before = 1
         with pytest.raises(StoreError) as caught:
             await service.start_turn(session_id, "three", mode="queue")
         assert caught.value.cause == "crash"
-        assert (await service.start_turn(session_id, "four", mode="queue")).turns == 1
+        assert (await service.start_turn(session_id, "four", mode="queue")).steps == 1
         assert await said(service, session_id) == ["one", "two", "four"]
 
 

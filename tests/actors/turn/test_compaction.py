@@ -210,7 +210,7 @@ async def test_the_summarys_tokens_are_booked(store: Path | None) -> None:
         result = await service.start_turn(session_id, "go on")
         assert result.usage == ANSWER + SUMMARY
         assert (await service.read(session_id)).billing.usage == before + ANSWER + SUMMARY
-        assert result.turns == 1
+        assert result.steps == 1
 
 
 async def test_a_restart_finds_the_compacted_context(tmp_path: Path) -> None:

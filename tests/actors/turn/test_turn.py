@@ -131,7 +131,7 @@ async def test_a_turn_with_tools() -> None:
         "run_completed",
     ]
     assert [event.turn_number for event in recorder.only(TurnStarted)] == [0, 1]
-    assert (result.turns, result.tool_calls, result.usage) == (2, 1, Usage(6, 4))
+    assert (result.steps, result.tool_calls, result.usage) == (2, 1, Usage(6, 4))
 
 
 async def test_the_transcript_of_a_turn_with_tools() -> None:

@@ -44,7 +44,7 @@ async def _decided(stage: Stage, decision: str, **more: str) -> tuple[Outcome, s
         unknown = await stage.other.call("tool/approve", **{**said, "call_id": "call-2"})
         stage.refused(unknown, ErrorCode.INVALID_PARAMS, path="$.call_id")
         stage.well(await stage.other.call("tool/approve", **said), "tool/approve", decided=True)
-        ended = stage.well(await turn.value(), text="so be it", turns=2)
+        ended = stage.well(await turn.value(), text="so be it", steps=2)
     late = await stage.other.call("tool/approve", **said)
     stage.refused(late, ErrorCode.SESSION_NOT_RUNNING, session_id=session_id)
     return ended, session_id
@@ -73,7 +73,7 @@ async def refused_call(stage: Stage) -> None:
 @scenario(TURN, SWITCHES, where="inside", setting=Setting(STEPS, approval_timeout=0.05))
 async def call_that_nobody_approves(stage: Stage) -> None:
     """It waits for its time, and then the turn goes on without it."""
-    turn = stage.well(await stage.one.first_turn("go", **ASKS), text="so be it", turns=2)
+    turn = stage.well(await stage.one.first_turn("go", **ASKS), text="so be it", steps=2)
     await stage.heard(turn, NOT_RUN, turn.data["session_id"])
     assert await _told(stage, turn.data["session_id"]) == [("not run: it was not approved in time", True)]
 

@@ -35,7 +35,7 @@ async def compacting_turn(stage: Stage) -> None:
     """The caller is told of the compaction between the turn's beginning and its first step, and never of its words."""
     session_id = stage.well(await stage.one.first_turn(WORDS)).data["session_id"]
     turn = await stage.one.call(TURN, session_id=session_id, prompt="go on")
-    stage.well(turn, text=ANSWER, turns=1, input_tokens=5_100, output_tokens=510)
+    stage.well(turn, text=ANSWER, steps=1, input_tokens=5_100, output_tokens=510)
     _hides_the_summary(turn)
     await stage.heard(turn, COMPACTED, session_id)
     if stage.has("session/read"):
@@ -55,7 +55,7 @@ async def failed_compaction(stage: Stage) -> None:
     """It is told with its reason, and the turn goes on."""
     session_id = stage.well(await stage.one.first_turn(WORDS)).data["session_id"]
     turn = await stage.one.call(TURN, session_id=session_id, prompt="go on")
-    stage.well(turn, text="all right", turns=1, stop_reason="end_turn")
+    stage.well(turn, text="all right", steps=1, stop_reason="end_turn")
     await stage.heard(turn, NOT_COMPACTED, session_id)
     told = [event for event in turn.events if event["type"] == "compaction_failed"]
     for event in told:
@@ -117,7 +117,7 @@ async def model_searches_the_memory(stage: Stage) -> None:
     """The memory's tool is offered where there is one, and its call is told as any other."""
     session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
     turn = await stage.one.call(TURN, session_id=session_id, prompt="what is my boat called?")
-    stage.well(turn, text="nothing", turns=2, tool_calls=1)
+    stage.well(turn, text="nothing", steps=2, tool_calls=1)
     await stage.heard(turn, RECALLED, session_id)
 
 

@@ -47,7 +47,7 @@ async def _played(stage: Stage, result: dict[str, Any]) -> list[tuple[str, bool]
         asked = await stage.one.asked()
         assert (asked["method"], asked["params"]) == ("tool/execute", {"name": "lookup", "arguments": {"q": "weather"}})
         await stage.one.answer(asked, result)
-        ended = stage.well(await turn.value(), text="so be it", turns=2, tool_calls=1)
+        ended = stage.well(await turn.value(), text="so be it", steps=2, tool_calls=1)
     await stage.heard(ended, USED, session_id)
     return await _told(stage, session_id)
 
@@ -76,7 +76,7 @@ async def clients_answer_is_none(stage: Stage) -> None:
 async def silent_client(stage: Stage) -> None:
     """A client that never answers costs the time that tools have; then the turn goes on."""
     session_id = await _begin(stage)
-    turn = stage.well(await _go(stage, session_id), text="so be it", turns=2, tool_calls=1)
+    turn = stage.well(await _go(stage, session_id), text="so be it", steps=2, tool_calls=1)
     await stage.heard(turn, TIMED_OUT, session_id)
     assert [is_error for _, is_error in await _told(stage, session_id)] == [True]
 

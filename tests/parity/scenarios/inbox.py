@@ -51,8 +51,8 @@ async def queued_turn(stage: Stage) -> None:
         seen = await stage.one.call("session/inputs", session_id=session_id)
         stage.well(seen, "session/inputs", waiting=[("queue", "second", None)])
         stage.world.go.set()
-        stage.well(await first.value(), text="done", turns=2)
-        queued = stage.well(await second.value(), text="two", turns=1)
+        stage.well(await first.value(), text="done", steps=2)
+        queued = stage.well(await second.value(), text="two", steps=1)
     assert queued.kinds[-len(PLAIN) :] == list(PLAIN)
     assert await _said(stage, session_id) == ["first", "second"]
     stage.well(await stage.one.call("session/inputs", session_id=session_id), "session/inputs", waiting=[])
@@ -68,7 +68,7 @@ async def steered_turn(stage: Stage) -> None:
         second = ask(nursery, _say, stage, session_id, "faster", mode="steer")
         await inbox_has(stage.world.service, session_id, 1)
         stage.world.go.set()
-        results = [stage.well(await turn.value(), text="done", turns=2) for turn in (first, second)]
+        results = [stage.well(await turn.value(), text="done", steps=2) for turn in (first, second)]
     assert results[0].data == results[1].data
     assert results[1].kinds[-len(STEERED) :] == list(STEERED)
     assert await _said(stage, session_id) == ["first", "faster"]
@@ -149,7 +149,7 @@ async def injected_context(stage: Stage) -> None:
     for client in (stage.one, stage.other):
         stage.well(await client.call("session/inject_context", **told), "session/inject_context", injected=True)
     assert [each.text for each in await stage.world.service.inputs(session_id)] == ["it rains"]
-    turn = stage.well(await stage.one.call(TURN, session_id=session_id, prompt="and?"), text="two", turns=1)
+    turn = stage.well(await stage.one.call(TURN, session_id=session_id, prompt="and?"), text="two", steps=1)
     assert turn.kinds == stage.surface.kinds([PLAIN[0], *STEERED])
     assert sorted(await _said(stage, session_id)) == ["and?", "hi", "it rains"]
     (taken,) = [each.event for each in await stage.world.log(session_id) if isinstance(each.event, InputTaken)]

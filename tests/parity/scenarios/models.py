@@ -16,7 +16,7 @@ async def another_model_for_one_turn(stage: Stage) -> None:
     session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
     for choice in ({"model": "echo"}, {"model": "any-model", "provider": "echo"}):
         turn = await stage.one.call(TURN, session_id=session_id, prompt="say this", **choice)
-        stage.well(turn, text="say this", turns=1, stop_reason="end_turn")
+        stage.well(turn, text="say this", steps=1, stop_reason="end_turn")
         await stage.heard(turn, PLAIN, session_id)
     stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on"), text="four")
     if stage.has("session/read"):

@@ -21,7 +21,7 @@ STEPS: Final = (
 async def structured_output(stage: Stage) -> None:
     """The first turn's answer comes as text and as data, after a second try; the next one's fits nothing."""
     turn = await stage.one.first_turn("who?", output_schema=SCHEMA)
-    stage.well(turn, text="It is Ann.", turns=3, structured_output={"name": "Ann"})
+    stage.well(turn, text="It is Ann.", steps=3, structured_output={"name": "Ann"})
     assert turn.kinds == stage.surface.kinds(FORMED)
     session_id = turn.data["session_id"]
     turn = await stage.one.call(TURN, session_id=session_id, prompt="and now?", output_schema=SCHEMA)

@@ -61,7 +61,7 @@ NO_SUCH: Final = {"id": "call-1", "name": "no_such_tool", "args": {}}
 async def plain_turn(stage: Stage) -> None:
     """A new session's first turn."""
     turn = await stage.one.first_turn("hi")
-    stage.well(turn, text="hello there", turns=1, tool_calls=0, stop_reason="end_turn", **USAGE)
+    stage.well(turn, text="hello there", steps=1, tool_calls=0, stop_reason="end_turn", **USAGE)
     if stage.on("store") or not stage.surface.per_process:
         await stage.heard(turn, PLAIN, turn.data["session_id"])
     else:
@@ -88,7 +88,7 @@ async def deferred_first_turn(stage: Stage) -> None:
 async def tool_turn(stage: Stage) -> None:
     """The model thinks, talks, calls a tool and answers."""
     turn = await stage.one.first_turn("what is there?")
-    stage.well(turn, turns=2, tool_calls=1, stop_reason="end_turn")
+    stage.well(turn, steps=2, tool_calls=1, stop_reason="end_turn")
     assert turn.data["text"].endswith("a lighthouse")
     await stage.heard(turn, TOOL, turn.data["session_id"])
 
@@ -98,7 +98,7 @@ async def turn_with_an_unknown_tool(stage: Stage) -> None:
     """A tool that does not exist is an error for the model alone."""
     session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
     turn = await stage.other.call(TURN, session_id=session_id, prompt="use it")
-    stage.well(turn, text="there is none", turns=2, tool_calls=1)
+    stage.well(turn, text="there is none", steps=2, tool_calls=1)
     await stage.heard(turn, REFUSED_TOOL, session_id)
 
 
@@ -112,7 +112,7 @@ async def retried_turn(stage: Stage) -> None:
     """The provider fails once: the caller is told, and hears nothing twice."""
     session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
     turn = await stage.one.call(TURN, session_id=session_id, prompt="again")
-    stage.well(turn, text="at last", turns=1)
+    stage.well(turn, text="at last", steps=1)
     await stage.heard(turn, RETRIED, session_id)
 
 
@@ -125,7 +125,7 @@ async def retried_turn(stage: Stage) -> None:
 )
 async def turn_near_its_budget(stage: Stage) -> None:
     """The caller is told that little is left."""
-    turn = stage.well(await stage.one.first_turn("use it"), text="there is none", turns=2)
+    turn = stage.well(await stage.one.first_turn("use it"), text="there is none", steps=2)
     assert turn.kinds == stage.surface.kinds(WARNED)
 
 

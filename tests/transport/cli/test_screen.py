@@ -40,7 +40,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "40")
 
 
-RESULT = TurnResult(ID, "the answer", turns=2, usage=Usage(12, 34))
+RESULT = TurnResult(ID, "the answer", steps=2, usage=Usage(12, 34))
 
 
 def screen_on(out: io.StringIO, *, stream: bool | None = None, mode: Mode | None = None) -> tuple[Screen, io.StringIO]:
