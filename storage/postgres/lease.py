@@ -41,6 +41,8 @@ _REAP: Final = f"""
 """
 _TRY_LOCK: Final = f"SELECT pg_try_advisory_lock({LOCK}, $1::int)"
 # `alive` is read before the row is changed; a row that another process removed is put in again.
+LIVING: Final = f"SELECT h.name, h.version FROM warren.holders h WHERE {_ALIVE} ORDER BY h.key"
+"""A query for the living processes: their names, and how many scripts of the tables their programs know."""
 OLDER: Final = f"SELECT h.name FROM warren.holders h WHERE h.version < $1::int AND {_ALIVE} ORDER BY h.key"
 """A query for the living processes whose programs know fewer than $1 scripts of the tables."""
 _RENEW: Final = """

@@ -194,7 +194,8 @@ async def _changed(db: Connection, sql: str, old: str = "missing") -> None:
         command = "init" if old == "missing" else "migrate"
         problem = f"the tables of the store are {old if old == 'missing' else 'of ' + old}, and this role may not"
         advice = f"run `warren store {command}` with a role that may"
-        raise StoreError(f"{problem} change that: {advice} ({exc})", cause="permission", retryable=False) from exc
+        why = str(exc).partition("\n")[0]
+        raise StoreError(f"{problem} change that: {advice} ({why})", cause="permission", retryable=False) from exc
     except errors.QueryCanceled as exc:
         problem = "bringing the tables up to this version takes longer than the settings allow"
         raise StoreError(f"{problem}: run `warren store migrate`", cause="locked", retryable=False) from exc

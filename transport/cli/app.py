@@ -50,7 +50,7 @@ class _Group(click.Group):
 
 ELSEWHERE: Final = (
     *("sessions", "memory", "serve", "rpc", "mcp", "acp"),
-    *("config", "completion", "doctor", "backup", "restore", "project", "load"),
+    *("config", "completion", "doctor", "backup", "restore", "project", "load", "store"),
 )
 """The commands that are in modules of their own."""
 
@@ -78,6 +78,10 @@ def _imported(name: str) -> click.Command:  # noqa: PLR0911 - one return for eac
             from warren.transport.cli.project_app import project  # noqa: PLC0415
 
             return project
+        case "store":
+            from warren.transport.cli.store_app import store  # noqa: PLC0415
+
+            return store
         case "load":
             from warren.transport.cli.load_app import load  # noqa: PLC0415
 

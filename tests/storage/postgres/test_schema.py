@@ -15,6 +15,7 @@ from tests.storage.samples import turn
 from tests.support.postgres import database, name_in, needs_postgres, server
 from warren.config import PostgresConfig
 from warren.errors import StoreError
+from warren.storage.maintenance.postgres.migration import look, migrate
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.lease import OLDER
@@ -80,6 +81,26 @@ async def test_the_tables_are_not_contracted_while_an_older_release_lives() -> N
             await PostgresStore.open(PostgresConfig(url))
         assert (raised.value.cause, raised.value.retryable) == ("newer_schema", False)
         assert f"knows up to {SCHEMA.version}: use a newer" in raised.value.message
+
+
+async def test_an_operator_expands_first_and_contracts_once_the_older_release_has_ended() -> None:
+    """What `warren store migrate` and `warren store status` say between the steps."""
+    with database() as url:
+        config = PostgresConfig(url)
+        async with postgres_opened(url, lease=60.0) as store:
+            await every(store, turn("a"))
+            with pytest.raises(StoreError, match=f"nothing is removed: end .*process {os.getpid()}") as raised:
+                await migrate(config, AFTER, make=False, contracting=True)
+            assert raised.value.cause == "leased"
+            seen = await look(config, AFTER)
+            assert (seen.state, seen.version, seen.needs, seen.contractible) == ("current", NEXT.version, 1, True)
+            assert [each.version for each in seen.programs] == [SCHEMA.version]
+            assert (await look(config)).state == "newer"
+        before = await migrate(config, AFTER, make=False, contracting=True)
+        assert (before.version, before.needs) == (NEXT.version, 1)
+        seen = await look(config, AFTER)
+        assert (seen.state, seen.needs, seen.contractible, seen.programs) == ("current", NEXT.version, False, ())
+        assert (await look(config)).state == "too_new"
 
 
 async def test_a_program_that_is_about_to_write_sees_that_the_tables_were_contracted() -> None:

@@ -1,0 +1,47 @@
+"""The connection of an operator's command to the database of a store."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from psycopg import errors
+
+from warren.config import PostgresConfig
+from warren.errors import StoreError
+from warren.storage.postgres.driver import Connection, LostError
+from warren.storage.postgres.faults import translate
+from warren.storage.postgres.schema import State, check_server, usable_state
+
+
+@asynccontextmanager
+async def connected(config: PostgresConfig) -> AsyncIterator[Connection]:
+    """Open a connection for the block.
+
+    Raises StoreError with the address of the database, also for errors of the database inside the block.
+    """
+    try:
+        db = await Connection.open(config, "maintenance")
+        try:
+            check_server(db)
+            yield db
+        finally:
+            db.close()
+    except (LostError, errors.Error, StoreError) as exc:
+        error = translate(exc)
+        if not isinstance(error, StoreError) or error.message.startswith(config.shown):
+            raise
+        named = f"{config.shown}: {error.message}"
+        raise StoreError(named, cause=error.cause, retryable=error.retryable, session_id=error.session_id) from None
+
+
+async def existing(db: Connection) -> State:
+    """Return the state of the tables. Raises StoreError if there are none, and as `usable_state`."""
+    state = await usable_state(db)
+    if not state.version:
+        raise missing()
+    return state
+
+
+def missing() -> StoreError:
+    """Return the error for a database without the tables of a store."""
+    problem = "the database has no tables of a store: run `warren store init`"
+    return StoreError(problem, cause="missing", retryable=False)
