@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from warren.actors.memory import MemoryActor
+from warren.actors.memory import Memory
 from warren.actors.storage import Storage
 from warren.errors import WarrenError
 from warren.storage import Delete, Erased
@@ -11,29 +11,27 @@ from warren.storage import Delete, Erased
 logger: Final = logging.getLogger("warren.erasing")
 
 
-async def erase(session_id: str, storage: Storage, memory: MemoryActor | None) -> None:
+async def erase(session_id: str, storage: Storage, memory: Memory) -> None:
     """Delete a session from the store and from the memory. Raises SessionNotFoundError, and as `forget_deleted`."""
     await storage.write(Delete(session_id))
     await forget_deleted(session_id, storage, memory)
 
 
-async def forget_deleted(session_id: str, storage: Storage, memory: MemoryActor | None) -> None:
+async def forget_deleted(session_id: str, storage: Storage, memory: Memory) -> None:
     """Delete a deleted session from the memory too.
 
     Without a memory the deletion stays due: the next runtime that has the memory does it.
 
     Raises StoreError if the memory fails; the deletion stays due for another delete, or for the next start.
     """
-    if memory is not None:
-        await memory.forget(session_id)
+    if await memory.forget(session_id):
         await storage.write(Erased(session_id))
 
 
-async def finish_erasing(storage: Storage, memory: MemoryActor) -> None:
+async def finish_erasing(storage: Storage, memory: Memory) -> None:
     """Do the deletions that are due in the memory, after a crash or after a runtime without the memory."""
     try:
         for session_id in await (await storage.reader()).erasures():
-            await memory.forget(session_id)
-            await storage.write(Erased(session_id))
+            await forget_deleted(session_id, storage, memory)
     except WarrenError as exc:
         logger.warning("deleted sessions are still in the memory: %s", exc)

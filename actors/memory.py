@@ -2,11 +2,11 @@
 
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Protocol
 
 import attrs
 import trio
@@ -20,7 +20,7 @@ from warren.actors.supervision import Restarts, supervised_nursery
 from warren.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.health import MemoryHealth
 from warren.mailbox import Mail
-from warren.memory import MAX_HITS, MemoryEntry, MemoryHit, Progress, Tail
+from warren.memory import MAX_HITS, Index, MemoryEntry, MemoryHit, Progress, Tail
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import MessageRow, SessionRecord
 from warren.tools import Tool, tool
@@ -55,6 +55,34 @@ async def _signature(
 _TOOL: Final = tool(name=SEARCH, description=USAGE, category="memory")(_signature)
 
 
+class Memory(Protocol):
+    """The memory of a runtime, as its sessions and its service use it.
+
+    Attributes:
+        works: whether anything is remembered.
+    """
+
+    works: ClassVar[bool]
+
+    def index_of(self, session_id: str) -> Index | None:
+        """Return the function that remembers messages of a session; None if nothing is remembered."""
+
+    def tools_of(self, session_id: str) -> Mapping[str, Tool]:
+        """Return the tools by which a session's model searches, by name."""
+
+    async def search(self, query: str, *, limit: int, session_id: str | None) -> Sequence[MemoryHit]:
+        """Return the best matches, of one session or of all. Raises StoreError and MemoryDisabledError."""
+
+    async def forget(self, session_id: str) -> bool:
+        """Forget all texts of a session, and refuse further ones. Raises StoreError.
+
+        Return whether that is done: a runtime without its memory leaves it to the next one.
+        """
+
+    def health(self) -> MemoryHealth | None:
+        """Return the health of the memory; None if the runtime has none by its settings. Never waits."""
+
+
 @define(eq=False)
 class MemoryActor(Owner["MemoryStore"]):
     """Owns the memory. Searches do not go through the mailbox, so they never wait for texts that are being stored.
@@ -64,10 +92,15 @@ class MemoryActor(Owner["MemoryStore"]):
     """
 
     name: ClassVar[str] = "memory"
+    works: ClassVar[bool] = True
     storage: Storage = attrs.field(kw_only=True)
     _work: trio.Event = attrs.field(factory=trio.Event)
     _index_error: str | None = None
     _write_error: str | None = None
+
+    def index_of(self, session_id: str) -> Index | None:
+        """See Memory."""
+        return partial(self.remember, session_id)
 
     async def remember(self, session_id: str, first: int, messages: Sequence[Message]) -> None:
         """Remember the texts of messages, all or none. Idempotent.
@@ -116,9 +149,10 @@ class MemoryActor(Owner["MemoryStore"]):
         """Remember entries that the caller has made; return how many were new. Raises as `MemoryStore.index`."""
         return await self.mailbox.ask(Remember(tuple(entries)))
 
-    async def forget(self, session_id: str) -> None:
-        """Forget all texts of a session, and refuse further ones. Raises StoreError."""
+    async def forget(self, session_id: str) -> bool:
+        """See Memory."""
         await self.mailbox.ask(Forget(session_id))
+        return True
 
     async def rebuild(self, progress: Progress | None = None) -> None:
         """Make the index again; searches, compactions and deletes go on meanwhile.
@@ -132,12 +166,12 @@ class MemoryActor(Owner["MemoryStore"]):
             self._work.set()
 
     async def search(self, query: str, *, limit: int, session_id: str | None) -> list[MemoryHit]:
-        """Return the best matches, of one session or of all. Raises StoreError."""
+        """See Memory."""
         return await (await self.reader()).search(query, limit=limit, session_id=session_id)
 
-    def tool_of(self, session_id: str) -> Tool:
-        """Return the tool by which a session's model searches."""
-        return attrs.evolve(_TOOL, call=partial(self._answer, session_id))
+    def tools_of(self, session_id: str) -> Mapping[str, Tool]:
+        """See Memory."""
+        return {SEARCH: attrs.evolve(_TOOL, call=partial(self._answer, session_id))}
 
     async def _answer(self, session_id: str, query: str, limit: int, scope: str) -> str:
         wanted = min(max(1, limit), MAX_HITS)

@@ -14,11 +14,7 @@ from warren.actors.protocol import Loaded
 from warren.actors.session.comms import Comms
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.categories import CATEGORIES
-from warren.errors import (
-    MemoryDisabledError,
-    PersistenceDisabledError,
-    SessionNotFoundError,
-)
+from warren.errors import SessionNotFoundError
 from warren.events import RunFailed
 from warren.fields import FieldValueError
 from warren.health import Status, worst
@@ -111,8 +107,6 @@ class Reads:
         """See SessionService."""
         session_id = session.session_id
         self._supervisor.check_open()
-        if await self._is_beyond(session_id):
-            raise no_store("only sessions of this process can be resumed")
         actor = self._supervisor.revive(session_id)
         record = await actor.mailbox.ask(Loaded())
         if record.archived:
@@ -126,8 +120,6 @@ class Reads:
         made(SubscribeRequest, session_id, after_seq=after_seq)
         supervisor = self._supervisor
         supervisor.check_open()
-        if after_seq is not None and await self._is_beyond(session_id):
-            raise no_store("only events of sessions of this process can be replayed")
         actor = supervisor.revive(session_id)
         log = actor.log
         reader = log.read()  # before the wait: a log without readers is dropped when its actor ends
@@ -138,24 +130,9 @@ class Reads:
             reader.cursor = log.last_seq if after_seq is None else after_seq
             if after_seq:
                 await self._tell_of_lost_turn(reader, after_seq)
-            if after_seq is not None:
-                await self._check_kept(session_id, after_seq)
             yield reader
         finally:
             reader.close()
-
-    async def _is_beyond(self, session_id: str) -> bool:
-        """Return whether only a session store could have a session: it is not in this process."""
-        shared = self._supervisor.shared
-        return not shared.session_store and await (await self._reader()).record(session_id) is None
-
-    async def _check_kept(self, session_id: str, after_seq: int) -> None:
-        """Raise PersistenceDisabledError if only a session store would still have the events above a number."""
-        if not self._supervisor.shared.session_store:
-            gone = (await (await self._reader()).replay(session_id, after_seq=after_seq, limit=0)).gone
-            if gone is not None and after_seq < gone:
-                problem = f"events up to {gone} are gone and no store has them"
-                raise PersistenceDisabledError(problem, session_id=session_id)
 
     async def _tell_of_lost_turn(self, reader: LogReader, after_seq: int) -> None:
         """Begin a subscription with the end of a turn whose beginning the reader saw, if the turn died unstored."""
@@ -172,10 +149,6 @@ class Reads:
         """See SessionService."""
         self._supervisor.check_open()
         memory = self._supervisor.shared.memory
-        if memory is None:
-            fault = self._supervisor.shared.memory_fault
-            why = "the runtime was started without it" if fault is None else fault.message
-            raise MemoryDisabledError(f"semantic memory is disabled: {why}")
         return tuple(await memory.search(wanted.query, limit=wanted.limit, session_id=wanted.within))
 
     @keywords_of(SessionRef)
@@ -198,9 +171,9 @@ class Reads:
         """See SessionService."""
         shared = self._supervisor.shared
         return Capabilities(
-            session_store=shared.session_store,
+            session_store=shared.storage.durable,
             session_compaction=shared.config.compaction is not None,
-            memory_store=shared.memory is not None,
+            memory_store=shared.memory.works,
             tools={name: shared.switch_of(name) for name in CATEGORIES},
         )
 
@@ -209,7 +182,7 @@ class Reads:
         scheduler, shared = self._supervisor.scheduler, self._supervisor.shared
         store = shared.storage.health()
         projector = self._projector.health() if self._projector is not None else None
-        memory = shared.memory_health()
+        memory = shared.memory.health()
         loop = self._loop.health()
         mcp = tuple(shared.mcp_health()) if shared.mcp_health is not None else ()
         of_parts = [part.status for part in (store, projector, memory, loop, *mcp) if part is not None]
@@ -255,8 +228,3 @@ class Reads:
 
 def _damaged(rows: "Rows[Any]") -> tuple[DamagedRow, ...]:
     return tuple(DamagedRow(each.row, each.problem) for each in rows.damaged)
-
-
-def no_store(problem: str) -> PersistenceDisabledError:
-    """Return the error of a call that needs a store that there is not."""
-    return PersistenceDisabledError(f"session persistence is disabled: {problem}")

@@ -8,8 +8,9 @@ from typing import Final
 import trio
 
 from warren.actors.erasing import finish_erasing
-from warren.actors.memory import OpenMemory, remembering
+from warren.actors.memory import Memory, OpenMemory, remembering
 from warren.actors.metrics import LoopLag
+from warren.actors.no_memory import NoMemory
 from warren.actors.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.actors.shared import DynamicTools, McpHealthOf, Shared
@@ -18,6 +19,7 @@ from warren.actors.supervision import Restarts, supervised_nursery
 from warren.actors.supervisor.gauge import MemoryGauge
 from warren.actors.supervisor.store_watcher import StoreWatcher
 from warren.actors.supervisor.supervisor import Supervisor
+from warren.actors.unstored import UnstoredService
 from warren.config import Config
 from warren.errors import StoreError
 from warren.model import Providers
@@ -75,7 +77,8 @@ async def open_runtime(
         ActorFailedError: if an actor crashed too often.
     """
     async with AsyncExitStack() as stack:
-        stored = memory = projector = memory_fault = None
+        stored = projector = None
+        memory: Memory = NoMemory()
         if open_store is not None:
             stored = await stack.enter_async_context(storing(open_store, Restarts(config.intensity)))
         storage: Storage = stored or DirectStorage(EphemeralStore(config.limits.event_log))
@@ -83,16 +86,16 @@ async def open_runtime(
             try:
                 memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))
             except StoreError as exc:  # no session needs the memory in order to go on
-                memory_fault = exc
+                memory = NoMemory(exc)
                 logger.critical("the memory cannot be used, sessions run without it: %s", exc)
-        if memory is not None:
-            await finish_erasing(storage, memory)
+            else:
+                await finish_erasing(storage, memory)
         if open_projection is not None:
             projector = await stack.enter_async_context(projecting(open_projection))
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
         runtime = (config, providers, by_name, storage, memory, threads, dynamic_tools, mcp_health, notes or {})
-        shared = Shared(*runtime, memory_fault=memory_fault, session_store=stored is not None)
+        shared = Shared(*runtime)
         yield await stack.enter_async_context(_sessions(shared, projector))
 
 
@@ -107,7 +110,8 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
         nursery.start_soon(gauge.watch_loop, supervisor.memory)
         nursery.start_soon(loop.watch)
         try:
-            yield Runtime(Service(supervisor, loop, projector), supervisor)
+            service = Service if shared.storage.durable else UnstoredService
+            yield Runtime(service(supervisor, loop, projector), supervisor)
         finally:
             with trio.CancelScope(shield=True):
                 await supervisor.stop()

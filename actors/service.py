@@ -11,7 +11,7 @@ from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
 from warren.actors.listening import Telling, beginning
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Retire, StartTurn
-from warren.actors.reading import Reads, no_store
+from warren.actors.reading import Reads
 from warren.actors.schemas import check_options
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.comms import ended
@@ -272,9 +272,6 @@ class Service(Reads):
         """See SessionService."""
         session_id = session.session_id
         storage = self._supervisor.shared.storage
-        if not self._supervisor.shared.session_store:
-            self._supervisor.check_open()
-            raise no_store("nothing is stored that could be deleted")
         try:
             await self._supervisor.revive(session_id).mailbox.ask(Retire("delete"))
         except (SessionNotFoundError, StoreError):

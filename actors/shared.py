@@ -6,13 +6,12 @@ from typing import Final, Literal
 import attrs
 import trio
 
-from warren.actors.memory import SEARCH, MemoryActor
+from warren.actors.memory import Memory
 from warren.actors.storage import Storage
 from warren.categories import Category
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.config import Config
-from warren.errors import StoreError
-from warren.health import McpHealth, MemoryHealth
+from warren.health import McpHealth
 from warren.model import Providers
 from warren.tools import Tool
 from warren.values import frozen
@@ -50,46 +49,35 @@ class Shared:
         providers: resolves the names of models.
         tools: the runtime's tools, by name.
         storage: the store of the sessions.
-        memory: the memory actor; None without the memory-store capability.
+        memory: the memory of the sessions; `NoMemory` without the memory-store capability.
         dynamic_tools: returns the tools of MCP servers at this moment, by name: those for all sessions, and those of
             the session whose id it gets. It gets the names that are taken and returns none of them.
         mcp_health: returns the health of the MCP servers that all sessions use.
         notes: texts about tools, by the tool's name; the instructions of a new session contain those of its tools.
         tool_threads: bounds the synchronous tools that run at once.
-        memory_fault: the error that keeps the memory from working; None if there is none.
-        session_store: whether sessions outlive the process. Only the service asks for it, to answer calls that need it.
     """
 
     config: Config
     providers: Providers
     tools: Mapping[str, Tool]
     storage: Storage
-    memory: MemoryActor | None
+    memory: Memory
     tool_threads: trio.CapacityLimiter
     dynamic_tools: DynamicTools | None = None
     mcp_health: McpHealthOf | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
-    memory_fault: StoreError | None = None
-    session_store: bool = False
 
     @property
     def tool_names(self) -> Collection[str]:
         """The names of all tools that a session may be given."""
-        there = {*self.tools, *([SEARCH] if self.memory is not None else [])}
+        there = {*self.tools, *self.memory.tools_of("")}
         return there if self.dynamic_tools is None else {*there, *self.dynamic_tools(None, there)}
-
-    def memory_health(self) -> MemoryHealth | None:
-        """Return the health of the memory; None if the runtime has none by its settings."""
-        if self.memory_fault is not None:
-            return MemoryHealth("degraded", 0, self.memory_fault.message)
-        return None if self.memory is None else self.memory.health()
 
     @property
     def categories(self) -> frozenset[Category]:
         """The kinds of tools that sessions of this runtime may have."""
-        there: set[Category] = {"callback", "comms", *(tool.category for tool in self.tools.values())}
-        if self.memory is not None:
-            there.add("memory")
+        tools = (*self.tools.values(), *self.memory.tools_of("").values())
+        there: set[Category] = {"callback", "comms", *(tool.category for tool in tools)}
         if self.dynamic_tools is not None:
             there.add("mcp")
         return frozenset(there)

@@ -39,10 +39,11 @@ class Storage(Protocol):
     """The store of a runtime, as its actors write and read it.
 
     Attributes:
-        frees_memory: whether the eviction of an idle session frees its memory, because the rows are elsewhere.
+        durable: whether the rows are elsewhere than in this process: sessions outlive it, and the eviction of an idle
+            session frees its memory.
     """
 
-    frees_memory: ClassVar[bool]
+    durable: ClassVar[bool]
 
     @property
     def lapses(self) -> int:
@@ -92,7 +93,7 @@ class Storage(Protocol):
 class DirectStorage:
     """A store in this process's memory: each operation is applied at once, without an actor or a thread in between."""
 
-    frees_memory: ClassVar[bool] = False
+    durable: ClassVar[bool] = False
     lapses: ClassVar[int] = 0
     _store: EphemeralStore
 
@@ -144,7 +145,7 @@ class StorageActor(Owner["Store"]):
     """
 
     name: ClassVar[str] = "storage"
-    frees_memory: ClassVar[bool] = True
+    durable: ClassVar[bool] = True
     _writes: Writes = attrs.field(factory=Writes)
     _releases: dict[str, Release] = attrs.field(factory=dict)
     _lapses: int = 0

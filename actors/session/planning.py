@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from warren.actors.memory import SEARCH
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
 from warren.actors.shared import HostObjects, Shared
@@ -71,14 +70,13 @@ def _compaction_of(
     if config is None or shared.config.compaction is None:
         return None
     window = window_of(config)
-    index = partial(shared.memory.remember, record.session_id) if shared.memory is not None else None
     distance = config.min_turns_between_compactions
     try:
         compactor = compactor_of(host_objects.compactor or shared.config.compactor, config, window)
     except Exception as exc:  # a host's own code may raise anything
         logger.exception("a compactor could not be made")
         raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
-    return CompactionPlan(compactor, distance, window, index)
+    return CompactionPlan(compactor, distance, window, shared.memory.index_of(record.session_id))
 
 
 def instructions_of(
@@ -104,8 +102,7 @@ def tools_of(
         comms: has the tools for messages to peers.
         given_tools: tools that the host gave the session, or the caller the turn, by name. They replace others.
     """
-    memory = shared.memory
-    search = {} if memory is None else {SEARCH: memory.tool_of(record.session_id)}
+    search = shared.memory.tools_of(record.session_id)
     known = {**search, **comms.tools_of(record), **shared.tools, **given_tools}
     if shared.dynamic_tools is not None:
         known |= shared.dynamic_tools(record.session_id, known)

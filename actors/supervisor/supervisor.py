@@ -57,7 +57,7 @@ class Supervisor:
     def __attrs_post_init__(self) -> None:
         limits, storage = self.shared.config.limits, self.shared.storage
         self.registry = Registry(storage, limits.event_log)
-        self.scheduler = Scheduler(limits, evicts=storage.frees_memory)
+        self.scheduler = Scheduler(limits, evicts=storage.durable)
         self.comms = Comms(self, storage, limits.inbox)
 
     # -- for the service
@@ -86,7 +86,7 @@ class Supervisor:
 
     def is_live(self, actor: SessionActor | None) -> bool:
         """Return whether a session counts as live: it has an actor, or it is nowhere but in this process."""
-        return actor is not None or not self.shared.session_store
+        return actor is not None or not self.shared.storage.durable
 
     def spawn(
         self,

@@ -18,6 +18,7 @@ from warren.config import RetryPolicy
 from warren.errors import WarrenError
 from warren.events import CompactionFailed, CompactionStarted, Event
 from warren.fields import encodable
+from warren.memory import Index
 from warren.messages import Message, SystemMessage
 from warren.model import ModelChoice, ModelReply, ModelRequest
 from warren.options import ModelOptions
@@ -30,9 +31,6 @@ from warren.windows import Window, window_of
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("warren.compaction")
-Index = Callable[[int, Sequence[Message]], Awaitable[None]]
-"""Adds messages to the memory, all or none; the position is that of the first one. Raises WarrenError."""
-
 CommitCompaction = Callable[[CompactionEntry], Awaitable[Callable[[], None]]]
 """Stores a new head of the context, and returns the event that announces it. The context is still the old one.
 

@@ -1,6 +1,6 @@
 """Semantic memory: its entries, hits and settings, as plain values."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -8,12 +8,15 @@ from typing import Any, Final, Protocol
 import attrs
 
 from warren.fields import FieldValueError, fits, is_text, not_negative, positive
+from warren.messages import Message
 from warren.values import frozen
 
 MAX_HITS: Final = 20
 """The most hits that a search returns."""
 CONVERSATION_END: Final = 1 << 61
 """The first position for texts that were added by hand. Messages have smaller positions."""
+Index = Callable[[int, Sequence[Message]], Awaitable[None]]
+"""Adds messages to the memory, all or none; the position is that of the first one. Raises WarrenError."""
 Progress = Callable[[int, int], None]
 """Called with the entries that are done and the entries in all. It runs on the event loop and must not block."""
 

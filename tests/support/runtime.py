@@ -77,7 +77,7 @@ def storage_of(service: SessionService) -> StorageActor:
 def memory_of(service: SessionService) -> MemoryActor:
     """Return the memory actor of a runtime with a memory."""
     memory = supervisor_of(service).shared.memory
-    assert memory is not None
+    assert isinstance(memory, MemoryActor)
     return memory
 
 

@@ -1,0 +1,41 @@
+"""The memory of a runtime that has none: nothing is remembered, and each search is refused with the reason."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NoReturn
+
+from warren.errors import MemoryDisabledError, StoreError
+from warren.health import MemoryHealth
+from warren.tools import Tool
+from warren.values import frozen
+
+
+@frozen(eq=False)
+class NoMemory:
+    """Stands in for the memory actor; see `warren.actors.memory.Memory` for its methods.
+
+    Attributes:
+        fault: the error that keeps the memory from working; None if the runtime has no memory by its settings.
+    """
+
+    works: ClassVar[bool] = False
+    fault: StoreError | None = None
+
+    def index_of(self, session_id: str) -> None:
+        """See Memory; compactions remember nothing."""
+
+    def tools_of(self, session_id: str) -> Mapping[str, Tool]:  # noqa: ARG002 - as Memory has it
+        """See Memory; the model has nothing to search in."""
+        return {}
+
+    async def search(self, query: str, *, limit: int, session_id: str | None) -> Sequence[NoReturn]:  # noqa: ARG002 - as Memory has it
+        """Raise MemoryDisabledError."""
+        why = "the runtime was started without it" if self.fault is None else self.fault.message
+        raise MemoryDisabledError(f"semantic memory is disabled: {why}")
+
+    async def forget(self, session_id: str) -> bool:  # noqa: ARG002 - as Memory has it
+        """See Memory; the deletion stays due for the next runtime that has the memory."""
+        return False
+
+    def health(self) -> MemoryHealth | None:
+        """See Memory."""
+        return None if self.fault is None else MemoryHealth("degraded", 0, self.fault.message)

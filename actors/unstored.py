@@ -1,0 +1,57 @@
+"""The service of a runtime without a session store: it refuses the calls that only a store could answer."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from warren.actors.service import Service
+from warren.errors import PersistenceDisabledError
+from warren.keywords import keywords_of, made
+from warren.requests import SessionRef, SubscribeRequest
+from warren.service import EventReader
+from warren.views import SessionView
+
+
+class UnstoredService(Service):
+    """Sessions that end with the process. Everything else is as in `Service`."""
+
+    __slots__ = ()  # by hand: attrs would make a new class, which `super` in the decorated methods does not know
+
+    @keywords_of(SessionRef)
+    async def resume(self, session: SessionRef) -> SessionView:
+        """See SessionService."""
+        await self._check_here(session.session_id, "only sessions of this process can be resumed")
+        return await super().resume(session.session_id)
+
+    @asynccontextmanager
+    async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
+        """See SessionService."""
+        made(SubscribeRequest, session_id, after_seq=after_seq)
+        if after_seq is not None:
+            await self._check_here(session_id, "only events of sessions of this process can be replayed")
+        async with super().subscribe(session_id, after_seq=after_seq) as reader:
+            if after_seq is not None:
+                await self._check_kept(session_id, after_seq)
+            yield reader
+
+    @keywords_of(SessionRef)
+    async def delete(self, session: SessionRef) -> None:
+        """See SessionService."""
+        self._supervisor.check_open()
+        raise _no_store("nothing is stored that could be deleted")
+
+    async def _check_here(self, session_id: str, problem: str) -> None:
+        """Raise PersistenceDisabledError if the session is not in this process: only a store could have it."""
+        self._supervisor.check_open()
+        if await (await self._reader()).record(session_id) is None:
+            raise _no_store(problem)
+
+    async def _check_kept(self, session_id: str, after_seq: int) -> None:
+        """Raise PersistenceDisabledError if only a store would still have the events above a number."""
+        gone = (await (await self._reader()).replay(session_id, after_seq=after_seq, limit=0)).gone
+        if gone is not None and after_seq < gone:
+            problem = f"events up to {gone} are gone and no store has them"
+            raise PersistenceDisabledError(problem, session_id=session_id)
+
+
+def _no_store(problem: str) -> PersistenceDisabledError:
+    return PersistenceDisabledError(f"session persistence is disabled: {problem}")
