@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import attrs
 
 from warren.categories import Decision
-from warren.inputs import Input
+from warren.inputs import Numbered
 from warren.mailbox import Message
 from warren.memory import MemoryEntry, Tail
 from warren.options import NO_OPTIONS, TurnOptions
@@ -42,22 +42,19 @@ class Compact(ClaimsTurn[CompactionEntry]):
 
 
 @frozen
-class Arrived(Message[TurnResult | bool]):
+class Arrived(Message[TurnResult | None]):
     """Take an input of the store's inbox in.
 
-    If the sender `waits`, the reply is the result of the turn that takes the input, else whether the input is new.
-
     Attributes:
-        input: the input.
-        waits: whether the reply is the result of the turn.
-        number: the place of the input in the store's inbox.
+        numbered: the input, and its number in the store's inbox.
+        waits: whether the reply is the result of the turn that takes the input. If not, the reply is None and comes at
+            once.
         tools: tools for the turn that begins with the input, by name.
     """
 
     urgent: ClassVar[bool] = True  # the store has the input, and no other message would tell the session
-    input: Input
-    waits: bool
-    number: int
+    numbered: Numbered
+    waits: bool = False
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
 

@@ -12,6 +12,7 @@ from warren.actors.metrics import LoopLag
 from warren.actors.projector import ProjectorActor
 from warren.actors.protocol import Loaded
 from warren.actors.session.comms import Comms
+from warren.actors.session.inboxes import Inboxes
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.categories import CATEGORIES
 from warren.errors import SessionNotFoundError
@@ -55,6 +56,10 @@ class Reads:
     @property
     def _comms(self) -> Comms:
         return self._supervisor.comms
+
+    @property
+    def _inboxes(self) -> Inboxes:
+        return self._supervisor.inboxes
 
     @keywords_of(SessionRef)
     async def read(self, session: SessionRef) -> SessionView:
@@ -165,7 +170,7 @@ class Reads:
     @keywords_of(SessionRef)
     async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
         """See SessionService."""
-        return tuple(await self._comms.peers(await self._comms.record(session.session_id)))
+        return tuple(await self._comms.peers(await self._record(session.session_id)))
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""
@@ -218,6 +223,10 @@ class Reads:
 
     async def _reader(self) -> "Store":
         return await self._supervisor.shared.storage.reader()
+
+    async def _record(self, session_id: str) -> SessionRecord:
+        """Return a session's record, loaded if need be."""
+        return await self._supervisor.mailbox(session_id).ask(Loaded())
 
     def _summary(self, record: SessionRecord) -> SessionSummary:
         actor = self._supervisor.find(record.session_id)

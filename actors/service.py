@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from warren.actors import forking
+from warren.actors.creating import create_once
 from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
 from warren.actors.listening import Telling, beginning
@@ -14,10 +15,9 @@ from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Retire, S
 from warren.actors.reading import Reads
 from warren.actors.schemas import check_options
 from warren.actors.session.actor import SessionActor
-from warren.actors.session.comms import ended
+from warren.actors.session.ending import result_of
 from warren.actors.session.planning import instructions_of
 from warren.actors.shared import HostObjects
-from warren.actors.supervisor.creating import create_once
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
@@ -148,7 +148,7 @@ class Service(Reads):
             await self.read(session_id)
             return TurnResult(session_id)
         if found.outcome:
-            return ended(found.outcome, session_id)
+            return result_of(found.outcome, session_id)
         input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT)
         return await self._enqueue(session_id, input_, turn.tools, on_begin)
 
@@ -169,7 +169,7 @@ class Service(Reads):
         self, session_id: str, input_: Input, tools: Mapping[str, Tool], on_begin: OnBegin | None
     ) -> TurnResult:
         if on_begin is None:
-            return await self._comms.enqueue_and_wait(session_id, input_, tools=tools)
+            return await self._inboxes.put_and_wait(session_id, input_, tools)
         registry = self._supervisor.registry
 
         def begins(_event: Event) -> bool | None:
@@ -177,7 +177,7 @@ class Service(Reads):
             return actor is not None and actor.conversation.inbox.running(input_)
 
         with beginning(registry.handle(session_id).log, begins, on_begin):
-            return await self._comms.enqueue_and_wait(session_id, input_, tools=tools)
+            return await self._inboxes.put_and_wait(session_id, input_, tools)
 
     @keywords_of(ContextRequest)
     async def inject_context(self, wanted: ContextRequest) -> bool:
@@ -185,17 +185,17 @@ class Service(Reads):
         input_ = Input(
             new_session_id(), "context", wanted.text, utc_now(), wanted.idempotency_key, wanted.source, starts=False
         )
-        return await self._comms.enqueue(wanted.session_id, input_, waits=False, tools={}) is True
+        return await self._inboxes.put(wanted.session_id, input_)
 
     @keywords_of(WithdrawRequest)
     async def withdraw(self, wanted: WithdrawRequest) -> None:
         """See SessionService."""
-        await self._comms.withdraw(wanted.session_id, wanted.input_id)
+        await self._inboxes.withdraw(wanted.session_id, wanted.input_id)
 
     @keywords_of(PeerMessage)
     async def send_message(self, message: PeerMessage) -> str:
         """See SessionService."""
-        return await self._comms.send(await self._comms.record(message.session_id), message)
+        return await self._comms.send(await self._record(message.session_id), message)
 
     @keywords_of(ApproveRequest)
     async def approve_tool(self, request: ApproveRequest) -> None:

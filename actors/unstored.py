@@ -34,7 +34,7 @@ class UnstoredService(Service):
             yield reader
 
     @keywords_of(SessionRef)
-    async def delete(self, session: SessionRef) -> None:
+    async def delete(self, _session: SessionRef) -> None:
         """See SessionService."""
         self._supervisor.check_open()
         raise _no_store("nothing is stored that could be deleted")

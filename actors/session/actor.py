@@ -33,8 +33,9 @@ from warren.actors.protocol import (
 )
 from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import COMMITTED, Committed, Conversation
+from warren.actors.session.ending import Ending
 from warren.actors.session.host import SessionHost
-from warren.actors.session.inbox import Ending, Inbox
+from warren.actors.session.inbox import Inbox
 from warren.actors.session.machine import Effect, Machine, Signal, State
 from warren.actors.session.planning import plan_of
 from warren.actors.shared import HostObjects, Shared

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from warren.actors.eventlog import EventLog
-from warren.actors.session.inbox import Ending, Inbox
+from warren.actors.session.ending import Ending
+from warren.actors.session.inbox import Inbox
 from warren.actors.storage import Storage
 from warren.actors.turn.compaction import prefix_of
 from warren.creation import Creation

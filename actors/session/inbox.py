@@ -1,27 +1,26 @@
 """The inputs of a live session: those that wait, the callers that wait for their results, and the newest results."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
-from warren import codec
 from warren.actors.protocol import Arrived
-from warren.errors import AgentError, InvalidParamsError, WarrenError, of_body
+from warren.actors.session.ending import Ending, encode_ending, outcome_unknown, withdrawal
+from warren.errors import InvalidParamsError, WarrenError
 from warren.inputs import Input, Numbered
 from warren.mailbox import Mail
 from warren.storage import NOTHING, InputOutcome
 from warren.tools import Tool
-from warren.values import define, frozen
+from warren.values import define
 from warren.views import TurnResult
 
 REMEMBERED: Final = 1_000
 """Results of inputs that a live session remembers."""
-Ending = TurnResult | WarrenError
 
 
 @define(eq=False)
-class Waiting:
+class WaitingInput:
     """An input, and the callers that wait for the end of the turn that takes it.
 
     Attributes:
@@ -31,7 +30,7 @@ class Waiting:
     """
 
     numbered: Numbered
-    askers: list[Mail[TurnResult | bool]] = attrs.field(factory=list)
+    askers: list[Mail[TurnResult | None]] = attrs.field(factory=list)
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
     @property
@@ -52,9 +51,9 @@ class Inbox:
 
     session_id: str
     paused: bool = False
-    _waiting: dict[int, Waiting] = attrs.field(factory=dict)
-    _withdrawn: dict[int, tuple[Waiting, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
-    _taken: dict[int, Waiting] = attrs.field(factory=dict)
+    _waiting: dict[int, WaitingInput] = attrs.field(factory=dict)
+    _withdrawn: dict[int, tuple[WaitingInput, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
+    _taken: dict[int, WaitingInput] = attrs.field(factory=dict)
     _kept: set[int] = attrs.field(factory=set)  # those that a compaction has stored in the middle of the turn
     _endings: dict[int, Ending] = attrs.field(factory=dict)
     _loaded_to: int = 0
@@ -62,10 +61,10 @@ class Inbox:
     def load(self, stored: Iterable[Numbered], loaded_to: int) -> None:
         """Take the inputs of the store. All other numbers up to `loaded_to` have had their turns."""
         known = self._waiting
-        self._waiting = {each.number: known.pop(each.number, Waiting(each)) for each in stored}
+        self._waiting = {each.number: known.pop(each.number, WaitingInput(each)) for each in stored}
         self._loaded_to = loaded_to
         for gone in known.values():
-            _refuse(gone, self._unknown())
+            _refuse(gone, outcome_unknown(self.session_id))
 
     @property
     def empty(self) -> bool:
@@ -82,17 +81,17 @@ class Inbox:
 
     # -- coming in
 
-    def arrive(self, mail: Mail[TurnResult | bool], message: Arrived) -> None:
+    def arrive(self, mail: Mail[TurnResult | None], message: Arrived) -> None:
         """Take an input in, or find the one that it repeats, and answer its sender, now or when its turn has ended."""
         self.paused = False
-        number = message.number
-        there = self._find(number, message)
+        number = message.numbered.number
+        there = self._find(message)
         if not message.waits:
-            mail.answer(value=True)  # its sender knows from the store whether it is new
+            mail.answer(None)
         elif there is not None:
             there.askers.append(mail)
         else:
-            _answer(mail, self._endings.get(number) or self._unknown())
+            _answer(mail, self._endings.get(number) or outcome_unknown(self.session_id))
 
     def running(self, input_: Input) -> bool | None:
         """Return whether the running turn has taken an input, or one with the same key; None if it no longer waits."""
@@ -100,13 +99,14 @@ class Inbox:
             return True
         return False if any(_is_same(each.input, input_) for each in self._waiting.values()) else None
 
-    def _find(self, number: int, message: Arrived) -> Waiting | None:
-        """Return the input with this number, or create it if it is new; None if its turn is over."""
+    def _find(self, message: Arrived) -> WaitingInput | None:
+        """Return the input that waits or is taken, or let it wait if it is new; None if its turn is over."""
+        number = message.numbered.number
         there = self._waiting.get(number) or self._taken.get(number)
         if number in self._withdrawn:
             there, _ = self._withdrawn[number]
         if there is None and number not in self._endings and number > self._loaded_to:
-            there = self._waiting[number] = Waiting(Numbered(number, message.input))
+            there = self._waiting[number] = WaitingInput(message.numbered)
         if there is not None:  # if it came from the store, it has no tools
             there.tools = there.tools or message.tools
         return there
@@ -119,7 +119,7 @@ class Inbox:
         for number, each in self._waiting.items():
             if each.input.input_id == input_id:
                 self._withdrawn[number] = self._waiting.pop(number), mail
-                return InputOutcome((number,), stored(withdrawal(self.session_id)))
+                return InputOutcome((number,), encode_ending(withdrawal(self.session_id)))
         problem = f"$.input_id: no input {input_id!r} waits"
         raise InvalidParamsError(problem, path="$.input_id", session_id=self.session_id)
 
@@ -141,18 +141,18 @@ class Inbox:
 
     # -- going into turns
 
-    def first(self) -> Waiting | None:
+    def first(self) -> WaitingInput | None:
         """Return the input that begins the next turn, if one does."""
         if self.paused or not self._waiting:
             return None
         return next((each for each in self._waiting.values() if each.input.starts), None)
 
-    def take(self, waiting: Waiting) -> None:
+    def take(self, waiting: WaitingInput) -> None:
         """Count an input as taken by the running turn."""
         del self._waiting[waiting.numbered.number]
         self._taken[waiting.numbered.number] = waiting
 
-    def take_for_step(self, *, last: bool) -> Sequence[Waiting]:
+    def take_for_step(self, *, last: bool) -> Sequence[WaitingInput]:
         """Take the inputs that enter the running turn before its next step.
 
         Args:
@@ -169,7 +169,7 @@ class Inbox:
         """Return the inputs that the turn has taken, with its ending for the store; `ending` is None while it runs."""
         if not self._taken:
             return NOTHING
-        return InputOutcome(tuple(self._taken), b"" if ending is None else stored(ending))
+        return InputOutcome(tuple(self._taken), b"" if ending is None else encode_ending(ending))
 
     def keep_taken(self) -> None:
         """Note that the inputs that the turn has taken so far are stored, whatever becomes of the turn."""
@@ -206,7 +206,7 @@ class Inbox:
         for each in self._waiting.values():
             _refuse(each, error)
 
-    def _end(self, number: int, each: Waiting, ending: Ending) -> None:
+    def _end(self, number: int, each: WaitingInput, ending: Ending) -> None:
         self._remember(number, ending)
         for mail in each.askers:
             _answer(mail, ending)
@@ -216,50 +216,18 @@ class Inbox:
         while len(self._endings) > REMEMBERED:
             del self._endings[next(iter(self._endings))]
 
-    def _unknown(self) -> WarrenError:
-        problem = "a turn took the input, and what came of it is not known any more: see the history"
-        return AgentError(problem, session_id=self.session_id, cause="outcome_unknown")
-
-
-@frozen
-class StoredEnding:
-    """The ending of an input's turn: a result, or the body of an error."""
-
-    result: TurnResult | None = None
-    error: Mapping[str, Any] | None = None
-
-
-def withdrawal(session_id: str) -> WarrenError:
-    """Return the ending of an input that its sender has withdrawn."""
-    return AgentError("the input was withdrawn", session_id=session_id, cause="cancelled")
-
-
-def stored(ending: Ending) -> bytes:
-    """Return an ending as the store keeps it."""
-    kept = StoredEnding(ending) if isinstance(ending, TurnResult) else StoredEnding(error=ending.body())
-    return codec.encode(kept)
-
-
-def ending_of(kept: bytes, session_id: str) -> Ending:
-    """Return the ending that the store has kept; an error if it has none."""
-    if not kept:
-        problem = "the turn that took the input has not ended, or its process died: see the history"
-        return AgentError(problem, session_id=session_id, cause="outcome_unknown")
-    found: StoredEnding = codec.decode_stored(StoredEnding, kept)
-    return found.result or of_body(found.error or {})
-
 
 def _is_same(one: Input, input_: Input) -> bool:
     return one.input_id == input_.input_id or (input_.key is not None and one.key == input_.key)
 
 
-def _answer(mail: Mail[TurnResult | bool], ending: Ending) -> None:
+def _answer(mail: Mail[TurnResult | None], ending: Ending) -> None:
     if isinstance(ending, TurnResult):
         mail.answer(ending)
     else:
         mail.refuse(ending.copy())
 
 
-def _refuse(waiting: Waiting, error: WarrenError) -> None:
+def _refuse(waiting: WaitingInput, error: WarrenError) -> None:
     for mail in waiting.askers:
         mail.refuse(error.copy())

@@ -58,7 +58,7 @@ class StoreWatcher:
         news = await store.news(list(watched), self._inbox_to)
         for session_id, numbered in news.arrived:
             with contextlib.suppress(WarrenError):  # the session ends, and its next actor finds the input in the store
-                self._supervisor.comms.found(session_id, numbered)
+                self._supervisor.inboxes.found(session_id, numbered)
         for session_id in news.wanted:
             self._supervisor.hand_over(session_id)
         for session_id, shown in watched.items():

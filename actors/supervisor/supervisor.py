@@ -11,6 +11,7 @@ import trio
 from warren.actors.protocol import BeginNext, LeaveMemory, Retire, Wake
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.comms import Comms
+from warren.actors.session.inboxes import Inboxes
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.registry import Handle, Registry
@@ -41,7 +42,8 @@ class Supervisor:
         stopping: whether the runtime ends: every new request is refused.
         registry: the sessions of this process, by id.
         scheduler: which sessions run turns and which leave memory.
-        comms: the way into the inboxes of sessions.
+        inboxes: the way into the inboxes of the sessions.
+        comms: the messages between sessions.
     """
 
     shared: Shared
@@ -49,6 +51,7 @@ class Supervisor:
     stopping: bool = False
     registry: Registry = attrs.field(init=False)
     scheduler: Scheduler = attrs.field(init=False)
+    inboxes: Inboxes = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
@@ -58,7 +61,8 @@ class Supervisor:
         limits, storage = self.shared.config.limits, self.shared.storage
         self.registry = Registry(storage, limits.event_log)
         self.scheduler = Scheduler(limits, evicts=storage.durable)
-        self.comms = Comms(self, storage, limits.inbox)
+        self.inboxes = Inboxes(self, storage, limits.inbox)
+        self.comms = Comms(self.inboxes, storage)
 
     # -- for the service
 

@@ -1,0 +1,54 @@
+"""The ending of an input: the result or the error of the turn that took it, in memory and in the store."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from warren import codec
+from warren.errors import AgentError, WarrenError, of_body
+from warren.values import frozen
+from warren.views import TurnResult
+
+Ending = TurnResult | WarrenError
+
+
+@frozen
+class StoredEnding:
+    """An ending as the store has it: a result, or the body of an error."""
+
+    result: TurnResult | None = None
+    error: Mapping[str, Any] | None = None
+
+
+def encode_ending(ending: Ending) -> bytes:
+    """Return an ending as the store keeps it."""
+    kept = StoredEnding(ending) if isinstance(ending, TurnResult) else StoredEnding(error=ending.body())
+    return codec.encode(kept)
+
+
+def result_of(outcome: bytes, session_id: str) -> TurnResult:
+    """Return the stored result of a turn. Raises the error that the turn ended with.
+
+    Args:
+        outcome: the ending as the store has it; empty for a turn that has not ended, or whose process died.
+        session_id: the session.
+    """
+    if not outcome:
+        problem = "the turn that took the input has not ended, or its process died: see the history"
+        raise AgentError(problem, session_id=session_id, cause="outcome_unknown")
+    found: StoredEnding = codec.decode_stored(StoredEnding, outcome)
+    if found.result is not None:
+        return found.result
+    error = of_body(found.error or {})
+    error.session_id = error.session_id or session_id
+    raise error
+
+
+def withdrawal(session_id: str) -> WarrenError:
+    """Return the ending of an input that its sender has withdrawn."""
+    return AgentError("the input was withdrawn", session_id=session_id, cause="cancelled")
+
+
+def outcome_unknown(session_id: str) -> WarrenError:
+    """Return the ending of an input whose turn ended too long ago, or in another process."""
+    problem = "a turn took the input, and what came of it is not known any more: see the history"
+    return AgentError(problem, session_id=session_id, cause="outcome_unknown")

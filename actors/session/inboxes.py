@@ -1,0 +1,142 @@
+"""The way of inputs into the inboxes of sessions.
+
+An input is a prompt that waits for its turn, a text for the running turn, or a message of a peer. Its life:
+
+1. `Inboxes` stores it, by the operation `Enqueue`, before its sender hears that it was taken. The store numbers the
+   inputs of a session, counts those that wait, and knows the keys of earlier ones. The input survives the process from
+   here on.
+2. The session hears of it by the message `Arrived`, and its `Inbox` (`inbox.py`) keeps it with the callers that wait.
+   A session that is loaded later gets the input with its lease, and the session of another process by a poll of the
+   store (`found`).
+3. A turn takes it: as the prompt of a turn, when the session is idle, or before a step of a running turn.
+4. The commit of that turn stores the ending of the input (`ending.py`). Inputs without a key are dropped by it; of
+   those with a key the store keeps the newest endings, for senders that repeat them.
+5. The callers that wait get the result or the error of the turn. If the turn could not be stored, they get that error,
+   and the input waits again.
+
+A withdrawn input takes steps 4 and 5 without a turn.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+import attrs
+
+from warren.actors.protocol import Arrived, Withdraw
+from warren.actors.session.ending import result_of
+from warren.actors.session.mailboxes import Mailboxes
+from warren.actors.storage import Storage
+from warren.errors import InvalidParamsError, LeasedError
+from warren.inputs import Input, Numbered
+from warren.storage import Enqueue, Enqueued
+from warren.tools import Tool
+from warren.values import define
+from warren.views import TurnResult
+
+if TYPE_CHECKING:
+    from warren.storage import Store
+
+NO_TOOLS: Final[Mapping[str, Tool]] = {}
+
+
+@define(eq=False)
+class Inboxes:
+    """Puts inputs into the inboxes of sessions, and takes them back.
+
+    An input with the key of an earlier one is not taken twice: its sender gets the outcome of the earlier one.
+    """
+
+    _mailboxes: Mailboxes
+    _storage: Storage
+    _limit: int  # of inputs that wait for one session
+    _entering: set[str] = attrs.field(factory=set)
+
+    async def put(self, session_id: str, input_: Input) -> bool:
+        """Put an input into a session's inbox, and return whether it is new. It may wait in another process.
+
+        Raises:
+            SessionNotFoundError: if the session is unknown or archived.
+            StoreError: if the input could not be stored.
+            CapacityExceededError: if the inbox is full.
+        """
+        stored = await self._store(session_id, input_, anywhere=True)
+        if stored.outcome is not None:
+            return False
+        if not stored.elsewhere:  # else the process with the session polls the store for new inputs
+            with contextlib.suppress(LeasedError):  # another process has just taken the session: the input goes with it
+                await self._tell(session_id, stored.numbered, waits=False, tools=NO_TOOLS)
+        return stored.fresh
+
+    async def put_and_wait(self, session_id: str, input_: Input, tools: Mapping[str, Tool]) -> TurnResult:
+        """Put an input into a session's inbox, and return the result of the turn that takes it.
+
+        Args:
+            session_id: the session. It comes to this process if another one has it idle.
+            input_: the input.
+            tools: tools that the sender offers in that turn.
+
+        Raises:
+            LeasedError: if another process keeps the session.
+            WarrenError: the error that the turn ended with, and the errors of `put`.
+        """
+        stored = await self._store(session_id, input_, anywhere=False)
+        if stored.outcome:  # an empty outcome is of a turn that may still run: only its session can tell
+            return result_of(stored.outcome, session_id)
+        result = await self._tell(session_id, stored.numbered, waits=True, tools=tools)
+        return cast("TurnResult", result)  # as the message waits for one
+
+    async def _tell(
+        self, session_id: str, numbered: Numbered, *, waits: bool, tools: Mapping[str, Tool]
+    ) -> TurnResult | None:
+        # No checkpoint between the commit and this message: `found` relies on it.
+        return await self._mailboxes.mailbox(session_id).ask(Arrived(numbered, waits, tools))
+
+    async def _store(self, session_id: str, input_: Input, *, anywhere: bool) -> Enqueued:
+        """Store an input. Ask another process for the session if it is there, unless the input may be `anywhere`."""
+        self._mailboxes.check_open()
+        operation = Enqueue(session_id, input_, self._limit, anywhere)
+        find: Callable[[Store], Awaitable[Enqueued | None]] = partial(_enqueued, session_id, input_.input_id)
+        self._entering.add(input_.input_id)
+        try:
+            return await self._storage.write_or_find(operation, find)
+        except LeasedError:
+            if not await self._storage.ask_for(session_id):
+                raise
+            return await self._storage.write_or_find(operation, find)
+        finally:
+            self._entering.discard(input_.input_id)
+
+    def found(self, session_id: str, numbered: Numbered) -> None:
+        """Tell a session of an input that another process has put into its inbox.
+
+        An input that this process is storing is left to its sender, whose message has the tools as well. There is no
+        checkpoint between its commit and that message, so the session never gets two messages of one input.
+        """
+        if numbered.input.input_id not in self._entering:
+            self._mailboxes.mailbox(session_id).tell(Arrived(numbered))
+
+    async def withdraw(self, session_id: str, input_id: str) -> None:
+        """Take an input back that waits. A call that waits for its turn gets AgentError("cancelled").
+
+        Raises:
+            InvalidParamsError: if no input of that id waits.
+            StoreError: if the withdrawal could not be stored.
+        """
+        try:
+            await self._mailboxes.mailbox(session_id).ask(Withdraw(input_id))
+        except InvalidParamsError:
+            waiting = await _enqueued(session_id, input_id, await self._storage.reader())
+            if waiting is None:
+                raise
+            # An input is stored, and listed, a moment before its session hears of it.
+            mailbox = self._mailboxes.mailbox(session_id)
+            mailbox.tell(Arrived(waiting.numbered))
+            await mailbox.ask(Withdraw(input_id))
+
+
+async def _enqueued(session_id: str, input_id: str, store: "Store") -> Enqueued | None:
+    """Return an input that waits in a store; None if there is none of that id."""
+    found = (each for each in await store.inbox(session_id) if each.input.input_id == input_id)
+    return next(map(Enqueued, found), None)
