@@ -16,7 +16,7 @@ from warren.service import SessionService
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.rest.answers import failure
 from warren.transport.rpc.dialect import missing
-from warren.transport.rpc.feeds import session_over
+from warren.transport.rpc.feed import session_over
 from warren.values import frozen
 
 MEDIA_TYPE: Final = "text/event-stream"
