@@ -27,7 +27,7 @@ from warren.tools import Tool, tool
 from warren.values import define
 
 if TYPE_CHECKING:
-    from warren.storage.memory import MemoryStore
+    from warren.storage.memory_store import MemoryStore
 
 OpenMemory = Callable[[], Awaitable["MemoryStore"]]
 SEARCH: Final = "memory_search"

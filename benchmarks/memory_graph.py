@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.peer import Peer, PeerError, peer
 from benchmarks.report import Goal, report
 from warren.storage.memory.graph import CONNECTIVITY, EXPANSION_ADD, EXPANSION_SEARCH, Graph, Note
-from warren.storage.memory.search import BY_VECTORS
 from warren.storage.memory.spaces import Vectors
+from warren.storage.memory.weighing import BY_VECTORS
 
 VECTORS: Final = 20_000
 DIMENSIONS: Final = 384

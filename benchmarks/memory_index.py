@@ -27,7 +27,7 @@ import trio
 from benchmarks.memory_data import Labelled, Query, filler, labelled
 from benchmarks.report import Goal, report
 from warren.memory import MemoryConfig, MemoryEntry
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
 from warren.storage.memory.weights import Corpus, Question
 from warren.storage.memory.words import Analyzer
 from warren.transport.cli.process import tune
@@ -60,14 +60,14 @@ def exact_ranks(texts: Sequence[str], queries: Sequence[Query]) -> float:
 async def measure(folder: Path, data: Labelled) -> dict[str, float]:
     """Store, open and search by words, as without an embedder."""
     config = MemoryConfig(folder)
-    memory = await MemoryStore.open(config)
+    memory = await FileMemory.open(config)
     began = time.perf_counter()
     for at in range(0, len(data.texts), 500):
         await memory.index(entries(data.texts[at : at + 500], first=at))
     stored = time.perf_counter()
     await memory.aclose()
     closed = time.perf_counter()
-    memory = await MemoryStore.open(config)
+    memory = await FileMemory.open(config)
     opened = time.perf_counter()
     figures = {
         "entries": len(data.texts),
@@ -81,7 +81,7 @@ async def measure(folder: Path, data: Labelled) -> dict[str, float]:
     return figures
 
 
-async def _searched(memory: MemoryStore, data: Labelled) -> dict[str, float]:
+async def _searched(memory: FileMemory, data: Labelled) -> dict[str, float]:
     times, ranks = [], []
     idle = await _lateness(partial(trio.sleep, 2))
 
@@ -120,7 +120,7 @@ class RandomEmbedder:
 
 async def with_vectors(folder: Path) -> dict[str, Any]:
     """Store more vectors than are compared one by one, build the graph, search."""
-    memory = await MemoryStore.open(MemoryConfig(folder, "random"), RandomEmbedder())
+    memory = await FileMemory.open(MemoryConfig(folder, "random"), RandomEmbedder())
     texts = [f"a short text of number {number}" for number in range(VECTORS)]
     figures: dict[str, Any] = {"entries": VECTORS, "idle": await _lateness(partial(trio.sleep, 2))}
 
@@ -165,7 +165,7 @@ async def _watch(late: list[float]) -> None:
         late.append(time.perf_counter() - began - 0.001)
 
 
-async def _forty(memory: MemoryStore, texts: Sequence[str]) -> float:
+async def _forty(memory: FileMemory, texts: Sequence[str]) -> float:
     """Return the median time of indexing what a compaction leaves, in milliseconds."""
     times = []
     for number in range(7):

@@ -25,7 +25,7 @@ import trio
 from benchmarks.memory_data import Labelled, Query, labelled
 from benchmarks.report import Goal, report
 from warren.memory import Embedder, MemoryConfig, MemoryEntry
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
 from warren.transport.embedders import open_embedder
 
 TEXTS: Final = 10_000
@@ -101,7 +101,7 @@ async def served_model(python: str) -> AsyncIterator[Embedder]:
 
 async def through_memory(data: Labelled, queries: Sequence[Query], embedder: Embedder | None = None) -> list[float]:
     """Return each query's reciprocal rank by the whole search: index, fusion and all."""
-    memory = await MemoryStore.open(MemoryConfig(), embedder)
+    memory = await FileMemory.open(MemoryConfig(), embedder)
     now = datetime.now(UTC)
     entries = [MemoryEntry(f"session-{at // 50}", at, at, text, now) for at, text in enumerate(data.texts)]
     for at in range(0, len(entries), AT_ONCE):

@@ -9,17 +9,17 @@ import attrs
 
 from warren.actors.runtime import open_runtime
 from warren.config import Config, PostgresConfig, StoreConfig
-from warren.errors import MemoryDisabledError, PersistenceDisabledError
-from warren.memory import Embedder, MemoryConfig
+from warren.errors import PersistenceDisabledError
+from warren.memory import Embedder
 from warren.model import Provider
 from warren.service import SessionService
 from warren.tools import Tool
+from warren.transport.memories import memory_opener
 from warren.transport.providers import Bounds, open_providers
 from warren.values import frozen
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import RuntimeServers, SessionTools
-    from warren.storage.memory import MemoryStore
     from warren.storage.projection import Follower
     from warren.storage.store import Store
 
@@ -87,7 +87,7 @@ async def open_host(
     open_store = None if store is None else _opener(store)
     # Beside a database there is no folder to put them in.
     open_projection = _projection_opener(store) if isinstance(store, StoreConfig) and store.projections else None
-    open_memory = None if config.memory is None else _memory_opener(config.memory, embedder)
+    open_memory = None if config.memory is None else memory_opener(config.memory, embedder)
     async with AsyncExitStack() as stack:
         limits = config.limits
         bounds = Bounds(limits.model_silence, limits.model_stall, limits.max_answer)
@@ -168,11 +168,3 @@ def _projection_opener(config: StoreConfig) -> "Callable[[], Follower]":
     from warren.storage.projection import Follower  # noqa: PLC0415 - it needs what the store needs
 
     return partial(Follower, config)
-
-
-def _memory_opener(config: MemoryConfig, embedder: Embedder | None) -> "Callable[[], Awaitable[MemoryStore]]":
-    try:
-        from warren.storage.memory import MemoryStore  # noqa: PLC0415 - it needs an extra of its own
-    except ModuleNotFoundError as exc:
-        raise MemoryDisabledError("Semantic memory is disabled (build without 'memory-store').") from exc
-    return lambda: MemoryStore.open(config, embedder)

@@ -2,12 +2,11 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from warren.errors import InvalidParamsError
-from warren.memory import Embedder
+from warren.memory import Embedder, MemoryConfig
+from warren.transport.memories import known_dimensions
 
 if TYPE_CHECKING:
     import httpx
@@ -23,19 +22,19 @@ async def open_embedder(
     name: str | None,
     environ: Mapping[str, str],
     *,
-    memory: Path | None = None,
+    memory: MemoryConfig | None = None,
     client: "httpx.AsyncClient | None" = None,
 ) -> AsyncIterator[Embedder | None]:
     """Open the embedder of a name for a body, None for a built-in one.
 
     `openai:MODEL` is a model of the server at OPENAI_BASE_URL, with the key in OPENAI_API_KEY. It is called once for
-    the length of its vectors. If the server does not answer and the memory in the folder `memory` has vectors of the
-    model, their length is used: until the server answers, new texts are refused and searches match words only.
+    the length of its vectors. If the server does not answer and the memory has vectors of the model, their length is
+    used: until the server answers, new texts are refused and searches match words only.
 
     Args:
         name: the name; None is the default embedder.
         environ: the variables with the key and the address.
-        memory: the folder of the memory.
+        memory: the settings of the memory.
         client: replaces the HTTP client; the caller closes it.
 
     Raises:
@@ -47,20 +46,14 @@ async def open_embedder(
         return
     model = name.removeprefix(OPENAI_PREFIX)
     if model in ("", name):
-        known = ", ".join(BUILT_IN)
+        every = ", ".join(BUILT_IN)
         raise InvalidParamsError(
-            f"$.embedder: {name!r} is unknown; there are {known} and {OPENAI_PREFIX}MODEL", path="$.embedder"
+            f"$.embedder: {name!r} is unknown; there are {every} and {OPENAI_PREFIX}MODEL", path="$.embedder"
         )
     from warren.transport.providers import embeddings  # noqa: PLC0415 - httpx is imported on first use
 
-    length = partial(_known_dimensions, name, memory)
-    async with embeddings.open_remote(model, environ, client, known=length) as embedder:
+    async def known() -> int:
+        return 0 if memory is None else await known_dimensions(memory, name)
+
+    async with embeddings.open_remote(model, environ, client, known=known) as embedder:
         yield embedder
-
-
-def _known_dimensions(name: str, memory: Path | None) -> int:
-    if memory is None:
-        return 0
-    from warren.storage.memory.file import known_dimensions  # noqa: PLC0415 - it has an extra of its own
-
-    return known_dimensions(memory, name)

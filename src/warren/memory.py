@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from warren.database_url import is_database_url, without_password
 from warren.fields import FieldValueError, fits, is_text, not_negative, positive
 from warren.messages import Message
 from warren.values import frozen
@@ -149,13 +150,32 @@ class MemoryConfig:
     """The settings of the semantic memory.
 
     Attributes:
-        path: the folder; it is created on first use. None keeps the texts in the process alone.
+        path: the folder; it is created on first use. Without a folder and a `url` the texts stay in the process alone.
         embedder: "bm25", "bag-of-words", or the name of the embedder that the host passes.
         busy_timeout: seconds that a write waits for another process's lock.
         readers: searches that may run at once.
+        url: the address of a PostgreSQL database that has the texts, as `PostgresConfig.url`. It takes the place of a
+            folder, and knows no "bag-of-words".
     """
 
     path: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
     embedder: str = "bm25"
     busy_timeout: float = attrs.field(default=5.0, validator=not_negative)
     readers: int = attrs.field(default=2, validator=positive)
+    url: str | None = attrs.field(
+        default=None, validator=attrs.validators.optional(is_database_url), repr=lambda url: repr(_shown(url))
+    )
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse two places."""
+        if self.path is not None and self.url is not None:
+            raise FieldValueError("url", "must not be given beside a path")
+
+    @property
+    def place(self) -> str:
+        """The folder, or the address without its password, for people."""
+        return "the process" if self.path is None and self.url is None else _shown(self.url) or str(self.path)
+
+
+def _shown(url: str | None) -> str | None:
+    return None if url is None else without_password(url)

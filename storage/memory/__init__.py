@@ -3,6 +3,6 @@
 May import `warren.storage.sqlite` and `projection`, the modules at the top of storage, and the domain.
 """
 
-from warren.storage.memory.store import MemoryStore
+from warren.storage.memory.store import FileMemory
 
-__all__ = ["MemoryStore"]
+__all__ = ["FileMemory"]

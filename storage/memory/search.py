@@ -11,6 +11,21 @@ from warren import codec
 from warren.memory import MemoryHit, Unsettled
 from warren.storage.memory.spaces import BLOB, Space, Vectors, cosines
 from warren.storage.memory.vectors import VectorIndex
+from warren.storage.memory.weighing import (
+    AT_ONCE,
+    BACKGROUND,
+    BY_VECTORS,
+    BY_WORDS,
+    QUERY_LENGTH,
+    SMALL_SESSION,
+    above,
+    best_first,
+    by_words,
+    floor_of,
+    mixed,
+    rarest,
+    score_of,
+)
 from warren.storage.memory.weights import Corpus, Question, Scores
 from warren.storage.memory.words import Analyzer, Terms, release_gil
 from warren.storage.memory.writer import session_mark
@@ -20,19 +35,9 @@ from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
 from warren.values import frozen
 
-QUERY_LENGTH: Final = 4_000
-"""Characters of a query that count."""
-BY_WORDS: Final = 100
-BY_VECTORS: Final = 100
 WITHOUT_VECTOR: Final = 500
-ROWS_FOR_WORDS: Final = 12_000
-"""Rows the full-text table may rank: of the query's terms it is given the rarest that stay within."""
-SMALL_SESSION: Final = 1_000
-"""Entries up to which all of a session is searched, also by words alone."""
-_BACKGROUND: Final = 64
 _TERM: Final = 4
 """Bytes of a term."""
-_AT_ONCE: Final = 250
 _ROWS: Final = f"""
     SELECT id, {BLOB.format("terms")}, {BLOB.format("body")} FROM entries LEFT JOIN vectors ON space = ?2 AND entry = id
     WHERE id IN (SELECT value FROM json_each(?1))
@@ -155,9 +160,8 @@ class MemoryReader:
     def _ids(self, query: Query, question: Question) -> list[int]:
         if query.session_id is not None:
             return self._in_session(query.session_id, question)
-        by_words = self._by_words(question, None)
-        by_vector = [] if query.vector is None else self._near(query.vector)
-        return list(dict.fromkeys([*by_words, *by_vector]))
+        near = [] if query.vector is None else self._near(query.vector)
+        return list(dict.fromkeys([*self._by_words(question, None), *near]))
 
     def _near(self, vector: Vectors) -> list[int]:
         """Return the entries with near vectors, and the newest entries without a vector."""
@@ -190,7 +194,7 @@ class MemoryReader:
         return _first(self._db.execute("SELECT id FROM entries WHERE session = ?", (row[0],)))
 
     def _by_words(self, question: Question, session: int | None) -> list[int]:
-        terms = self._rarest(question)
+        terms = rarest(question, {term: self._count(term) for term in question.terms.tolist()})
         if not terms:
             return []
         match = " OR ".join(f'"{_spelt(term)}"' for term in terms)
@@ -199,63 +203,40 @@ class MemoryReader:
         found = self._db.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?", (match, BY_WORDS))
         return _first(found)
 
-    def _rarest(self, question: Question) -> list[int]:
-        chosen: list[int] = []
-        rows = 0
-        for count, term in sorted((self._count(term), term) for term in question.terms[question.telling].tolist()):
-            rows += count
-            if chosen and rows > ROWS_FOR_WORDS:
-                break
-            if count:
-                chosen.append(term)
-        return chosen
-
     def _fetch(self, ids: Sequence[int]) -> _Candidates:
         space = self._space_key()
         rows: list[tuple[Any, ...]] = []
-        for at in range(0, len(ids), _AT_ONCE):
+        for at in range(0, len(ids), AT_ONCE):
             if at:
                 release_gil()
-            rows += self._db.execute(_ROWS, (_json(ids[at : at + _AT_ONCE]), space))
+            rows += self._db.execute(_ROWS, (_json(ids[at : at + AT_ONCE]), space))
         rows = sorted(row for row in rows if row[1] is not None and len(row[1]) % _TERM == 0)
         terms = [np.frombuffer(row[1], dtype="<u4") for row in rows]
         return _Candidates([row[0] for row in rows], terms, [row[2] for row in rows])
 
     def _scores(self, found: _Candidates, question: Question, vector: Vectors | None) -> Scores:
         share = self._space.share if vector is not None else 0.0
-        parts = [question.relevance(found.terms[at : at + _AT_ONCE]) for at in range(0, len(found.terms), _AT_ONCE)]
-        scores = np.concatenate(parts)
+        scores = by_words(question, found.terms)
         if share and vector is not None:
-            # An entry without a vector is judged by its words alone.
             there = {number: body for number, body in enumerate(found.packed) if body is not None}
-            at = list(there)
-            scores[at] = (1 - share) * scores[at] + share * self._likeness(vector, list(there.values()))
+            scores = mixed(scores, share, list(there), self._likeness(vector, list(there.values())))
         return scores
 
     def _likeness(self, vector: Vectors, packed: Sequence[bytes]) -> Scores:
         """Return the likeness of each to the query: its cosine above that of unrelated texts."""
         likeness = cosines(self._space, vector, packed)
-        if not self._space.has_floor:
-            return likeness
-        floor = self._background(vector)
-        return np.clip((likeness - floor) / max(1 - floor, 1e-6), 0, None)
+        return above(likeness, self._floor(vector)) if self._space.has_floor else likeness
 
-    def _background(self, vector: Vectors) -> float:
-        """Return the cosine with the query that unrelated texts have, as some entries spread over the memory tell.
-
-        Models differ: with some any two texts have 0.7. A few entries tell nothing.
-        """
+    def _floor(self, vector: Vectors) -> float:
+        """Return the cosine with the query that unrelated texts have."""
         space = self._space_key()
         last = self._db.execute("SELECT max(entry) FROM vectors WHERE space = ?", (space,)).get or 0
-        places = dict.fromkeys(np.linspace(1, last, _BACKGROUND, dtype=np.int64).tolist())
+        places = dict.fromkeys(np.linspace(1, last, BACKGROUND, dtype=np.int64).tolist())
         found = {row for place in places for row in self._db.execute(_AT_OR_AFTER, (space, place))}
-        if len(found) < _BACKGROUND // 4:
-            return 0.0
-        some = cosines(self._space, vector, [body for _, body in sorted(found)])
-        return max(0.0, float(some.mean() + some.std()))
+        return floor_of(cosines(self._space, vector, [body for _, body in sorted(found)]))
 
     def _hits(self, ids: Sequence[int], scores: Scores, limit: int) -> list[MemoryHit]:
-        best = [at for at in np.argsort(-scores, kind="stable").tolist() if scores[at] > 0]
+        best = best_first(scores)
         hits: list[MemoryHit] = []
         # Damaged entries are passed over, and the next best take their places.
         while best and len(hits) < limit:
@@ -279,9 +260,8 @@ def _unsettled(row: tuple[Any, ...]) -> Unsettled:
 def _hit(row: tuple[Any, ...], relevance: float) -> MemoryHit:
     """Return a hit of `raw("content, session_id, turn")`. Raises ValueError."""
     content, session_id, turn = row
-    distance = 1 - min(1.0, relevance)
-    likeness = round(1 - distance / 2, 6)
-    return MemoryHit(text_in(content, "content"), likeness, text_in(session_id, "session_id"), number_in(turn, "turn"))
+    text, session = text_in(content, "content"), text_in(session_id, "session_id")
+    return MemoryHit(text, score_of(relevance), session, number_in(turn, "turn"))
 
 
 def _spelt(term: int) -> str:

@@ -29,9 +29,10 @@ from warren.memory import (
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
-from warren.storage.memory.search import QUERY_LENGTH, MemoryReader, Query
-from warren.storage.memory.spaces import MeaningSpace, Space, TermSpace, Vectors, WordSpace
+from warren.storage.memory.search import MemoryReader, Query
+from warren.storage.memory.spaces import Space, Vectors
 from warren.storage.memory.vectors import EXACT_BYTES, VectorIndex
+from warren.storage.memory.weighing import QUERY_LENGTH, space_of
 from warren.storage.memory.writer import Writer
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite.faults import precise
@@ -40,7 +41,6 @@ from warren.values import define
 
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")
-BUILT_IN: Final[dict[str, Space]] = {"bm25": TermSpace(), "bag-of-words": WordSpace()}
 EMBED_AT_ONCE: Final = 64
 """Stored entries that an embedder gets in one call."""
 INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LANG", "LC_", "PYTHON", "LD_", "DYLD_", "OMP_")
@@ -59,12 +59,10 @@ class _Opened:
     behind: int
 
 
-class MemoryStore:
-    """Texts that are found by their meaning. Made by `open`, ended by `aclose`.
+class FileMemory:
+    """Texts in a file, or in this process alone. Made by `open`, ended by `aclose`; for the methods see MemoryStore.
 
-    When `index` returns, its entries are on the disk, and searches find them by their words and by their vectors. Only
-    entries from a time with another embedder have no vector yet: `catch_up` makes those vectors, and builds the graph
-    for searches among many vectors. All methods work meanwhile.
+    When `index` returns, its entries are on the disk. `catch_up` also builds the graph for searches among many vectors.
 
     Every method raises StoreError if a file fails, with `cause` "locked", "disk_full", "io_error", "corrupt",
     "read_only", "closed" and so on.
@@ -108,19 +106,19 @@ class MemoryStore:
         Raises InvalidParamsError for an unknown embedder, StoreError with `cause` "newer_schema", "not_a_store",
         "not_a_database", "permission", "cannot_open" and so on.
         """
-        space = _space(config, embedder)
+        space = space_of(config, embedder)
         with trio.CancelScope(shield=True):
             opened = await runner(partial(_connect, config, space, exact_bytes))
         return cls(config, space, opened, runner)
 
     @property
     def is_behind(self) -> bool:
-        """Whether `catch_up` has something to do."""
+        """See MemoryStore."""
         return self.behind > 0 or self._needs_graph
 
     @property
     def behind(self) -> int:
-        """How many entries have no vector of this embedder yet, as far as this process knows."""
+        """See MemoryStore."""
         return self._behind
 
     @property
@@ -128,31 +126,14 @@ class MemoryStore:
         return self._path is not None and self._space.dimensions > 0 and self._index.is_overgrown(self._last_id)
 
     async def aclose(self) -> None:
-        """Close the files. Idempotent, cannot be cancelled.
-
-        Calls that come later fail with StoreError(cause="closed").
-        """
+        """See MemoryStore."""
         with trio.CancelScope(shield=True):
             self._closed = True
             await self._reading.run_on_all(MemoryReader.close)
             await self._writing.run_on_all(Writer.close)
 
     async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
-        """Remember entries, all or none of them; return how many are new. On return they are on the disk.
-
-        Session and position identify an entry: the same text changes nothing, another text replaces the old one. Of two
-        entries for one place in a call the first counts. Blank texts are left out. If the call is cancelled, or the
-        process ends, the outcome is unknown: call again, it is idempotent.
-
-        Args:
-            entries: the texts.
-            tail: if given, the entries are all there is from its position on: other texts there are removed, and the
-                session is `unsettled`.
-
-        Raises:
-            SessionNotFoundError: if a session of an entry was forgotten.
-            StoreError: if the file fails. Nothing was stored; nor if the embedder raises, whose error passes through.
-        """
+        """See MemoryStore."""
         fresh = await self._write(partial(Writer.unknown, entries=entries))
         vectors = await self._space.pack([entry.content for entry in fresh], self._runner)
         if not fresh and tail is None:
@@ -164,30 +145,19 @@ class MemoryStore:
         return len(added)
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
-        """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none."""
+        """See MemoryStore."""
         return await self._read(partial(MemoryReader.last_before, session_id=session_id, position=position))
 
     async def unsettled(self) -> list[Unsettled]:
-        """Return the sessions with a tail that may be uncommitted, the oldest first."""
+        """See MemoryStore."""
         return await self._read(MemoryReader.unsettled)
 
     async def settle(self, mark: Unsettled, count: int | None) -> int:
-        """Remove the entries of a session beyond its `count` committed messages; return how many were removed.
-
-        With None, for a session that is in no store, nothing is removed. If a newer tail came since the mark was read,
-        nothing happens, because its commit may still follow.
-        """
+        """See MemoryStore."""
         return len(await self._write(partial(Writer.settle, mark=mark, count=count)))
 
     async def search(self, query: str, *, limit: int = 5, session_id: str | None = None) -> list[MemoryHit]:
-        """Return the best answers to a query, best first: of one session, or of all if `session_id` is None.
-
-        At most `limit` hits and never more than 20; none that has nothing in common with the query. Of a long query
-        the first 4,000 characters count. A session is searched exactly; all sessions by candidates, each of which is
-        then weighed exactly. If the embedder fails, the words alone decide.
-
-        Raises InvalidParamsError for a limit below 1.
-        """
+        """See MemoryStore."""
         if limit < 1:
             raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
         vector = await self._query_vector(query)
@@ -195,19 +165,11 @@ class MemoryStore:
         return await self._read(partial(MemoryReader.find, query=asked))
 
     async def forget(self, session_id: str) -> int:
-        """Remove all entries of a session for good; return how many there were.
-
-        Idempotent. Later calls of `index` for the session are refused.
-        """
+        """See MemoryStore."""
         return len(await self._write(partial(Writer.forget, session_id=session_id)))
 
     async def catch_up(self, progress: Progress | None = None) -> None:
-        """Make the missing vectors, and a larger graph if there are too many vectors to compare one by one.
-
-        Searches and other calls go on meanwhile. `progress` is called after each step. Safe to cancel at any time: the
-        vectors that were made stay. Raises StoreError, with `cause` "index_not_built" if the graph could not be built;
-        errors of the embedder pass through.
-        """
+        """See MemoryStore; StoreError has `cause` "index_not_built" if the graph could not be built."""
         async with self._catching_up:
             self._behind = await self._read(MemoryReader.without_vector)
             await self._make_vectors(progress)
@@ -215,11 +177,7 @@ class MemoryStore:
                 await self._build(self._path, progress)
 
     async def rebuild(self, progress: Progress | None = None) -> None:
-        """Remove the vectors of other embedders, and make the graph again if one is needed.
-
-        Searches compare the vectors one by one meanwhile. If it is cancelled, `catch_up` does the rest. Raises as
-        `catch_up` does.
-        """
+        """See MemoryStore. Searches compare the vectors one by one until the graph is there again."""
         async with self._catching_up:
             await self._write(Writer.drop_other_spaces)
             self._index.replace_graph(None)
@@ -231,7 +189,7 @@ class MemoryStore:
             progress(entries, entries)
 
     async def stats(self) -> MemoryStats:
-        """Return the size of the memory and the progress of the graph."""
+        """See MemoryStore."""
         entries, sessions = await self._read(MemoryReader.counts)
         self._behind = await self._read(MemoryReader.without_vector)
         return MemoryStats(
@@ -313,17 +271,6 @@ class MemoryStore:
             return await self._reading.run(function)
         except apsw.Error as exc:
             raise MEMORY_STORE.fault(exc) from exc
-
-
-def _space(config: MemoryConfig, embedder: Embedder | None) -> Space:
-    if embedder is not None:
-        return MeaningSpace(embedder)
-    if config.embedder not in BUILT_IN:
-        known = ", ".join(BUILT_IN)
-        raise InvalidParamsError(
-            f"$.embedder: must be one of {known}, or an embedder has to be given", path="$.embedder"
-        )
-    return BUILT_IN[config.embedder]
 
 
 def _connect(config: MemoryConfig, space: Space, exact_bytes: int) -> _Opened:

@@ -38,8 +38,8 @@ _CAUSES: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], StoreC
 )
 
 
-def translate(exc: Exception, *, session_id: str | None = None) -> WarrenError:
-    """Return the error that a caller gets for an exception of a database call.
+def translate(exc: Exception, *, session_id: str | None = None, noun: str = NOUN) -> WarrenError:
+    """Return the error that a caller gets for an exception of a database call; `noun` names the store in it.
 
     A WarrenError is returned as it is. An exception that is neither Warren's nor the database's comes from a value
     that cannot be stored: a StoreError with `cause="unstorable"`.
@@ -49,6 +49,6 @@ def translate(exc: Exception, *, session_id: str | None = None) -> WarrenError:
     fits = ((cause, retryable, text) for kind, cause, retryable, text in _CAUSES if isinstance(exc, kind))
     cause, retryable, text = next(fits, ("unstorable", False, "a value cannot be stored"))
     problem = str(exc).strip().partition("\n")[0]
-    error = StoreError(f"{text.format(NOUN)} ({problem})", session_id=session_id, cause=cause, retryable=retryable)
+    error = StoreError(f"{text.format(noun)} ({problem})", session_id=session_id, cause=cause, retryable=retryable)
     error.__cause__ = exc
     return error

@@ -16,9 +16,16 @@ R = TypeVar("R")
 
 @define(eq=False)
 class Readers:
-    """A pool of connections that read."""
+    """A pool of connections that read, or that make changes which can be made again.
+
+    Attributes:
+        name: shown in the server's list of connections.
+        settings: a script that each new connection runs.
+    """
 
     _config: PostgresConfig
+    name: str = "reader"
+    settings: str = ""
     _free: list[Connection] = attrs.field(factory=list)
     _limit: trio.Semaphore = attrs.field(
         default=attrs.Factory(lambda self: trio.Semaphore(self._config.readers), takes_self=True)
@@ -55,7 +62,14 @@ class Readers:
             db = self._free.pop()
             if db.usable:
                 return db
-        return await Connection.open(self._config, "reader")
+        db = await Connection.open(self._config, self.name)
+        try:
+            if self.settings:
+                await db.script(self.settings)
+        except BaseException:
+            db.close()
+            raise
+        return db
 
     def _put_back(self, db: Connection) -> None:
         if db.usable and not self._closed:

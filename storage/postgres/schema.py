@@ -76,7 +76,7 @@ class Schema:
 
 
 SCHEMA: Final = Schema(
-    tuple(files(__package__).joinpath(f"schema_{number}.sql").read_text(encoding="utf-8") for number in (1,))
+    tuple(files(__package__).joinpath(f"schema_{number}.sql").read_text(encoding="utf-8") for number in (1, 2))
 )
 """The tables that this release reads and writes."""
 

@@ -42,9 +42,19 @@ async def test_the_program_opens_the_database() -> None:
     """The settings of the page open a supervisor, whose session is found again by the next one."""
     with database() as url:
         names: dict[str, Any] = {}
-        exec(text("py", "PostgresConfig").replace(SHOWN, url), names)  # noqa: S102
+        exec(text("py", "open_supervisor").replace(SHOWN, url), names)  # noqa: S102
         assert names["open_supervisor"] is open_supervisor
         async with open_supervisor(names["config"]) as supervisor:
             session_id = (await supervisor.create_session("hello")).session_id
         async with open_supervisor(names["config"]) as supervisor:
             assert [each.session_id for each in (await supervisor.list()).sessions] == [session_id]
+
+
+async def test_the_program_has_a_memory() -> None:
+    """The settings of the page for a memory are those of a memory in the database."""
+    with database() as url:
+        names: dict[str, Any] = {}
+        exec(text("py", "MemoryConfig").replace(SHOWN.partition("?")[0], url), names)  # noqa: S102
+        async with open_supervisor(names["config"]) as supervisor:
+            assert supervisor.health().memory is not None
+        assert names["config"].memory.url == url

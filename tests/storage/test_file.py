@@ -24,7 +24,7 @@ from warren.storage import Delete, inline_runner, thread_runner
 from warren.storage.maintenance.backup import MEMORY_FILE, back_up
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.memory import examine_memory
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, open_writer
 
@@ -248,7 +248,7 @@ async def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> 
         assert caught.value.cause == "cannot_open"
     SOMETHING_ELSE[kind](tmp_path / MEMORY_FILE)
     with pytest.raises(StoreError) as caught:
-        await MemoryStore.open(MemoryConfig(tmp_path), runner=inline_runner)
+        await FileMemory.open(MemoryConfig(tmp_path), runner=inline_runner)
     assert caught.value.cause == "cannot_open"
     with pytest.raises(StoreError) as caught:
         examine_memory(tmp_path)
@@ -292,7 +292,7 @@ from tests.storage.samples import NOW
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import MemoryConfig, MemoryEntry
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
 from warren.storage.sqlite import SqliteStore
 
 folder = Path(sys.argv[1])
@@ -306,12 +306,12 @@ async def outcome(work):
         found = await work
     except StoreError as exc:
         return exc.cause
-    if isinstance(found, (SqliteStore, MemoryStore)):
+    if isinstance(found, (SqliteStore, FileMemory)):
         await found.aclose()
     return "ok"
 
 async def remember(folder):
-    memory = await MemoryStore.open(MemoryConfig(folder))
+    memory = await FileMemory.open(MemoryConfig(folder))
     limit(300_000)
     for text in ("word " * 100_000, "word"):
         yield await outcome(memory.index([MemoryEntry("a", 1, 1, text, NOW)]))
@@ -322,7 +322,7 @@ async def main():
     for kind, opened in (
         ("old", lambda path: SqliteStore.open(StoreConfig(path))),
         ("new", lambda path: SqliteStore.open(StoreConfig(path))),
-        ("memory", lambda path: MemoryStore.open(MemoryConfig(path))),
+        ("memory", lambda path: FileMemory.open(MemoryConfig(path))),
     ):
         found = []
         for room in rooms:
@@ -353,7 +353,7 @@ from pathlib import Path
 from tests.storage.samples import NOW, opened, turn, written
 from warren.memory import MemoryConfig, MemoryEntry
 from warren.storage.maintenance.memory import examine_memory
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.storage import Lease, Release
@@ -370,7 +370,7 @@ async def fill():
         await written(store, turn("a"), Release("a", Lease(1)))
 
 async def remember():
-    memory = await MemoryStore.open(MemoryConfig(folder / "store" / "memory"))
+    memory = await FileMemory.open(MemoryConfig(folder / "store" / "memory"))
     await memory.index([MemoryEntry("a", 1, 1, "text", NOW)])
     await memory.aclose()
 

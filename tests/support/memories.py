@@ -21,7 +21,7 @@ from warren.memory import MemoryConfig, MemoryEntry, MemoryHit, Progress, Tail
 from warren.messages import Message, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.storage import Runner, inline_runner
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
 from warren.storage.rows import moment
 
 RECALL: Final = "recall "
@@ -72,7 +72,7 @@ class MemoryFaults:
         return left > 0
 
 
-class FaultyMemory(MemoryStore):
+class FaultyMemory(FileMemory):
     """A memory that fails as its `faults` say."""
 
     faults: MemoryFaults

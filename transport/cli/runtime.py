@@ -69,9 +69,9 @@ async def open_runtime(config: Config) -> AsyncIterator[SessionService]:
 @asynccontextmanager
 async def open_hosted(config: Config) -> AsyncIterator[Hosted]:
     """Open a runtime with the embedder of its memory, for hosts that give single sessions MCP servers."""
-    name, folder = (None, None) if config.memory is None else (config.memory.embedder, config.memory.path)
+    name = None if config.memory is None else config.memory.embedder
     async with (
-        open_embedder(name, os.environ, memory=folder) as embedder,
+        open_embedder(name, os.environ, memory=config.memory) as embedder,
         open_host(config, embedder=embedder) as hosted,
     ):
         yield hosted
@@ -123,13 +123,12 @@ def served_config_of(options: Options) -> Config:
 def memory_of(options: Options, store: StoreConfig | PostgresConfig | None) -> MemoryConfig:
     """Return the settings of a store's memory; without a store it ends with the process.
 
-    Raises MemoryDisabledError if its extra is not installed, InvalidParamsError for a store in a database.
+    Raises MemoryDisabledError if its extra is not installed.
     """
     if not installed("memory-store"):
         raise MemoryDisabledError(MEMORY_DISABLED)
     if isinstance(store, PostgresConfig):
-        problem = f"$.memory: the memory needs a store in a folder, and the store is {store.shown}"
-        raise InvalidParamsError(problem, path="$.memory")
+        return MemoryConfig(url=store.url, embedder=options.embedder)
     return MemoryConfig(None if store is None else store.path / MEMORY_FOLDER, options.embedder)
 
 
@@ -203,6 +202,11 @@ def holds_memory(folder: Path) -> bool:
         return (folder / MEMORY_FOLDER / MEMORY_FILE).exists()
     except PermissionError:
         return True  # opening it will say what is wrong
+
+
+def remembers(store: StoreConfig | PostgresConfig) -> bool:
+    """Return whether a store may have a memory; in a database there is a place for one in each store."""
+    return installed("memory-store") if isinstance(store, PostgresConfig) else holds_memory(store.path)
 
 
 def _start_log(mode: Mode, level: int) -> None:

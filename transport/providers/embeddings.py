@@ -1,7 +1,7 @@
 """Embeddings from any server with OpenAI's `/embeddings` endpoint: in batches, with retries, all or nothing."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from itertools import count
 from typing import Any, Final, TypeGuard
@@ -139,6 +139,10 @@ def _is_vector(value: Any) -> TypeGuard[list[float]]:
     return isinstance(value, list) and bool(value) and all(type(number) in (int, float) for number in value)
 
 
+async def _unknown() -> int:
+    return 0
+
+
 @asynccontextmanager
 async def open_remote(
     model: str,
@@ -146,7 +150,7 @@ async def open_remote(
     client: httpx.AsyncClient | None = None,
     *,
     retry: RetryPolicy = RETRY,
-    known: Callable[[], int] = lambda: 0,
+    known: Callable[[], Awaitable[int]] = _unknown,
 ) -> AsyncIterator[RemoteEmbedder]:
     """Open an embedding model of the server at OPENAI_BASE_URL, and call it once for the length of its vectors.
 
@@ -169,11 +173,11 @@ async def open_remote(
         yield attrs.evolve(asking, dimensions=await _dimensions(asking, known))
 
 
-async def _dimensions(embedder: RemoteEmbedder, known: Callable[[], int]) -> int:
+async def _dimensions(embedder: RemoteEmbedder, known: Callable[[], Awaitable[int]]) -> int:
     try:
         (vector,) = await embedder.embed(["dimensions"])
     except ProviderError as exc:
-        length = known() if exc.retryable else 0
+        length = await known() if exc.retryable else 0
         if not length:
             raise
         logger.warning("%s. Until the server answers, new texts are not remembered and searches match words only", exc)

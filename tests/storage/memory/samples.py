@@ -11,9 +11,13 @@ import attrs
 from warren.errors import ProviderError
 from warren.memory import Embedder, MemoryConfig, MemoryEntry, MemoryHit
 from warren.storage import Runner, inline_runner
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
+from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.memory.vectors import EXACT_BYTES
+from warren.storage.memory_store import MemoryStore
 
+Place = Path | str
+"""A folder, or the address of a database."""
 NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 SUBJECTS: Final = ({"cat", "dog", "pet", "kitten"}, {"car", "engine", "vehicle"}, {"bread", "flour", "oven"})
 
@@ -50,7 +54,7 @@ def contents(hits: Sequence[MemoryHit]) -> list[str]:
 
 @asynccontextmanager
 async def opened(
-    path: Path | None = None,
+    place: Place | None = None,
     embedder: Embedder | None = None,
     *,
     name: str = "bm25",
@@ -58,8 +62,12 @@ async def opened(
     exact_bytes: int = EXACT_BYTES,
 ) -> AsyncIterator[MemoryStore]:
     """Open a memory, by default one without files, and close it."""
-    config = MemoryConfig(path, embedder=name)
-    memory = await MemoryStore.open(config, embedder, runner=runner, exact_bytes=exact_bytes)
+    memory: MemoryStore
+    if isinstance(place, str):
+        memory = await PostgresMemory.open(MemoryConfig(url=place, embedder=name), embedder, runner=runner)
+    else:
+        config = MemoryConfig(place, embedder=name)
+        memory = await FileMemory.open(config, embedder, runner=runner, exact_bytes=exact_bytes)
     try:
         yield memory
     finally:

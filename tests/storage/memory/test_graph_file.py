@@ -12,9 +12,10 @@ from tests.storage.memory.samples import SubjectEmbedder, contents, entry, numbe
 from warren.errors import StoreError
 from warren.memory import Embedder
 from warren.storage import thread_runner
-from warren.storage.memory import MemoryStore, builder
+from warren.storage.memory import builder
 from warren.storage.memory import file as database
 from warren.storage.memory.graph import FILE_NAME
+from warren.storage.memory_store import MemoryStore
 from warren.storage.projection.lock import Lock
 
 Damage = Callable[[Path], object]

@@ -15,7 +15,7 @@ from tests.support.memories import remembered
 from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
 from warren.fields import FieldValueError
 from warren.memory import CONVERSATION_END, Embedder, MemoryConfig, MemoryEntry, Tail
-from warren.storage.memory import MemoryStore, builder
+from warren.storage.memory import FileMemory, builder
 from warren.storage.memory.file import FILE_NAME
 
 
@@ -233,18 +233,18 @@ async def test_other_files_are_refused(tmp_path: Path) -> None:
         db.close()
         before = path.read_bytes()
         with pytest.raises(StoreError, match=r"memory\.sqlite3") as raised:
-            await MemoryStore.open(MemoryConfig(tmp_path))
+            await FileMemory.open(MemoryConfig(tmp_path))
         assert (raised.value.cause, path.read_bytes()) == (cause, before)
     path.write_bytes(b"no database" * 500)
     with pytest.raises(StoreError, match="memory store") as raised:
-        await MemoryStore.open(MemoryConfig(tmp_path))
+        await FileMemory.open(MemoryConfig(tmp_path))
     assert raised.value.cause == "not_a_database"
 
 
 async def test_an_unknown_embedder_is_named() -> None:
     """A name that is not built in, without an embedder, is bad input."""
     with pytest.raises(InvalidParamsError, match=r"\$\.embedder: must be one of bm25, bag-of-words") as raised:
-        await MemoryStore.open(MemoryConfig(embedder="word2vec"))
+        await FileMemory.open(MemoryConfig(embedder="word2vec"))
     assert raised.value.path == "$.embedder"
 
 

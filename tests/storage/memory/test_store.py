@@ -16,7 +16,7 @@ from tests.storage.memory.entries import entry
 from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.memory import MemoryConfig
 from warren.storage import inline_runner
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
 
 TEXTS = [
     "the lighthouse keeper painted the door green",
@@ -28,9 +28,9 @@ TEXTS = [
 
 
 @asynccontextmanager
-async def memory(folder: Path | None, embedder: str = "bm25") -> AsyncIterator[MemoryStore]:
+async def memory(folder: Path | None, embedder: str = "bm25") -> AsyncIterator[FileMemory]:
     """Open a memory for a body."""
-    store = await MemoryStore.open(MemoryConfig(folder, embedder), runner=inline_runner)
+    store = await FileMemory.open(MemoryConfig(folder, embedder), runner=inline_runner)
     try:
         yield store
     finally:
@@ -43,7 +43,7 @@ async def filled(folder: Path) -> None:
         assert await store.index([entry(at, text) for at, text in enumerate(TEXTS)]) == len(TEXTS)
 
 
-async def best(store: MemoryStore, query: str, session_id: str | None = None) -> str | None:
+async def best(store: FileMemory, query: str, session_id: str | None = None) -> str | None:
     """Return the text that fits best."""
     hits = await store.search(query, limit=1, session_id=session_id)
     return hits[0].content if hits else None
@@ -104,7 +104,7 @@ async def test_a_forgotten_session_stays_forgotten(tmp_path: Path) -> None:
 async def test_an_unknown_embedder_is_refused(tmp_path: Path) -> None:
     """The name of an embedder that is neither built in nor given is bad input."""
     with pytest.raises(InvalidParamsError):
-        await MemoryStore.open(MemoryConfig(tmp_path / "m", "no-such"), runner=inline_runner)
+        await FileMemory.open(MemoryConfig(tmp_path / "m", "no-such"), runner=inline_runner)
 
 
 async def test_a_rebuild_keeps_everything(tmp_path: Path) -> None:
@@ -166,10 +166,10 @@ import sys, trio
 from pathlib import Path
 from tests.storage.memory.entries import entry
 from warren.memory import MemoryConfig
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
 
 async def main():
-    store = await MemoryStore.open(MemoryConfig(Path(sys.argv[1])))
+    store = await FileMemory.open(MemoryConfig(Path(sys.argv[1])))
     number = 0
     while True:
         await store.index([entry(number, f"fact number {number} is here")])

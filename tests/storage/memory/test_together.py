@@ -12,7 +12,7 @@ from tests.storage.memory.samples import SubjectEmbedder, contents, entry, numbe
 from warren.errors import SessionNotFoundError, StoreError
 from warren.memory import MemoryConfig
 from warren.storage import thread_runner
-from warren.storage.memory import MemoryStore, builder
+from warren.storage.memory import FileMemory, builder
 from warren.storage.projection.lock import Lock
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -21,11 +21,11 @@ import os, signal, sys, trio
 from pathlib import Path
 from tests.storage.memory.samples import numbered
 from warren.memory import MemoryConfig
-from warren.storage.memory import MemoryStore
+from warren.storage.memory import FileMemory
 
 async def main():
     config = MemoryConfig(Path(sys.argv[1]), "bag-of-words")
-    memory = await MemoryStore.open(config, exact_bytes=0)
+    memory = await FileMemory.open(config, exact_bytes=0)
     await memory.index(numbered(20))
     await memory.catch_up()
     await memory.index(numbered(40))
@@ -128,7 +128,7 @@ async def test_a_slow_model_holds_up_nobody() -> None:
 
 async def test_closing_amid_a_build(tmp_path: Path) -> None:
     """Closing does not wait for a graph that is being built; whoever waits for it hears that the memory is closed."""
-    memory = await MemoryStore.open(MemoryConfig(tmp_path, "bag-of-words"), exact_bytes=0)
+    memory = await FileMemory.open(MemoryConfig(tmp_path, "bag-of-words"), exact_bytes=0)
     await memory.index(numbered(200))
     begun = trio.Event()
 
@@ -141,9 +141,9 @@ async def test_closing_amid_a_build(tmp_path: Path) -> None:
         nursery.start_soon(build)
         await begun.wait()
         await memory.aclose()
-    async with opened(tmp_path, name="bag-of-words", exact_bytes=0) as memory:
-        await memory.catch_up()
-        assert not memory.is_behind
+    async with opened(tmp_path, name="bag-of-words", exact_bytes=0) as again:
+        await again.catch_up()
+        assert not again.is_behind
 
 
 async def test_cancelled_catching_up_goes_on_later(tmp_path: Path) -> None:

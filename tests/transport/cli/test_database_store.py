@@ -40,9 +40,9 @@ def test_a_command_for_files_says_so(cli: Cli, command: str) -> None:
     assert "works on the files of a store" in one_line(cli.run(*command.split(), "--store", NOWHERE), 2)
 
 
-@pytest.mark.parametrize("args", [("--synchronous", "NORMAL"), ("--projections",), ("--memory",)])
+@pytest.mark.parametrize("args", [("--synchronous", "NORMAL"), ("--projections",)])
 def test_a_setting_that_has_no_effect_is_refused(cli: Cli, args: tuple[str, ...]) -> None:
-    """Settings of files, and the memory, need a folder."""
+    """Settings of files need a folder."""
     line = one_line(cli.run("run", "hello", "--store", NOWHERE, *args), 2)
     assert args[0].lstrip("-") in line
     assert "s3cret" not in line

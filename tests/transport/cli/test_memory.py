@@ -14,6 +14,7 @@ import trio
 from tests.storage.memory.samples import SubjectEmbedder
 from tests.transport.cli.compacting import LONG, OFTEN, shown
 from tests.transport.cli.process import WITHOUT, Cli, one_line
+from tests.transport.cli.remembering import DOORS, FAILED, found, known, lines, talk
 from tests.transport.cli.serving import connected, serve
 from tests.transport.cli.terminals import Terminal
 from tests.transport.providers.embedding_server import Server
@@ -22,38 +23,6 @@ from warren.errors import InvalidParamsError
 from warren.transport.cli.memory_lines import AddedText, Wanted, read_lines
 
 DISABLED = "Semantic memory is disabled (build without 'memory-store').\n"
-DOORS = "the doors of the north wing are blue"
-FAILED = "the deployment failed on friday"
-
-
-def lines(*values: object) -> bytes:
-    """Return JSON lines."""
-    return "".join(json.dumps(value) + "\n" for value in values).encode()
-
-
-def known(cli: Cli) -> None:
-    """Remember two texts, of two sessions."""
-    ended = cli.run(
-        "memory", "add", stdin=lines({"content": DOORS}, {"content": FAILED, "session_id": "s2", "turn": 4})
-    )
-    assert (ended.code, ended.out, ended.err) == (0, "added 2 of 2\n", "")
-
-
-def found(cli: Cli, *args: str, **env: str) -> list[Any]:
-    """Return the hits of a search."""
-    hits: list[Any] = cli.run("memory", "search", *args, "--output", "json", env=env).data["hits"]
-    return hits
-
-
-def talk(cli: Cli, *args: str, **env: str) -> str:
-    """Hold a conversation whose first exchange is summarised away; return its id."""
-    model = cli.script({"text": "short"})
-    common = ("-m", model, *OFTEN, *args)
-    session: str = cli.run("run", f"{DOORS} {LONG}", "--output", "json", *common, env=env).data["session_id"]
-    for text in ("second", "third"):
-        ended = cli.run("resume", session, f"{text} {LONG}", *common, env=env)
-        assert ended.code == 0, ended.err
-    return session
 
 
 def test_what_is_summarised_away_is_found(cli: Cli) -> None:

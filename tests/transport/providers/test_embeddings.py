@@ -18,6 +18,10 @@ QUICK = RetryPolicy(max_attempts=3, initial_delay=0.001, max_retry_after=0.001)
 BUSY = status(429, {"error": {"message": "slow down"}}, retry_after="0")
 
 
+async def _three() -> int:
+    return 3
+
+
 async def vectors(server: Server, texts: list[str]) -> list[list[float]]:
     """Return the vectors that a server makes of texts, its faults put off until its length is learned."""
     faults, server.faults = server.faults, []
@@ -117,7 +121,7 @@ async def test_a_server_that_is_away_at_first() -> None:
     server = Server(faults=[BUSY] * QUICK.max_attempts)
     async with (
         serve(server.handle) as url,
-        open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK, known=lambda: 3) as embedder,
+        open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK, known=_three) as embedder,
     ):
         assert embedder.dimensions == 3
         server.faults = [BUSY] * QUICK.max_attempts
@@ -131,7 +135,7 @@ async def test_a_server_that_refuses_the_key_at_first() -> None:
     server = Server(faults=[status(401, {"error": {"message": "who are you?"}})])
     async with serve(server.handle) as url:
         with pytest.raises(ProviderError) as caught:
-            async with open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK, known=lambda: 3):
+            async with open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK, known=_three):
                 pass
     assert caught.value.cause == "unauthorized"
 

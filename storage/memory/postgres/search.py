@@ -1,0 +1,228 @@
+"""The way of a search in SQL: candidates by postings and by vectors, each weighed exactly, the best returned."""
+# ruff: noqa: S608 - only constants of this package and numbers become part of the SQL
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from warren.memory import MemoryHit, Unsettled
+from warren.storage.memory.postgres.vectors import Table
+from warren.storage.memory.spaces import Space
+from warren.storage.memory.weighing import (
+    BY_WORDS,
+    QUERY_LENGTH,
+    SMALL_SESSION,
+    above,
+    best_first,
+    by_words,
+    floor_of,
+    mixed,
+    rarest,
+    score_of,
+)
+from warren.storage.memory.weights import LENGTH, SATURATION, Corpus, Question, Scores
+from warren.storage.memory.words import Analyzer, Terms
+from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
+from warren.storage.postgres.queries import snapshot
+from warren.storage.rows import moment
+from warren.storage.runner import Runner
+from warren.values import define, frozen
+
+_TOTALS: Final = "SELECT sum(entries)::int8, sum(terms)::int8 FROM warren.memory_totals"
+_CONTAINING: Final = """
+    SELECT term, (SELECT count(*) FROM warren.memory_postings p WHERE p.term = asked.term)
+    FROM unnest($1::int4[]) AS asked(term)
+"""
+_SESSION: Final = "SELECT key, entries FROM warren.memory_sessions WHERE session_id = $1"
+# BM25 without the rarity of the terms, which comes as their worth. OFFSET 0 keeps the index in use, whatever the
+# planner guesses of the terms.
+_BY_WORDS: Final = f"""
+    SELECT p.entry FROM unnest($1::int4[], $2::float8[]) AS asked(term, worth), LATERAL (
+        SELECT entry, times, length FROM warren.memory_postings WHERE term = asked.term OFFSET 0
+    ) AS p {{}} GROUP BY p.entry
+    ORDER BY sum(worth * times / (times + {SATURATION * (1 - LENGTH)} + $3::float8 * length)) DESC, p.entry
+    LIMIT {BY_WORDS}
+"""
+_WITHIN: Final = "JOIN warren.memory_entries o ON o.id = p.entry AND o.session = $4::int8"
+_WHOLE: Final = "SELECT id FROM warren.memory_entries WHERE session = $1::int8"
+_CANDIDATES: Final = """
+    SELECT e.id, e.terms, {} FROM ({}) AS c(entry) JOIN warren.memory_entries e ON e.id = c.entry {} ORDER BY e.id
+"""
+_HITS: Final = """
+    SELECT id, content, session_id, turn FROM warren.memory_entries JOIN warren.memory_sessions ON key = session
+    WHERE id = ANY ($1::int8[])
+"""
+_BEFORE: Final = """
+    SELECT position, turn FROM warren.memory_entries
+    WHERE session = (SELECT key FROM warren.memory_sessions WHERE session_id = $1) AND position < $2::int8
+    ORDER BY position DESC LIMIT 1
+"""
+_UNSETTLED: Final = """
+    SELECT session_id, unsettled_since FROM warren.memory_sessions WHERE unsettled_since IS NOT NULL
+    ORDER BY unsettled_since
+"""
+_SESSIONS: Final = "SELECT count(*) FROM warren.memory_sessions WHERE entries > 0"
+
+
+@frozen(eq=False)
+class Query:
+    """A search.
+
+    Attributes:
+        text: the query.
+        limit: hits wanted.
+        session_id: the session to search in; None for all.
+        vector: of the query, as the server takes it; None leaves the search to the words.
+    """
+
+    text: str
+    limit: int
+    session_id: str | None
+    vector: str | None = None
+
+
+@define(eq=False)
+class Searcher:
+    """Searches, on any connection.
+
+    Attributes:
+        space: the space of the vectors.
+        table: their table; None if words alone decide.
+        runner: runs the weighing, beside the event loop.
+    """
+
+    space: Space
+    table: Table | None
+    runner: Runner
+    _analyzer: Analyzer = attrs.field(factory=Analyzer)
+    _containing: dict[int, int] = attrs.field(factory=dict)
+    _counted_at: int = 0
+
+    async def find(self, db: Connection, query: Query) -> list[MemoryHit]:
+        """Return the best answers, best first, all from one state of the database. Raises as `Connection.fetch`."""
+        asked = self._analyzer.terms(query.text[:QUERY_LENGTH])
+        if not len(asked) and query.vector is None:
+            return []
+        async with snapshot(db):
+            question = await self._question(db, asked)
+            rows = await self._candidates(db, query, question)
+            if not rows:
+                return []
+            floor = await self._floor(db, query.vector)
+            scores = await self.runner(partial(self._scores, rows, question, floor, query.vector))
+            return await _hits(db, rows, scores, query.limit)
+
+    async def _question(self, db: Connection, asked: Terms) -> Question:
+        texts, terms = await totals(db)
+        # The counts of a term are remembered until the texts are a twentieth more or fewer.
+        if abs(texts - self._counted_at) * 20 > self._counted_at:
+            self._containing.clear()
+            self._counted_at = texts
+        distinct = set(asked.tolist())
+        await self._count(db, sorted(distinct - self._containing.keys()))
+        containing = {term: self._containing[term] for term in distinct}
+        return Question.of(asked, containing, Corpus(texts, terms / max(texts, 1)))
+
+    async def _count(self, db: Connection, terms: Sequence[int]) -> None:
+        """Learn how many texts contain each term."""
+        if terms:
+            rows = await db.fetch(_CONTAINING, array(_signed(terms)))
+            self._containing |= dict(zip(terms, [count for _, count in rows], strict=True))
+
+    async def _candidates(self, db: Connection, query: Query, question: Question) -> list[Row]:
+        """Return the candidates, of each the id, the terms, and the cosine with the query if it has a vector."""
+        if query.session_id is not None:
+            found = await db.fetch(_SESSION, escaped(query.session_id))
+            if not found:
+                return []
+            ((session, entries),) = found
+            if entries <= SMALL_SESSION or self.table is not None:
+                return await self._fetched(db, [_WHOLE], [session], query.vector)
+            return await self._by_words(db, question, None, session)
+        return await self._by_words(db, question, query.vector, None)
+
+    async def _by_words(self, db: Connection, question: Question, vector: str | None, session: int | None) -> list[Row]:
+        terms = rarest(question, self._containing)
+        parts: list[str] = []
+        values: list[Any] = []
+        if terms:
+            at = np.searchsorted(question.terms, np.array(terms, dtype=np.uint32))
+            damping = SATURATION * LENGTH / max(question.corpus.average_length, 1.0)
+            values = [array(_signed(terms)), _floats(question.worth[at].tolist()), repr(damping)]
+            parts.append("(" + _BY_WORDS.format("" if session is None else _WITHIN) + ")")
+            if session is not None:
+                values.append(session)
+        if vector is not None and self.table is not None:
+            parts.append(self.table.near(f"${len(values) + 1}"))
+        return await self._fetched(db, parts, values, vector) if parts else []
+
+    async def _fetched(self, db: Connection, parts: list[str], values: list[Any], vector: str | None) -> list[Row]:
+        columns, joined = "NULL", ""
+        if vector is not None and self.table is not None:
+            columns = self.table.cosine(f"${len(values) + 1}")
+            joined = f"LEFT JOIN warren.memory_vectors v ON v.entry = e.id AND v.space = {self.table.space}"
+            values = [*values, vector]
+        return await db.fetch(_CANDIDATES.format(columns, " UNION ".join(parts), joined), *values)
+
+    async def _floor(self, db: Connection, vector: str | None) -> float:
+        """Return the cosine with the query that unrelated texts have."""
+        if vector is None or self.table is None:
+            return 0.0
+        some: dict[int, float] = dict(await db.fetch(self.table.some("$1"), vector))
+        return floor_of(np.array(list(some.values()), dtype=np.float64))
+
+    def _scores(self, rows: Sequence[Row], question: Question, floor: float, vector: str | None) -> Scores:
+        scores = by_words(question, [np.frombuffer(row[1], dtype="<u4") for row in rows])
+        if vector is None:
+            return scores
+        at = [number for number, row in enumerate(rows) if row[2] is not None]
+        cosines = np.array([rows[number][2] for number in at], dtype=np.float64)
+        return mixed(scores, self.space.share, at, above(cosines, floor) if self.space.has_floor else cosines)
+
+
+async def totals(db: Connection) -> tuple[int, int]:
+    """Return how many texts there are, and how many terms they have. Raises as `Connection.fetch`."""
+    ((texts, terms),) = await db.fetch(_TOTALS)
+    return texts, terms
+
+
+async def counts(db: Connection) -> tuple[int, int]:
+    """Return how many entries there are, and how many sessions they come from. Raises as `Connection.fetch`."""
+    async with snapshot(db):
+        entries, _ = await totals(db)
+        ((sessions,),) = await db.fetch(_SESSIONS)
+    return entries, sessions
+
+
+async def last_before(db: Connection, session_id: str, position: int) -> tuple[int, int]:
+    """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none."""
+    rows = await db.fetch(_BEFORE, escaped(session_id), position)
+    return (rows[0][0], rows[0][1]) if rows else (-1, 0)
+
+
+async def unsettled(db: Connection) -> list[Unsettled]:
+    """Return the sessions that are unsettled, the oldest mark first. Raises as `Connection.fetch`."""
+    return [Unsettled(unescaped(session_id), moment(since)) for session_id, since in await db.fetch(_UNSETTLED)]
+
+
+async def _hits(db: Connection, rows: Sequence[Row], scores: Scores, limit: int) -> list[MemoryHit]:
+    best = best_first(scores)[:limit]
+    found = {row[0]: row[1:] for row in await db.fetch(_HITS, array([rows[at][0] for at in best]))} if best else {}
+    hits = []
+    for at in best:
+        content, session_id, turn = found[rows[at][0]]
+        hits.append(MemoryHit(unescaped(content), score_of(float(scores[at])), unescaped(session_id), turn))
+    return hits
+
+
+def _signed(terms: Sequence[int]) -> list[int]:
+    """Return terms as numbers of four bytes with a sign."""
+    signed: list[int] = np.array(terms, dtype=np.uint32).view(np.int32).tolist()
+    return signed
+
+
+def _floats(values: Sequence[float]) -> str:
+    return "{" + ",".join(map(repr, values)) + "}"

@@ -1,0 +1,299 @@
+"""The memory in PostgreSQL as the rest of the runtime sees it: async, safe to call from any task."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, Self, TypeVar
+
+import trio
+from psycopg import errors
+
+from warren.config import PostgresConfig
+from warren.errors import InvalidParamsError, StoreError, WarrenError
+from warren.memory import (
+    MAX_HITS,
+    Embedder,
+    MemoryConfig,
+    MemoryEntry,
+    MemoryHit,
+    MemoryStats,
+    Progress,
+    Tail,
+    Unsettled,
+)
+from warren.storage.memory.postgres import search, writer
+from warren.storage.memory.postgres.search import Query, Searcher
+from warren.storage.memory.postgres.vectors import Table, drop_others, literals, table_for
+from warren.storage.memory.spaces import Space, TermSpace
+from warren.storage.memory.weighing import QUERY_LENGTH, space_of
+from warren.storage.memory.words import Analyzer
+from warren.storage.postgres.driver import Connection, LostError, array, unescaped
+from warren.storage.postgres.faults import translate
+from warren.storage.postgres.pool import Readers
+from warren.storage.postgres.schema import prepare
+from warren.storage.runner import Runner, thread_runner
+from warren.values import frozen
+
+logger: Final = logging.getLogger("warren.memory")
+R = TypeVar("R")
+NOUN: Final = "memory store"
+EMBED_AT_ONCE: Final = 64
+"""Stored entries that an embedder gets in one call."""
+# Compiling a query takes longer than any query of a memory; the graph has to return as many as are asked for.
+_SETTINGS: Final = "SET jit = off; SET hnsw.ef_search = 100"
+_TABLES: Final = ("sessions", "entries", "postings", "totals", "spaces", "vectors")
+_BYTES: Final = """
+    SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::int8,
+        coalesce((SELECT pg_relation_size(to_regclass($2))), 0)
+    FROM unnest($1::text[]) AS named(name)
+"""
+_NAMES: Final = "SELECT name FROM warren.memory_spaces ORDER BY key DESC"
+
+
+@frozen
+class Bare:
+    """An entry that has no vector yet."""
+
+    id: int
+    content: str
+
+
+class PostgresMemory:
+    """Texts in a PostgreSQL database. Made by `open`, ended by `aclose`; for the methods see MemoryStore.
+
+    Several processes may use one database at once. A connection that breaks is replaced, and the call made again, for
+    as long as the settings allow. Vectors need pgvector.
+
+    Attributes:
+        words_alone: the reason why words alone decide although an embedder was given; None if there is none.
+    """
+
+    def __init__(self, pool: Readers, space: Space, table: Table | None, runner: Runner) -> None:
+        self.words_alone: str | None = None
+        self._pool = pool
+        self._space = space
+        self._table = table
+        self._runner = runner
+        self._searcher = Searcher(space, table, runner)
+        self._analyzer = Analyzer()
+        self._behind = 0
+        # One connection at most writes; the others are free for searches.
+        self._writing = trio.Lock()
+        # Two that catch up at once would ask the embedder for the same vectors.
+        self._catching_up = trio.Lock()
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, config: MemoryConfig, embedder: Embedder | None = None, *, runner: Runner = thread_runner
+    ) -> Self:
+        """Open the memory in the database `config.url`; create its tables, or bring them up to this version.
+
+        Args:
+            config: the address and the settings.
+            embedder: makes the vectors; without one the config's has to be "bm25".
+            runner: runs the blocking calls.
+
+        Raises InvalidParamsError for an embedder that it cannot have, StoreError with `cause` "unreachable",
+        "newer_schema", "permission", "cannot_open" and so on.
+        """
+        space = _space(config, embedder)
+        pool = _pool(config)
+        try:
+            table = await pool.run(partial(_prepared, space=space))
+        except (WarrenError, LostError, errors.Error) as exc:
+            pool.close()
+            raise _shown(exc, config) from None
+        if isinstance(table, str):
+            logger.warning("%s", table)
+            made = cls(pool, TermSpace(), None, runner)
+            made.words_alone = table
+            return made
+        made = cls(pool, space, table, runner)
+        try:
+            made._behind = await made._read(made._count_bare)
+        except BaseException:
+            await made.aclose()
+            raise
+        return made
+
+    @property
+    def is_behind(self) -> bool:
+        """See MemoryStore."""
+        return self._behind > 0
+
+    @property
+    def behind(self) -> int:
+        """See MemoryStore."""
+        return self._behind
+
+    async def aclose(self) -> None:
+        """See MemoryStore."""
+        self._closed = True
+        self._pool.close()
+
+    async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
+        """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted as new."""
+        fresh = await self._read(partial(writer.unknown, entries=entries))
+        packed = await self._space.pack([entry.content for entry in fresh], self._runner)
+        if not fresh and tail is None:
+            return 0
+        kept = [entry.position for entry in entries if entry.content.strip()]
+        async with self._writing:
+            vectors = packed if self._table is not None else []
+            given = await self._runner(partial(writer.Prepared.of, fresh, vectors, self._analyzer))
+            return await self._read(partial(writer.add, given=given, kept=kept, tail=tail, table=self._table))
+
+    async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
+        """See MemoryStore."""
+        return await self._read(partial(search.last_before, session_id=session_id, position=position))
+
+    async def unsettled(self) -> list[Unsettled]:
+        """See MemoryStore. The times are the server's."""
+        return await self._read(search.unsettled)
+
+    async def settle(self, mark: Unsettled, count: int | None) -> int:
+        """See MemoryStore."""
+        async with self._writing:
+            return await self._read(partial(writer.settle, mark=mark, count=count))
+
+    async def search(self, query: str, *, limit: int = 5, session_id: str | None = None) -> list[MemoryHit]:
+        """See MemoryStore."""
+        if limit < 1:
+            raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
+        vector = await self._query_vector(query)
+        asked = Query(query, min(limit, MAX_HITS), session_id, vector)
+        return await self._read(partial(self._searcher.find, query=asked))
+
+    async def forget(self, session_id: str) -> int:
+        """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted."""
+        async with self._writing:
+            return await self._read(partial(writer.forget, session_id=session_id))
+
+    async def catch_up(self, progress: Progress | None = None) -> None:
+        """See MemoryStore."""
+        async with self._catching_up:
+            self._behind = await self._read(self._count_bare)
+            done, after = 0, 0
+            while self._table is not None and self._behind:
+                bare = await self._read(partial(self._bare, after=after))
+                if not bare:
+                    break
+                packed = await self._space.pack([entry.content for entry in bare], self._runner)
+                vectors = await self._runner(partial(literals, packed))
+                await self._read(partial(self._table.add, entries=[entry.id for entry in bare], vectors=vectors))
+                done, after = done + len(bare), bare[-1].id
+                self._behind = max(0, self._behind - len(bare))
+                if progress is not None:
+                    progress(done, done + self._behind)
+
+    async def rebuild(self, progress: Progress | None = None) -> None:
+        """See MemoryStore."""
+        if self._table is not None:
+            async with self._catching_up:
+                await self._read(partial(drop_others, table=self._table))
+        await self.catch_up(progress)
+        if progress is not None:
+            entries, _ = await self._read(search.counts)
+            progress(entries, entries)
+
+    async def stats(self) -> MemoryStats:
+        """See MemoryStore. The bytes of the database are those of the memory's tables."""
+        entries, sessions = await self._read(search.counts)
+        self._behind = await self._read(self._count_bare)
+        index = "" if self._table is None else f"warren.{self._table.index}"
+        names = array([f"warren.memory_{name}" for name in _TABLES])
+        ((database_bytes, index_bytes),) = await self._read(lambda db: db.fetch(_BYTES, names, index or None))
+        return MemoryStats(
+            entries=entries,
+            sessions=sessions,
+            indexed=entries - self._behind,
+            behind=self._behind,
+            embedder=self._space.name.rpartition("/")[0],
+            dimensions=self._space.dimensions,
+            database_bytes=database_bytes - index_bytes,
+            index_bytes=index_bytes,
+            rebuilt=None,
+        )
+
+    async def _query_vector(self, query: str) -> str | None:
+        if self._table is None or not query.strip():
+            return None
+        try:
+            packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
+        except WarrenError as exc:
+            logger.warning("a search goes by words alone: %s", exc)
+            return None
+        return literals(packed)[0]
+
+    async def _count_bare(self, db: Connection) -> int:
+        """Return how many entries have no vector of this embedder."""
+        if self._table is None:
+            return 0
+        ((count,),) = await db.fetch(f"SELECT count(*) {_bare(self._table)}")
+        return int(count)
+
+    async def _bare(self, db: Connection, after: int) -> list[Bare]:
+        """Return the next entries after an id that have no vector of this embedder."""
+        assert self._table is not None  # noqa: S101 - its only caller looks
+        where = f"{_bare(self._table)} AND e.id > $1::int8 ORDER BY e.id LIMIT $2::int8"
+        rows = await db.fetch(f"SELECT e.id, e.content {where}", after, EMBED_AT_ONCE)
+        return [Bare(key, unescaped(content)) for key, content in rows]
+
+    async def _read(self, query: Callable[[Connection], Awaitable[R]]) -> R:
+        if self._closed:
+            raise StoreError(f"the {NOUN} is closed", cause="closed", retryable=False)
+        try:
+            return await self._pool.run(query)
+        except (LostError, errors.Error, UnicodeError) as exc:
+            raise translate(exc, noun=NOUN) from exc
+
+
+async def known_dimensions(config: MemoryConfig, embedder: str) -> int:
+    """Return the length of an embedder's newest vectors in the memory of a database; 0 if it has none."""
+    pool = _pool(config)
+    try:
+        rows = await pool.run(lambda db: db.fetch(_NAMES))
+    except (WarrenError, LostError, errors.Error):
+        return 0
+    finally:
+        pool.close()
+    for (name,) in rows:
+        of, _, dimensions = unescaped(name).rpartition("/")
+        if of == embedder and dimensions.isdecimal():
+            return int(dimensions)
+    return 0
+
+
+def _space(config: MemoryConfig, embedder: Embedder | None) -> Space:
+    space = space_of(config, embedder)
+    if embedder is None and space.dimensions:
+        problem = f"$.embedder: {config.embedder} needs a memory in a folder; in a database there are bm25 and models"
+        raise InvalidParamsError(problem, path="$.embedder")
+    return space
+
+
+def _pool(config: MemoryConfig) -> Readers:
+    url, lock_timeout = config.url or "", max(0.001, config.busy_timeout)
+    settings = PostgresConfig(url, lock_timeout=lock_timeout, readers=config.readers)
+    return Readers(settings, name="memory", settings=_SETTINGS)
+
+
+async def _prepared(db: Connection, space: Space) -> Table | str | None:
+    """Make the tables; return that of the vectors, or why there are none although there should be."""
+    await prepare(db)
+    return await table_for(db, space) if space.dimensions else None
+
+
+def _bare(table: Table) -> str:
+    return f"""
+        FROM warren.memory_entries e LEFT JOIN warren.memory_vectors v ON v.entry = e.id AND v.space = {table.space}
+        WHERE v.entry IS NULL
+    """
+
+
+def _shown(exc: Exception, config: MemoryConfig) -> WarrenError:
+    error = translate(exc, noun=NOUN)
+    if not isinstance(error, StoreError):
+        return error
+    return StoreError(f"{config.place}: {error.message}", cause=error.cause, retryable=error.retryable)

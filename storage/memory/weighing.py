@@ -1,0 +1,95 @@
+"""The part of a search that all homes of a memory share: which candidates to look for, and the score of each."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from warren.errors import InvalidParamsError
+from warren.memory import Embedder, MemoryConfig
+from warren.storage.memory.spaces import MeaningSpace, Space, TermSpace, WordSpace
+from warren.storage.memory.weights import Question, Scores
+from warren.storage.memory.words import Terms
+
+BUILT_IN: Final[dict[str, Space]] = {"bm25": TermSpace(), "bag-of-words": WordSpace()}
+QUERY_LENGTH: Final = 4_000
+"""Characters of a query that count."""
+BY_WORDS: Final = 100
+BY_VECTORS: Final = 100
+"""Candidates that are looked for by the words of a query, and by its vector."""
+ROWS_FOR_WORDS: Final = 12_000
+"""Rows that are ranked by words: of the query's terms the rarest count that stay within."""
+SMALL_SESSION: Final = 1_000
+"""Entries up to which all of a session is searched, also by words alone."""
+BACKGROUND: Final = 64
+"""Entries, spread over the memory, that tell how like a query an unrelated text is."""
+AT_ONCE: Final = 250
+"""Candidates that are fetched or weighed at a time."""
+
+
+def space_of(config: MemoryConfig, embedder: Embedder | None) -> Space:
+    """Return the space of an embedder, or of a built-in one by its name. Raises InvalidParamsError."""
+    if embedder is not None:
+        return MeaningSpace(embedder)
+    if config.embedder not in BUILT_IN:
+        known = ", ".join(BUILT_IN)
+        raise InvalidParamsError(
+            f"$.embedder: must be one of {known}, or an embedder has to be given", path="$.embedder"
+        )
+    return BUILT_IN[config.embedder]
+
+
+def rarest(question: Question, containing: Mapping[int, int]) -> list[int]:
+    """Return the terms to look for, by how many texts contain each: the rarest ones, and at least one."""
+    chosen: list[int] = []
+    rows = 0
+    for count, term in sorted((containing[term], term) for term in question.terms[question.telling].tolist()):
+        rows += count
+        if chosen and rows > ROWS_FOR_WORDS:
+            break
+        if count:
+            chosen.append(term)
+    return chosen
+
+
+def by_words(question: Question, texts: Sequence[Terms]) -> Scores:
+    """Return how well each text answers by its words."""
+    parts = [question.relevance(texts[at : at + AT_ONCE]) for at in range(0, len(texts), AT_ONCE)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def mixed(scores: Scores, share: float, at: Sequence[int], likeness: Scores) -> Scores:
+    """Return scores by words of which those at some places have their share by likeness to the query.
+
+    An entry without a vector is judged by its words alone.
+    """
+    both = scores.copy()
+    both[at] = (1 - share) * scores[at] + share * likeness
+    return both
+
+
+def floor_of(cosines: Scores) -> float:
+    """Return the cosine with a query that unrelated texts have, by the cosines of some; a few tell nothing.
+
+    Models differ: with some any two texts have 0.7.
+    """
+    if len(cosines) < BACKGROUND // 4:
+        return 0.0
+    return max(0.0, float(cosines.mean() + cosines.std()))
+
+
+def above(cosines: Scores, floor: float) -> Scores:
+    """Return the likeness of texts to a query: their cosines above that of unrelated texts."""
+    likeness: Scores = np.clip((cosines - floor) / max(1 - floor, 1e-6), 0, None)
+    return likeness
+
+
+def best_first(scores: Scores) -> list[int]:
+    """Return the places of the texts that are hits, best first; of equal ones the earlier first."""
+    return [at for at in np.argsort(-scores, kind="stable").tolist() if scores[at] > 0]
+
+
+def score_of(relevance: float) -> float:
+    """Return the score of a hit."""
+    distance = 1 - min(1.0, relevance)
+    return round(1 - distance / 2, 6)
