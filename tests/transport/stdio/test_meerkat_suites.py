@@ -25,7 +25,7 @@ import trio
 from tests.conftest import ROOT
 from tests.transport.cli.process import clean_environ
 from tests.transport.providers.server import HEAD, Request, chunk, event, serve
-from warren.transport.rpc.contracts.meerkat_versions import LINES
+from warren.transport.rpc.contracts.meerkat.versions import LINES
 
 CLONE: Final = "WARREN_MEERKAT_CLONE"
 DRIVER: Final = ROOT / "tests" / "support" / "meerkat_driver.py"

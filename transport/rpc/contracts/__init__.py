@@ -24,8 +24,8 @@ def dialect_of(contract: str | None) -> Dialect:
     if contract is None:
         return Native()
     # Not at the top: few programs ask for a contract, and its classes are an eighth of those of `warren rpc`.
-    from warren.transport.rpc.contracts.meerkat import Meerkat  # noqa: PLC0415
-    from warren.transport.rpc.contracts.meerkat_versions import NEWEST, version_of  # noqa: PLC0415
+    from warren.transport.rpc.contracts.meerkat.dialect import Meerkat  # noqa: PLC0415
+    from warren.transport.rpc.contracts.meerkat.versions import NEWEST, version_of  # noqa: PLC0415
 
     if contract == AS_CLIENT_SAYS:
         return Meerkat(NEWEST, pinned=False)

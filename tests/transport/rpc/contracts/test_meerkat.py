@@ -35,11 +35,11 @@ from warren.messages import (
 )
 from warren.transport.providers.settings import ANTHROPIC
 from warren.transport.rpc.contracts import dialect_of
-from warren.transport.rpc.contracts.meerkat import Meerkat
-from warren.transport.rpc.contracts.meerkat_catalog import providers
-from warren.transport.rpc.contracts.meerkat_events import flat
-from warren.transport.rpc.contracts.meerkat_params import Create, Start
-from warren.transport.rpc.contracts.meerkat_views import transcript
+from warren.transport.rpc.contracts.meerkat.catalog import providers
+from warren.transport.rpc.contracts.meerkat.dialect import MAX_STREAMS, Meerkat
+from warren.transport.rpc.contracts.meerkat.events import payload_of
+from warren.transport.rpc.contracts.meerkat.params import CreateParams, StartParams
+from warren.transport.rpc.contracts.meerkat.results import history_result
 from warren.transport.rpc.dialect import Native
 from warren.transport.rpc.settings import Settings
 from warren.views import HistoryEntry, HistoryPage
@@ -70,7 +70,7 @@ EVENTS: list[tuple[Event, dict[str, Any]]] = [
 @pytest.mark.parametrize(("event", "fields"), EVENTS)
 def test_events_have_what_these_clients_want_besides(event: Event, fields: dict[str, Any]) -> None:
     """Each event has its tag, and the fields of Meerkat's wire beside or in place of ours."""
-    data = flat(event)
+    data = payload_of(event)
     assert data is not None
     assert data.items() >= fields.items()
     assert data["type"] == codec.to_data(event)["type"]
@@ -78,7 +78,7 @@ def test_events_have_what_these_clients_want_besides(event: Event, fields: dict[
 
 def test_a_warning_that_these_clients_do_not_know_is_kept_back() -> None:
     """A budget of steps is ours alone: its warning would be a malformed event there."""
-    assert flat(BudgetWarning("steps", 8, 10, 80.0)) is None
+    assert payload_of(BudgetWarning("steps", 8, 10, 80.0)) is None
     assert Meerkat((0, 6, 0)).frames(envelope(1, BudgetWarning("steps", 8, 10, 80.0))) == ()
 
 
@@ -98,7 +98,7 @@ def test_events_that_these_clients_do_not_know_are_kept_back(event: Event, versi
 
 def test_a_gap_is_told_as_the_version_has_it() -> None:
     """Up to 0.7 the reason is a text, from 0.8 on an object."""
-    told = [flat(StreamTruncated(7, 3), version) for version in ((0, 7, 31), (0, 8, 0))]
+    told = [payload_of(StreamTruncated(7, 3), version) for version in ((0, 7, 31), (0, 8, 0))]
     assert [event["reason"] for event in told if event] == [
         "7 events were dropped: the reader is too slow",
         {"kind": "stream_lagged", "dropped": 7},
@@ -255,7 +255,7 @@ def test_no_version_is_our_own_protocol() -> None:
 def test_what_is_created_in_our_words() -> None:
     """Options of the same meaning are passed on; instructions join the system prompt."""
     asked = codec.from_data(
-        Create,
+        CreateParams,
         {
             "prompt": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
             "system_prompt": "be brief",
@@ -266,45 +266,47 @@ def test_what_is_created_in_our_words() -> None:
             "skill_refs": [],
         },
     )
-    made = asked.translated()
+    made = asked.request()
     assert (made.prompt, made.system_prompt, made.labels) == ("ab", "be brief\n\nand kind", {"a": "b"})
     assert made.budget is not None
     assert (made.budget.max_tokens, made.budget.max_seconds, made.budget.max_tool_calls) == (5, 1.5, 2)
-    deferred = codec.from_data(Create, {"prompt": "x", "initial_turn": "deferred"})
-    assert deferred.translated().prompt is None
+    deferred = codec.from_data(CreateParams, {"prompt": "x", "initial_turn": "deferred"})
+    assert deferred.request().prompt is None
 
 
 def test_kinds_of_tools_are_switched_by_its_names() -> None:
     """What is said of builtins and the shell is the session's switches; what is not said is left to the runtime."""
-    made = codec.from_data(Create, {"prompt": "x", "enable_shell": True, "enable_builtins": False}).translated()
+    made = codec.from_data(CreateParams, {"prompt": "x", "enable_shell": True, "enable_builtins": False}).request()
     assert made.overrides == Switches(shell="enable", builtins="disable")
-    silent = codec.from_data(Create, {"prompt": "x", "enable_shell": None, "keep_alive": True}).translated()
+    silent = codec.from_data(CreateParams, {"prompt": "x", "enable_shell": None, "keep_alive": True}).request()
     assert (silent.overrides, silent.peer) == (None, None)
 
 
-BAD: list[tuple[type[Create | Start], dict[str, Any], str]] = [
-    (Create, {"prompt": 5}, "$.prompt"),
-    (Create, {"prompt": [{"type": "text"}]}, "$.prompt[0].text"),
-    (Create, {"prompt": ["x"]}, "$.prompt[0]"),
-    (Create, {"prompt": "x", "enable_mob": True}, "$.enable_mob"),
-    (Create, {"prompt": "x", "enable_shell": "yes"}, "$.enable_shell"),
-    (Create, {"prompt": "x", "comms_name": "ann", "keep_alive": True}, "$.comms_name"),
-    (Create, {"prompt": "x", "shell_env": {"A": "b"}}, "$.shell_env"),
-    (Create, {"prompt": "x", "initial_turn": "later"}, "$.initial_turn"),
-    (Create, {"prompt": "x", "budget_limits": {"max_duration": "1s"}}, "$.budget_limits.max_duration"),
-    (Create, {"prompt": "x", "budget_limits": {"max_duration": 0}}, "$.budget_limits.max_duration"),
-    (Create, {"prompt": "x", "budget_limits": {"max_duration": 10**400}}, "$.budget_limits.max_duration"),
-    (Create, {"prompt": "x", "budget_limits": {"max_tokens": 0}}, "$.budget_limits.max_tokens"),
-    (Create, {"prompt": "x", "new_option": 1}, "$.new_option"),
-    (Start, {"session_id": "s1", "prompt": "x", "system_prompt": "y"}, "$.system_prompt"),
+BAD: list[tuple[type[CreateParams | StartParams], dict[str, Any], str]] = [
+    (CreateParams, {"prompt": 5}, "$.prompt"),
+    (CreateParams, {"prompt": [{"type": "text"}]}, "$.prompt[0].text"),
+    (CreateParams, {"prompt": ["x"]}, "$.prompt[0]"),
+    (CreateParams, {"prompt": "x", "enable_mob": True}, "$.enable_mob"),
+    (CreateParams, {"prompt": "x", "enable_shell": "yes"}, "$.enable_shell"),
+    (CreateParams, {"prompt": "x", "comms_name": "ann", "keep_alive": True}, "$.comms_name"),
+    (CreateParams, {"prompt": "x", "shell_env": {"A": "b"}}, "$.shell_env"),
+    (CreateParams, {"prompt": "x", "initial_turn": "later"}, "$.initial_turn"),
+    (CreateParams, {"prompt": "x", "budget_limits": {"max_duration": "1s"}}, "$.budget_limits.max_duration"),
+    (CreateParams, {"prompt": "x", "budget_limits": {"max_duration": 0}}, "$.budget_limits.max_duration"),
+    (CreateParams, {"prompt": "x", "budget_limits": {"max_duration": 10**400}}, "$.budget_limits.max_duration"),
+    (CreateParams, {"prompt": "x", "budget_limits": {"max_tokens": 0}}, "$.budget_limits.max_tokens"),
+    (CreateParams, {"prompt": "x", "new_option": 1}, "$.new_option"),
+    (StartParams, {"session_id": "s1", "prompt": "x", "system_prompt": "y"}, "$.system_prompt"),
 ]
 
 
 @pytest.mark.parametrize(("cls", "params", "path"), BAD)
-def test_what_cannot_be_done_is_refused_by_name(cls: type[Create | Start], params: dict[str, Any], path: str) -> None:
+def test_what_cannot_be_done_is_refused_by_name(
+    cls: type[CreateParams | StartParams], params: dict[str, Any], path: str
+) -> None:
     """Nothing that changes what a turn does is passed over in silence."""
     with pytest.raises(InvalidParamsError) as caught:
-        codec.from_data(cls, params).translated()
+        codec.from_data(cls, params).request()
     assert caught.value.path == path
 
 
@@ -322,7 +324,7 @@ def test_transcripts_are_in_blocks() -> None:
         ToolResultsMessage((ToolResult("c", "out", is_error=True),)),
     ]
     entries = tuple(HistoryEntry(index, NOW, message) for index, message in enumerate(messages))
-    shown = transcript(HistoryPage("s1", entries, 0, 4), 3)
+    shown = history_result(HistoryPage("s1", entries, 0, 4), 3)
     assert shown.has_more
     assert {entry["created_at"] for entry in shown.messages} == {NOW.isoformat()}
     assert [entry["role"] for entry in shown.messages] == ["system", "block_assistant", "tool_results"]
@@ -388,6 +390,17 @@ async def test_the_last_of_two_streams_ends_the_subscription() -> None:
         await client.call("session/stream_close", stream_id=second["stream_id"])
         assert (await client.call("session/stream_close", stream_id=first["stream_id"]))["already_closed"] is True
         assert not service.readers(session_id)
+
+
+async def test_the_streams_of_a_session_are_bounded() -> None:
+    """Every event is sent once for each of them, so a client cannot multiply events without an end."""
+    async with near(FakeService(), dialect=dialect_of("0.6")) as client:
+        opened = [await client.call("session/stream_open", session_id="s1") for _ in range(MAX_STREAMS)]
+        error = await client.error("session/stream_open", session_id="s1")
+        assert error["data"]["code"] == "CAPACITY_EXCEEDED"
+        assert error["data"]["details"]["cause"] == "max_subscriptions"
+        await client.call("session/stream_close", stream_id=opened[0]["stream_id"])
+        assert (await client.call("session/stream_open", session_id="s1"))["opened"] is True
 
 
 async def test_streams_end_with_their_session() -> None:

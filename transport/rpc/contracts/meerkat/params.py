@@ -16,15 +16,15 @@ from warren.values import frozen
 
 BLANK_LINE: Final = "\n\n"
 SWITCHES: Final[Mapping[bool | None, Switch]] = {None: "inherit", True: "enable", False: "disable"}
-NOT_HERE: Final = "is not supported by this server: leave it out"
-WRAPPER: Final = frozenset({"schema", "name", "strict", "compat", "format"})
+NOT_SUPPORTED: Final = "is not supported by this server: leave it out"
+WRAPPER_FIELDS: Final = frozenset({"schema", "name", "strict", "compat", "format"})
 NANOSECONDS: Final = 1e9
 
 
-def _absent(_instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+def _not_supported(_instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     """Refuse a value, other than an empty one, of a field that only Meerkat has."""
     if value not in (None, False, [], {}):
-        raise FieldValueError(attribute.name, NOT_HERE)
+        raise FieldValueError(attribute.name, NOT_SUPPORTED)
 
 
 @frozen
@@ -41,7 +41,7 @@ class BudgetLimits:
 
 
 @frozen
-class Create:
+class CreateParams:
     """Parameters of `session/create`. Fields that Warren does not support are refused by name."""
 
     ELSEWHERE: ClassVar[Mapping[str, str]] = {
@@ -69,24 +69,24 @@ class Create:
     output_schema: Mapping[str, Any] | None = None
     enable_builtins: bool | None = None
     enable_shell: bool | None = None
-    enable_schedule: Any = attrs.field(default=None, validator=_absent)
-    enable_workgraph: Any = attrs.field(default=None, validator=_absent)
-    enable_subagents: Any = attrs.field(default=None, validator=_absent)
-    enable_mob: Any = attrs.field(default=None, validator=_absent)
-    enable_web_search: Any = attrs.field(default=None, validator=_absent)
-    auth_binding: Any = attrs.field(default=None, validator=_absent)
-    hooks_override: Any = attrs.field(default=None, validator=_absent)
-    comms_name: Any = attrs.field(default=None, validator=_absent)
-    peer_meta: Any = attrs.field(default=None, validator=_absent)
-    provider_params: Any = attrs.field(default=None, validator=_absent)
-    preload_skills: Any = attrs.field(default=None, validator=_absent)
-    skill_refs: Any = attrs.field(default=None, validator=_absent)
-    skill_references: Any = attrs.field(default=None, validator=_absent)
-    injected_context: Any = attrs.field(default=None, validator=_absent)
-    transient_turn_context: Any = attrs.field(default=None, validator=_absent)
-    shell_env: Any = attrs.field(default=None, validator=_absent)
+    enable_schedule: Any = attrs.field(default=None, validator=_not_supported)
+    enable_workgraph: Any = attrs.field(default=None, validator=_not_supported)
+    enable_subagents: Any = attrs.field(default=None, validator=_not_supported)
+    enable_mob: Any = attrs.field(default=None, validator=_not_supported)
+    enable_web_search: Any = attrs.field(default=None, validator=_not_supported)
+    auth_binding: Any = attrs.field(default=None, validator=_not_supported)
+    hooks_override: Any = attrs.field(default=None, validator=_not_supported)
+    comms_name: Any = attrs.field(default=None, validator=_not_supported)
+    peer_meta: Any = attrs.field(default=None, validator=_not_supported)
+    provider_params: Any = attrs.field(default=None, validator=_not_supported)
+    preload_skills: Any = attrs.field(default=None, validator=_not_supported)
+    skill_refs: Any = attrs.field(default=None, validator=_not_supported)
+    skill_references: Any = attrs.field(default=None, validator=_not_supported)
+    injected_context: Any = attrs.field(default=None, validator=_not_supported)
+    transient_turn_context: Any = attrs.field(default=None, validator=_not_supported)
+    shell_env: Any = attrs.field(default=None, validator=_not_supported)
 
-    def translated(self) -> SessionRequest:
+    def request(self) -> SessionRequest:
         """Return the request of the service, with its bounds. Raises InvalidParamsError and FieldValueError."""
         prompt = text_of(self.prompt)
         parts = [self.system_prompt, *(self.additional_instructions or ())]
@@ -98,7 +98,7 @@ class Create:
             max_tokens=self.max_tokens,
             labels=self.labels,
             budget=None if self.budget_limits is None else self.budget_limits.budget(),
-            output_schema=bare_schema(self.output_schema),
+            output_schema=unwrapped_schema(self.output_schema),
             structured_output_retries=self.structured_output_retries,
             overrides=self.switches(),
         )
@@ -110,11 +110,11 @@ class Create:
 
 
 @frozen
-class Start:
+class StartParams:
     """Parameters of `turn/start`. Fields that Warren does not support are refused by name."""
 
     ELSEWHERE: ClassVar[Mapping[str, str]] = {
-        name: f"{field} of session/create" for name, field in Create.ELSEWHERE.items()
+        name: f"{field} of session/create" for name, field in CreateParams.ELSEWHERE.items()
     }
 
     session_id: str
@@ -128,18 +128,18 @@ class Start:
     host_mode: bool | None = None
     structured_output_retries: int | None = None
     output_schema: Mapping[str, Any] | None = None
-    system_prompt: Any = attrs.field(default=None, validator=_absent)
-    provider_params: Any = attrs.field(default=None, validator=_absent)
-    auth_binding: Any = attrs.field(default=None, validator=_absent)
-    self_hosted_server_id: Any = attrs.field(default=None, validator=_absent)
-    skill_refs: Any = attrs.field(default=None, validator=_absent)
-    skill_references: Any = attrs.field(default=None, validator=_absent)
-    injected_context: Any = attrs.field(default=None, validator=_absent)
-    transient_turn_context: Any = attrs.field(default=None, validator=_absent)
-    flow_tool_overlay: Any = attrs.field(default=None, validator=_absent)
-    turn_tool_overlay: Any = attrs.field(default=None, validator=_absent)
+    system_prompt: Any = attrs.field(default=None, validator=_not_supported)
+    provider_params: Any = attrs.field(default=None, validator=_not_supported)
+    auth_binding: Any = attrs.field(default=None, validator=_not_supported)
+    self_hosted_server_id: Any = attrs.field(default=None, validator=_not_supported)
+    skill_refs: Any = attrs.field(default=None, validator=_not_supported)
+    skill_references: Any = attrs.field(default=None, validator=_not_supported)
+    injected_context: Any = attrs.field(default=None, validator=_not_supported)
+    transient_turn_context: Any = attrs.field(default=None, validator=_not_supported)
+    flow_tool_overlay: Any = attrs.field(default=None, validator=_not_supported)
+    turn_tool_overlay: Any = attrs.field(default=None, validator=_not_supported)
 
-    def translated(self) -> TurnRequest:
+    def request(self) -> TurnRequest:
         """Return the request of the service; instructions for the turn come before its prompt.
 
         Raises InvalidParamsError.
@@ -151,13 +151,13 @@ class Start:
             model=self.model,
             provider=self.provider,
             max_tokens=self.max_tokens,
-            output_schema=bare_schema(self.output_schema),
+            output_schema=unwrapped_schema(self.output_schema),
             structured_output_retries=self.structured_output_retries,
         )
 
 
 @frozen
-class Hello:
+class InitializeParams:
     """Parameters of `initialize`, all optional: Meerkat's own clients send none."""
 
     client_info: Mapping[str, Any] | None = None
@@ -165,7 +165,7 @@ class Hello:
 
 
 @frozen
-class InjectContext:
+class InjectContextParams:
     """Parameters of `session/inject_context`. The text is in `text` or in `content`, depending on the version."""
 
     session_id: str
@@ -191,28 +191,28 @@ class InjectContext:
 
 
 @frozen
-class OpenStream:
+class StreamOpenParams:
     """Parameters of `session/stream_open`."""
 
     session_id: str
 
 
 @frozen
-class CloseStream:
+class StreamCloseParams:
     """Parameters of `session/stream_close`."""
 
     stream_id: str
 
 
 @frozen
-class ReadConfig:
+class ConfigParams:
     """Parameters of `config/get` and other methods without arguments. Meerkat's clients may send a realm."""
 
     realm_id: str | None = None
 
 
 @frozen
-class Page:
+class ListParams:
     """Parameters of `session/list`."""
 
     labels: Mapping[str, str] | None = None
@@ -221,7 +221,7 @@ class Page:
 
 
 @frozen
-class HistoryPage:
+class HistoryParams:
     """Parameters of `session/history`."""
 
     session_id: str
@@ -229,9 +229,9 @@ class HistoryPage:
     limit: int | None = attrs.field(default=None, validator=Between(1, MAX_PAGE))
 
 
-def bare_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def unwrapped_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return a schema, taken out of Meerkat's wrapper `{schema, name, strict, compat, format}` if it is in one."""
-    inner = None if schema is None or not schema.keys() <= WRAPPER else schema.get("schema")
+    inner = None if schema is None or not schema.keys() <= WRAPPER_FIELDS else schema.get("schema")
     return inner if isinstance(inner, dict) else schema
 
 

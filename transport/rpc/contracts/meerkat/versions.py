@@ -37,7 +37,7 @@ def version_of(text: str, path: str) -> Version:
     return LINES[minor] if patch is None else (major, minor, int(patch))
 
 
-def version_said(contract: str | None, client: Mapping[str, Any] | None) -> Version | None:
+def version_in(contract: str | None, client: Mapping[str, Any] | None) -> Version | None:
     """Return the version that a client names in `initialize`, None if it names none.
 
     A client names it as `contract_version`, at the top or in `client_info`; in one of Meerkat's own clients the

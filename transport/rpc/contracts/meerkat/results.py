@@ -29,7 +29,7 @@ SESSIONS: Final = ("sessions", "Conversations that outlive their turns")
 
 
 @frozen
-class Hello:
+class InitializeResult:
     """The result of `initialize`."""
 
     server_info: Mapping[str, str]
@@ -38,8 +38,8 @@ class Hello:
 
 
 @frozen
-class Capability:
-    """One row of `capabilities/get`."""
+class CapabilityRow:
+    """One session_row of `capabilities/get`."""
 
     id: str
     description: str
@@ -47,16 +47,16 @@ class Capability:
 
 
 @frozen
-class CapabilityList:
+class CapabilitiesResult:
     """The result of `capabilities/get`."""
 
     contract_version: str
-    capabilities: tuple[Capability, ...]
+    capabilities: tuple[CapabilityRow, ...]
 
 
 @frozen
-class Row:
-    """One row of `session/list`; times in Unix seconds."""
+class SessionRow:
+    """One session_row of `session/list`; times in Unix seconds."""
 
     session_id: str
     created_at: int
@@ -68,14 +68,14 @@ class Row:
 
 
 @frozen
-class Rows:
+class ListResult:
     """The result of `session/list`."""
 
-    sessions: tuple[Row, ...]
+    sessions: tuple[SessionRow, ...]
 
 
 @frozen
-class Details:
+class ReadResult:
     """The result of `session/read`; times in Unix seconds."""
 
     session_id: str
@@ -90,7 +90,7 @@ class Details:
 
 
 @frozen
-class Transcript:
+class HistoryResult:
     """The result of `session/history`."""
 
     session_id: str
@@ -102,7 +102,7 @@ class Transcript:
 
 
 @frozen
-class InterruptedOrNot:
+class InterruptResult:
     """The result of `turn/interrupt`, which is no error if the session runs no turn."""
 
     session_id: str
@@ -110,7 +110,7 @@ class InterruptedOrNot:
 
 
 @frozen
-class Staged:
+class InjectContextResult:
     """The result of `session/inject_context`.
 
     Attributes:
@@ -122,7 +122,7 @@ class Staged:
 
 
 @frozen
-class Config:
+class ConfigResult:
     """The result of `config/get`."""
 
     config: Settings
@@ -130,7 +130,7 @@ class Config:
 
 
 @frozen
-class StreamOpened:
+class StreamOpenResult:
     """The result of `session/stream_open`."""
 
     stream_id: str
@@ -138,7 +138,7 @@ class StreamOpened:
 
 
 @frozen
-class StreamClosed:
+class StreamCloseResult:
     """The result of `session/stream_close`."""
 
     stream_id: str
@@ -146,9 +146,9 @@ class StreamClosed:
     already_closed: bool
 
 
-def row(summary: SessionSummary) -> Row:
-    """Return the row of a session."""
-    return Row(
+def session_row(summary: SessionSummary) -> SessionRow:
+    """Return the session_row of a session."""
+    return SessionRow(
         session_id=summary.session_id,
         created_at=int(summary.created_at.timestamp()),
         updated_at=int(summary.updated_at.timestamp()),
@@ -159,10 +159,10 @@ def row(summary: SessionSummary) -> Row:
     )
 
 
-def details(view: SessionView, provider: str) -> Details:
+def read_result(view: SessionView, provider: str) -> ReadResult:
     """Return the result of `session/read` for a session and the provider of its model."""
     state = view.state
-    return Details(
+    return ReadResult(
         session_id=state.session_id,
         created_at=int(state.created_at.timestamp()),
         updated_at=int(state.updated_at.timestamp()),
@@ -175,22 +175,22 @@ def details(view: SessionView, provider: str) -> Details:
     )
 
 
-def capability_rows(capabilities: Capabilities) -> tuple[Capability, ...]:
+def capability_rows(capabilities: Capabilities) -> tuple[CapabilityRow, ...]:
     """Return Warren's capabilities under Warren's names, and the one that every build has."""
     ours = (
         ("session_store", "Sessions are stored and outlive the process", capabilities.session_store),
         ("session_compaction", "Long sessions are summarised", capabilities.session_compaction),
         ("memory_store", "Messages that summaries replaced can be searched", capabilities.memory_store),
     )
-    shown = (Capability(name, text, AVAILABLE if on else DISABLED) for name, text, on in ours)
-    return (Capability(*SESSIONS, AVAILABLE), *shown)
+    shown = (CapabilityRow(name, text, AVAILABLE if on else DISABLED) for name, text, on in ours)
+    return (CapabilityRow(*SESSIONS, AVAILABLE), *shown)
 
 
-def transcript(page: HistoryPage, limit: int) -> Transcript:
+def history_result(page: HistoryPage, limit: int) -> HistoryResult:
     """Return a page of a conversation."""
     shown = tuple(map(_entry, page.messages))
     more = page.offset + len(shown) < page.total
-    return Transcript(page.session_id, page.total, page.offset, limit, more, shown)
+    return HistoryResult(page.session_id, page.total, page.offset, limit, more, shown)
 
 
 def _entry(entry: HistoryEntry) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from warren.events import (
     ToolApprovalResolved,
     ToolExecutionCompleted,
 )
-from warren.transport.rpc.contracts.meerkat_versions import NEWEST, Version
+from warren.transport.rpc.contracts.meerkat.versions import NEWEST, Version
 
 KNOWN_BUDGETS: Final = ("tokens", "time", "tool_calls")
 ERROR_CLASSES: Final[Mapping[FailureCause, str]] = {
@@ -41,7 +41,13 @@ TERMINAL_CAUSES: Final[Mapping[FailureCause, str]] = {
 }
 
 
-UNKNOWN_THERE: Final = (InputTaken, ToolApprovalRequested, ToolApprovalResolved, ExtractionCompleted, ExtractionFailed)
+UNKNOWN_TO_MEERKAT: Final = (
+    InputTaken,
+    ToolApprovalRequested,
+    ToolApprovalResolved,
+    ExtractionCompleted,
+    ExtractionFailed,
+)
 """Events that Meerkat's clients do not know; from 0.7 on an unknown event ends their stream.
 
 Meerkat's events of extraction have fields that Warren does not have; its outcome is in the result, or in `run_failed`.
@@ -50,17 +56,17 @@ TYPED_REASON_SINCE: Final = (0, 8, 0)
 """From this version on, the reason of `stream_truncated` is an object."""
 
 
-def flat(event: Event, version: Version = NEWEST) -> dict[str, Any] | None:
+def payload_of(event: Event, version: Version = NEWEST) -> dict[str, Any] | None:
     """Return an event as plain data; None for an event that Meerkat's clients do not know."""
     if isinstance(event, BudgetWarning) and event.budget_type not in KNOWN_BUDGETS:
         return None
-    if isinstance(event, UNKNOWN_THERE):
+    if isinstance(event, UNKNOWN_TO_MEERKAT):
         return None
     data: dict[str, Any] = codec.to_data(event)
     return data | _more(event, version)
 
 
-def enveloped(envelope: Envelope, payload: Mapping[str, Any]) -> dict[str, Any]:
+def envelope_of(envelope: Envelope, payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event in the envelope of event streams."""
     name = f"{envelope.session_id}:{envelope.seq}"
     return {
