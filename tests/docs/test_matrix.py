@@ -160,7 +160,7 @@ def test_the_capabilities_of_the_builds() -> None:
 
 def test_the_codes_of_missing_capabilities() -> None:
     """The numbers of the page are those of the table of errors."""
-    rows = {row[1].strip("`"): row[2:] for row in table("What is missing says so")}
+    rows = {row[1].strip("`"): row[2:] for row in table("Errors if a capability is off")}
     disabled = {code.value for code in ErrorCode if code.value.endswith("_DISABLED")}
     assert set(rows) == disabled
     for code, cells in rows.items():
@@ -171,7 +171,8 @@ def test_the_codes_of_missing_capabilities() -> None:
 def test_the_methods_that_need_a_capability() -> None:
     """What the table of methods says of a method's capability is on the page."""
     listed = {
-        extra: set(re.findall(r"`([a-z]+/[a-z]+)`", methods)) for extra, methods, *_ in table("Methods that need one")
+        extra: set(re.findall(r"`([a-z]+/[a-z]+)`", methods))
+        for extra, methods, *_ in table("Methods that need a capability")
     }
     needed: dict[str, set[str]] = {}
     for method in METHODS.values():
