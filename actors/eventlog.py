@@ -122,8 +122,7 @@ class EventLog:
 
     def emit(self, event: Event) -> int:
         """Publish the next event; return its number."""
-        # `stamp` is written out here: this is done for each piece of each answer.
-        entry = Entry(self.journal.last_seq + 1, datetime.now(UTC), event)
+        entry = self.stamp(event)
         self.publish(entry)
         return entry.seq
 

@@ -1,6 +1,6 @@
 """What does the gateway cost? Events to a hundred clients, a session each, beside a bare trio-websocket server.
 
-The bare server sends the very messages that the gateway sent for a turn, and does nothing else. Where the gateway's
+The bare server sends the very messages that the gateway sent for a turn, and does nothing else. If the gateway's
 model waits after each piece, so that each leaves as a message of its own, the bare server waits as long: that pace is
 the benchmark's, not the gateway's. Merged events are held against a bare server that never waits. Each server has a
 process of its own. The clients look at no more of a frame than its length and its first bytes, so that the server is
@@ -97,7 +97,7 @@ def _frame(data: bytes, at: int) -> tuple[int, int] | None:
 
 @attrs.frozen
 class Run:
-    """What a server did: messages that reached the clients, seconds by the clock and of its processor."""
+    """The work of a server: messages that reached the clients, seconds by the clock and of its processor."""
 
     messages: int
     seconds: float

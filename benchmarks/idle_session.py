@@ -44,7 +44,7 @@ async def _live() -> float:
 async def _passivated(folder: str) -> float:
     """Let more and more sessions come and go than may be live; return the bytes by which each adds to what is left.
 
-    What the newest ones leave behind gives way to the next: only what grows with their number counts.
+    Garbage of the newest ones gives way to the next: only what grows with their number counts.
     """
     config = Config(StoreConfig(folder, synchronous="NORMAL", projections=False), limits=Limits(max_live=1))
     left: list[int] = []

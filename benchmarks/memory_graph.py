@@ -31,7 +31,7 @@ ROUNDS: Final = 5
 
 @attrs.frozen
 class Found:
-    """What was found for each query, and the median seconds of a search."""
+    """The hits for each query, and the median seconds of a search."""
 
     keys: list[list[int]]
     seconds: float

@@ -106,8 +106,8 @@ class Beside:
     ) -> dict[str, list[Any]]:
         """Ask all of them, one after the other, `rounds` times; return what each said.
 
-        In turn, because the machine's speed drifts. `durable` gives each a new folder; `more` is for ours alone. Who
-        fails is not asked again, and is missing.
+        In turn, because the machine's speed drifts. `durable` gives each a new folder; `more` is for ours alone. One
+        that fails is not asked again, and is missing.
         """
         said: dict[str, list[Any]] = {name: [] for name in self._running}
         with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ KINDS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
     ("tool turn in memory", {"tools": True}, 10),
     ("durable text turn", {"durable": True}, 4),
 )
-"""What kind of turns, what is asked for, and the goal: how many times the fastest peer's speed."""
+"""The kind of turns, the question, and the goal: how many times the fastest peer's speed."""
 
 
 def _compare(together: Beside, command: dict[str, Any]) -> Comparison:

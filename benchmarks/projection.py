@@ -22,7 +22,7 @@ ROUNDS = 8
 
 @attrs.frozen
 class Run:
-    """What was measured: turns per second, seconds of processors a turn, and seconds from the last turn to the end."""
+    """The measurements: turns per second, seconds of processors a turn, and seconds from the last turn to the end."""
 
     rate: float
     cpu: float

@@ -45,7 +45,7 @@ EVENT = "INSERT INTO events (session, seq, first_seq, timestamp, body, cuts) VAL
 
 
 class Turn(NamedTuple):
-    """What one turn writes: its session's row, and the rows it adds."""
+    """The rows that one turn writes: its session's row, and the rows it adds."""
 
     session: Values
     messages: list[Values]

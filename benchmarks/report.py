@@ -1,4 +1,4 @@
-"""What every benchmark prints: one JSON object with figures and the goals they are measured against."""
+"""The output of every benchmark: one JSON object with figures and the goals they are measured against."""
 
 import json
 import statistics
@@ -41,7 +41,7 @@ def _shown(goal: Goal) -> dict[str, Any]:
 
 @attrs.frozen
 class Pairs:
-    """What two programs did in turn: the median of each, the median of the ratios pair by pair, and their spread."""
+    """The results of two programs: the median of each, the median of the ratios pair by pair, and their spread."""
 
     ours: float
     theirs: float

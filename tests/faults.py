@@ -15,7 +15,7 @@ _NUMBERS: Final = itertools.count(1)
 
 @attrs.define
 class Disk:
-    """What the disk is made to do from now on, and what it has done.
+    """The faults of the disk from now on, and its calls so far.
 
     Attributes:
         room: bytes by which files may still grow before it is full; None is no limit.

@@ -341,7 +341,7 @@ def test_a_forbidden_import_is_found(path: str, source: str) -> None:
     ],
 )
 def test_an_allowed_import_passes(path: str, source: str) -> None:
-    """What points inwards passes, and so do the lazy exports of the public face."""
+    """An import that points inwards passes, and so do the lazy exports of the public face."""
     assert violations(PurePosixPath(path), source) == []
 
 

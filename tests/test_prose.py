@@ -35,6 +35,8 @@ PLAIN: Final = (
 MOST_CLAUSES: Final = 3
 """Words "what" and "where" in 1,000 words of docstring."""
 HIDES_ITS_SUBJECT: Final = re.compile(r"\b(what|where|who|whoever)\b", re.IGNORECASE)
+BEGINNING: Final = re.compile(r"(?:\A|(?<=[.!?])\s+)(?:What|Who|Where)\b[^.?]*(?:[.]|\Z)")
+"""A sentence that begins with a clause in place of its subject; a question may."""
 CODE: Final = re.compile(r"`[^`]*`")
 
 
@@ -61,3 +63,9 @@ def test_docstrings_name_their_subject(folder: str) -> None:
     assert hidden == []
     assert len(words) > 100
     assert 1000 * (words.count("what") + words.count("where")) <= MOST_CLAUSES * len(words)
+
+
+@pytest.mark.parametrize("folder", [*FOLDERS, "src/warren", "tests", "benchmarks"])
+def test_sentences_begin_with_their_subject(folder: str) -> None:
+    """No sentence of a docstring begins with What, Who or Where, in tests as well."""
+    assert [f"{place}: {text}" for place, text in docstrings(folder) if BEGINNING.search(text)] == []

@@ -25,7 +25,7 @@ ANSWER = "The answer is long enough to be one. " * 12
 
 @dataclass(frozen=True)
 class Script:
-    """What the fake model does; every program does it through its framework's own interface to models.
+    """The fake model; every program does it through its framework's own interface to models.
 
     Attributes:
         delay: seconds that each of its calls takes.

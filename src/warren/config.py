@@ -127,7 +127,7 @@ class PostgresConfig:
 
     Attributes:
         url: the address as libpq takes it: `postgresql://USER@HOST:PORT/DATABASE`, with options such as
-            `?sslmode=verify-full`. What it leaves out comes from libpq's variables and files, such as `PGPASSWORD` or
+            `?sslmode=verify-full`. Missing parts come from libpq's variables and files, such as `PGPASSWORD` or
             `~/.pgpass`. Its password is never shown.
         timeout: seconds that a call waits for the server: for an answer, and for a lost connection to come back.
         lock_timeout: seconds that a commit waits for the lock of another process on a session.

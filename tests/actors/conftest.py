@@ -1,4 +1,4 @@
-"""What the tests of the actors share."""
+"""Fixtures that the tests of the actors share."""
 
 from pathlib import Path
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(params=["memory", "file"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    """Where the sessions are stored: nowhere, then in a file."""
+    """The place of the sessions: nowhere, then in a file."""
     return tmp_path if request.param == "file" else None

@@ -126,7 +126,7 @@ async def test_two_endings_at_once(tmp_path: Path, first: str, second: str) -> N
 
 
 async def test_deleting_an_archived_session(tmp_path: Path) -> None:
-    """What was retired can be removed."""
+    """A session that was retired can be removed."""
     async with open_runtime(says(), store=tmp_path) as service:
         session_id = await new_session(service)
         await service.archive(session_id)

@@ -209,7 +209,7 @@ async def test_a_subscriber_that_keeps_up_reads_nothing_from_the_store() -> None
 
 
 async def test_memory_holds_little_for_a_subscriber_that_does_not_read() -> None:
-    """What is stored stays in memory for one turn at most, and only up to a size."""
+    """A stored event stays in memory for one turn at most, and only up to a size."""
     stream = Stream()
     stream.follow()
     for size in (10, TAIL + 1, 10, 10):
@@ -262,7 +262,7 @@ async def test_what_retention_removed_is_one_gap(begin: int, gone: int) -> None:
 
 
 async def test_retention_beside_a_reader() -> None:
-    """What goes while a reader is on its way through the log is one gap in its middle; what is read already is none."""
+    """Events that go while a reader is on its way through the log are one gap in its middle; read ones are none."""
     stream = Stream(page=1)
     for _ in range(4):
         stream.publish(stream.log.stamp(TurnStarted(0)))
@@ -315,7 +315,7 @@ async def test_a_jump_with_nothing_behind_it(begin: int) -> None:
 
 
 async def test_a_detached_subscription_is_not_counted() -> None:
-    """Who has left costs nothing; leaving twice is fine."""
+    """A reader that has left costs nothing; leaving twice is fine."""
     stream = Stream()
     reader = stream.follow()
     reader.close()

@@ -159,7 +159,7 @@ async def test_the_finished_part_of_a_session_that_runs(store: Path | None) -> N
 
 
 async def test_a_turn_that_has_compacted_is_not_finished(store: Path | None) -> None:
-    """What a compaction stores of the running turn is not taken over: the fork ends before its prompt."""
+    """The messages of the running turn that a compaction stores are not taken over: the fork ends before its prompt."""
     gate, entered = trio.Event(), trio.Event()
 
     model = Model(Busy())

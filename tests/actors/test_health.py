@@ -1,4 +1,4 @@
-"""What a runtime says of how it does, part by part."""
+"""The health of a runtime, part by part."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -174,7 +174,7 @@ async def test_a_write_that_hangs(tmp_path: Path) -> None:
 
 @virtual
 async def test_a_session_at_fault_is_not_the_store(tmp_path: Path) -> None:
-    """What one session cannot do says nothing of the store: another process runs a turn of it."""
+    """A failure of one session says nothing of the store: another process runs a turn of it."""
     model = GatedModel()
     async with (
         open_runtime(model, store=tmp_path) as service,
@@ -243,7 +243,7 @@ async def test_a_loop_that_is_on_time() -> None:
 
 
 async def test_a_loop_that_is_held_up() -> None:
-    """What blocks the loop is seen in how late everything else is."""
+    """A blocked loop is seen in how late everything else is."""
     lag = LoopLag()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lag.watch)

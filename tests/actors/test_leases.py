@@ -319,7 +319,7 @@ async def test_what_was_archived_while_its_owner_slept_stays_so(tmp_path: Path) 
 
 
 async def test_looking_is_not_refused_with_a_turn(tmp_path: Path) -> None:
-    """Who resumes or watches at the moment when another's turn is refused is served."""
+    """A caller that resumes or watches at the moment when another's turn is refused is served."""
     async with (
         open_runtime(model := GatedModel(), store=tmp_path) as gateway,
         open_runtime(says(), store=tmp_path) as command,
@@ -373,7 +373,7 @@ async def test_whoever_hangs_hands_nothing_over(tmp_path: Path) -> None:
 
 
 async def test_a_session_with_waiting_input_is_not_taken_away(tmp_path: Path) -> None:
-    """What waits here for its turn keeps the session here; the other process is told who has it."""
+    """An input that waits here for its turn keeps the session here; the other process is told who has it."""
     async with (
         open_runtime(model := GatedModel(), store=tmp_path) as gateway,
         open_runtime(says(), store=tmp_path) as command,
@@ -404,7 +404,7 @@ async def test_a_stream_ends_where_the_session_was_deleted_elsewhere(tmp_path: P
 
 
 async def test_a_host_that_opens_the_store_again_has_its_sessions(tmp_path: Path) -> None:
-    """Where the storage actor gave up, the next runtime of the same process need not wait for the lease to end."""
+    """If the storage actor gave up, the next runtime of the same process need not wait for the lease to end."""
     ids, faults = list[str](), Faults()
 
     async def give_up() -> None:

@@ -1,4 +1,4 @@
-"""What a compaction discards is remembered before it leaves the context: all of it, once, and nothing else."""
+"""Messages that a compaction discards are remembered before they leave the context: all, once, and nothing else."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -145,7 +145,7 @@ async def test_a_memory_that_refuses(store: Path | None, tmp_path: Path) -> None
 
 
 async def test_a_refusal_by_the_store_after_the_memory(tmp_path: Path) -> None:
-    """What was remembered before the store refused the new head is not taken in again by the next attempt."""
+    """A text that was remembered before the store refused the new head is not taken in again by the next attempt."""
     folder, faults, recorder = tmp_path / "memory", MemoryFaults(), Recorder()
     stored = Faults(refuse_kinds=(Commit,))
     async with opened(tmp_path, folder, faults, stored=stored) as service:
@@ -165,7 +165,7 @@ async def test_a_refusal_by_the_store_after_the_memory(tmp_path: Path) -> None:
 
 
 async def test_the_process_ends_between_memory_and_store(tmp_path: Path) -> None:
-    """What a process remembered whose compaction was never stored is there once after the next one's compaction."""
+    """A text of a process whose compaction was never stored is there once after the next one's compaction."""
     folder, first, second = tmp_path / "memory", MemoryFaults(), MemoryFaults()
     stored = Faults(refuse_kinds=(Commit,))
     async with opened(tmp_path, folder, first, stored=stored) as service:
@@ -256,7 +256,7 @@ async def test_what_was_never_stored_is_dropped(
 
 
 async def test_a_process_that_was_left_behind_overwrites_nothing(tmp_path: Path) -> None:
-    """Where the head has moved on in the store a memory is told by nobody what was said before it."""
+    """If the head has moved on in the store a memory is told by nobody what was said before it."""
     folder = tmp_path / "memory"
     async with opened(tmp_path, folder) as service:
         session_id = await new_session(service)
@@ -285,7 +285,7 @@ async def test_turn_and_time_are_the_messages_own(store: Path | None, tmp_path: 
 
 
 async def test_turns_of_a_session_that_the_memory_comes_late_to(tmp_path: Path) -> None:
-    """Where a session was compacted before there was a memory, the turns before count all the same."""
+    """If a session was compacted before there was a memory, the turns before count all the same."""
     folder = tmp_path / "memory"
     async with open_runtime(recalling_model(), store=tmp_path, config=settings()) as service:
         session_id = await new_session(service)

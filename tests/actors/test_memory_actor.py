@@ -166,7 +166,7 @@ async def test_an_index_that_cannot_be_brought_forward(tmp_path: Path, error: Ex
 
 
 async def test_an_index_that_could_not_be_brought_forward_is_tried_again(tmp_path: Path) -> None:
-    """What kept the index behind, such as a server of vectors that was down, is tried again without being asked."""
+    """A fault that kept the index behind, such as a server of vectors that was down, is retried without being asked."""
     faults = MemoryFaults(refuse_catch_up=StoreError("not now"), behind=True)
     async with open_runtime(memory=memory_in(tmp_path, faults)):
         await trio.sleep(RETRY_AFTER * 2.5)
@@ -178,7 +178,7 @@ async def test_an_index_that_could_not_be_brought_forward_is_tried_again(tmp_pat
 
 
 async def test_work_that_comes_while_the_index_is_brought_forward(tmp_path: Path) -> None:
-    """What is taken in at the last moment of bringing the index forward is followed as well, with no further call."""
+    """A text that comes at the last moment of bringing the index forward is followed as well, with no further call."""
     faults = MemoryFaults(behind=True, catch_up_gate=trio.Event())
     async with open_runtime(memory=memory_in(tmp_path, faults)) as service:
         await trio.testing.wait_all_tasks_blocked()
@@ -228,7 +228,7 @@ async def test_a_rebuild_holds_up_nobody(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_rebuild_is_finished_by_and_by(tmp_path: Path) -> None:
-    """What a cancelled rebuild has left is done without a further call."""
+    """The rest of a cancelled rebuild is done without a further call."""
     faults = MemoryFaults(catch_up_gate=trio.Event())
     async with open_runtime(memory=memory_in(tmp_path, faults)) as service:
         await trio.testing.wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""What is deleted is forgotten, for good; what is archived is not."""
+"""Deleted sessions are forgotten, for good; archived ones are not."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ async def test_a_deleted_session_is_forgotten(tmp_path: Path, live: bool) -> Non
 
 
 async def test_an_archived_session_is_remembered(tmp_path: Path) -> None:
-    """What an archived session left is found as before."""
+    """The texts of an archived session are found as before."""
     async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(None)) as service:
         session_id = await talkative(service)
         await service.archive(session_id)
@@ -59,7 +59,7 @@ async def test_an_archived_session_is_remembered(tmp_path: Path) -> None:
 
 
 async def test_deleting_twice_forgets_what_was_left(tmp_path: Path) -> None:
-    """Where the memory refused the first time nothing claims that it forgot; the second delete forgets."""
+    """If the memory refused the first time nothing claims that it forgot; the second delete forgets."""
     faults = MemoryFaults(refuse_forget=StoreError("locked", cause="locked"))
     async with open_runtime(
         recalling_model(), store=tmp_path, config=settings(), memory=memory_in(None, faults)
@@ -77,7 +77,7 @@ async def test_deleting_twice_forgets_what_was_left(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_ended_between_store_and_memory(tmp_path: Path) -> None:
-    """What was deleted where there was no memory is forgotten by the next runtime that has it."""
+    """A session that was deleted without a memory is forgotten by the next runtime that has it."""
     folder = tmp_path / "memory"
     async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder)) as service:
         session_id = await talkative(service)
@@ -123,7 +123,7 @@ async def test_nothing_is_taken_in_after_the_delete(tmp_path: Path) -> None:
 
 
 async def test_a_delete_amid_a_compaction(tmp_path: Path) -> None:
-    """What is on its way into the memory when the session is deleted is forgotten as well."""
+    """A text on its way into the memory when the session is deleted is forgotten as well."""
     folder, faults = tmp_path / "memory", MemoryFaults(gate=trio.Event())
     async with (
         open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder, faults)) as service,

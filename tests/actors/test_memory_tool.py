@@ -63,7 +63,7 @@ async def test_a_session_that_names_its_tools(tmp_path: Path) -> None:
 
 
 async def test_a_tool_of_the_host_under_the_same_name() -> None:
-    """What the host calls memory_search is what the model gets."""
+    """The host's own tool of the name memory_search is the one that the model gets."""
 
     @tool(name=SEARCH)
     async def own(query: str) -> str:

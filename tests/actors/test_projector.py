@@ -57,7 +57,7 @@ def rebuilt(folder: Path) -> dict[str, bytes]:
 
 
 async def test_it_follows_while_turns_go_on(tmp_path: Path) -> None:
-    """What a turn has committed is in the files seconds later, with nobody asking; the title is the first prompt's."""
+    """The messages of a committed turn are in the files seconds later, unasked; the title is the first prompt's."""
     async with running(tmp_path) as service:
         session = await new_session(service)
         await service.start_turn(session, "\n  What is this?  \nand more")

@@ -93,7 +93,7 @@ async def test_the_last_error_is_kept_for_a_while(tmp_path: Path) -> None:
 
 
 async def test_a_crash_restarts_it(tmp_path: Path) -> None:
-    """Who waited gets a store error; the store is opened anew; the next write works."""
+    """A caller that waited gets a store error; the store is opened anew; the next write works."""
     faults = Faults(crash_before=1)
     async with storage(tmp_path, faults) as actor:
         with pytest.raises(StoreError) as caught:
@@ -105,7 +105,7 @@ async def test_a_crash_restarts_it(tmp_path: Path) -> None:
 
 
 async def test_reads_during_a_restart_wait_for_it(tmp_path: Path) -> None:
-    """Who wants to read in that moment gets the store that is opened anew; at the end nobody is left waiting."""
+    """A caller that reads in that moment gets the store that is opened anew; at the end nobody is left waiting."""
     faults = Faults(crash_before=1, crash_open=0)
     async with storage(tmp_path, faults) as actor, trio.open_nursery() as nursery:
         faults.crash_open = 1
@@ -121,7 +121,7 @@ async def test_reads_during_a_restart_wait_for_it(tmp_path: Path) -> None:
 
 
 async def test_writes_during_a_restart_wait_for_it(tmp_path: Path) -> None:
-    """What is sent while the actor restarts is neither refused nor lost."""
+    """A request that is sent while the actor restarts is neither refused nor lost."""
     faults = Faults(crash_before=1, crash_open=0)
     async with storage(tmp_path, faults) as actor, trio.open_nursery() as nursery:
         broken = ask(nursery, actor.write, commit("a"))
@@ -188,7 +188,7 @@ async def test_leaving_commits_what_waits(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_write_is_written_all_the_same(tmp_path: Path) -> None:
-    """Who goes away loses the answer, not the write."""
+    """A caller that goes away loses the answer, not the write."""
     faults = Faults(delay=5)
     async with storage(tmp_path, faults) as actor:
         with trio.move_on_after(1):

@@ -217,7 +217,7 @@ async def test_a_bad_schema_is_refused_before_anything_exists() -> None:
 
 
 async def test_the_hosts_schema_may_change_later() -> None:
-    """What the host does to its own copy is not the session's business."""
+    """A change of the host's own copy is not the session's business."""
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
     model = Formed(answers=['{"name": "Ann"}'])
     async with open_runtime(model) as service:

@@ -76,7 +76,7 @@ async def test_a_slow_subscriber_outlives_the_session_in_memory(tmp_path: Path) 
 
 
 async def test_an_envelope_is_its_readers_own(tmp_path: Path) -> None:
-    """What one who reads along does to it is seen by nobody else, nor by the log."""
+    """A change by one reader is seen by nobody else, nor by the log."""
 
     def spoil(envelope: Envelope) -> None:
         envelope.seq, envelope.session_id = 99, "another"  # type: ignore[misc]
@@ -104,7 +104,7 @@ async def test_an_archived_session_can_be_replayed(tmp_path: Path) -> None:
 
 
 async def test_a_place_that_was_seen_before_a_crash_of_the_process(tmp_path: Path) -> None:
-    """Who comes back with the number of an event that was lost with the process is not refused, and misses nothing."""
+    """A reader with the number of an event that was lost with the process is not refused, and misses nothing."""
     faults, lost, after = Faults(), Recorder(), Recorder()
     async with open_runtime(FunctionModel(stuck), store=tmp_path, faults=faults) as service:
         session_id = await new_session(service)
@@ -141,7 +141,7 @@ async def test_a_slow_subscriber_outlives_a_hand_over(tmp_path: Path) -> None:
 
 
 async def test_a_slow_subscriber_of_a_deleted_session_is_told_what_is_missing(tmp_path: Path) -> None:
-    """What it had not read when the session was deleted is kept nowhere: a marker says how much that is."""
+    """The events that it had not read when the session was deleted are kept nowhere: a marker says how much that is."""
     async with open_runtime(says(*[["a ", "b "]] * 5), store=tmp_path) as service:
         session_id = await new_session(service)
         async with service.subscribe(session_id) as events:

@@ -51,7 +51,7 @@ async def refuse(_request: ModelRequest, _emit: Emit) -> ModelReply:
 
 @pytest.mark.virtual_time
 async def test_a_first_turn_that_fails_gives_it_too(tmp_path: Path) -> None:
-    """What the user asked first is what it is about, whatever came of it."""
+    """The first prompt is the title, whatever came of it."""
     async with open_runtime(FunctionModel(refuse), store=tmp_path) as service:
         session = await new_session(service)
         with pytest.raises(ProviderError):

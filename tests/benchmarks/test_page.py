@@ -32,7 +32,7 @@ def result(figures: dict[str, Any], **goal: Any) -> dict[str, Any]:
 
 
 def test_the_page_is_made_of_the_kept_results() -> None:
-    """What is in the repository makes the page that is in it."""
+    """The repository's results make the page that is in it."""
     assert (ROOT / "docs" / "performance.md").read_text(encoding="utf-8") == page(RUN)
 
 

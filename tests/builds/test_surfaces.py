@@ -35,7 +35,7 @@ ENVIRON: Final = clean_environ(
     **(COMPACTS if COMPACTION else {"WARREN_NO_COMPACTION": "1"}),
     **({"WARREN_MEMORY": "1"} if MEMORY else {}),
 )
-"""What makes this build of what is installed: the memory's packages have a store in them, compaction needs none."""
+"""The settings of this build: the memory's packages have a store in them, compaction needs none."""
 
 
 def test_run_works(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a wheel brings with the extras it was installed with, and what it does without the others."""
+"""The contents of a wheel with the extras that it was installed with, and its answers without the others."""
 
 import importlib
 import re
@@ -82,7 +82,7 @@ def test_nothing_heavy_is_there_unasked() -> None:
 
 
 def test_each_module_imports_or_names_the_package_it_lacks() -> None:
-    """What cannot be imported lacks a package of an extra that was not asked for; the core lacks none."""
+    """A module that cannot be imported lacks a package of an extra that was not asked for; the core lacks none."""
     absent = {MODULES.get(name, name) for name in left_out()}
     lacking: dict[str, str | None] = {}
     for path in sorted(PACKAGE.rglob("*.py")):

@@ -13,7 +13,7 @@ LAYERS: Final = ("mailbox", "storage", "actors", "transport")
 
 
 def test_the_states_are_those_of_the_table() -> None:
-    """What the page shows of the session's machine is what `make docs` makes of it now."""
+    """The page has the session's machine as `make docs` writes it now."""
     assert diagram.renewed(PAGE) == PAGE
 
 

@@ -38,13 +38,13 @@ def test_the_readme_installs() -> None:
 
 
 def test_the_page_about_the_store_has_its_version() -> None:
-    """What the doctor shows there is what it says of a store that is up to date."""
+    """The doctor's output there is the same as for a store that is up to date."""
     page = (DOCS / "operations.md").read_text(encoding="utf-8")
     assert re.findall(r"^schema: +version (\d+)$", page, re.MULTILINE) == [str(VERSION)]
 
 
 def test_the_time_limit_of_tests_is_told() -> None:
-    """Where contributors read of it."""
+    """It is on the page for contributors."""
     assert f"fail after {REAL_LIMIT:g} seconds" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert f"({REAL_LIMIT:g} s real" in PYPROJECT
 

@@ -25,7 +25,7 @@ LONG: Final = "the key hangs by the blue door " * 100
 
 @attrs.frozen
 class Build:
-    """What is on in one of the builds."""
+    """The capabilities that are on in one of the builds."""
 
     store: bool = False
     memory: bool = False
@@ -52,7 +52,7 @@ BUILDS: Final[Mapping[str, Build]] = {
 
 @attrs.frozen
 class Scene:
-    """What an operation finds: a runtime, a session in its memory, and the id of one of an earlier process."""
+    """The scene of an operation: a runtime, a session in its memory, and the id of one of an earlier process."""
 
     service: SessionService
     here: str
@@ -169,7 +169,7 @@ def test_the_codes_of_missing_capabilities() -> None:
 
 
 def test_the_methods_that_need_a_capability() -> None:
-    """What the table of methods says of a method's capability is on the page."""
+    """The capability of each method in the table of methods is on the page."""
     listed = {
         extra: set(re.findall(r"`([a-z]+/[a-z]+)`", methods))
         for extra, methods, *_ in table("Methods that need a capability")

@@ -61,7 +61,7 @@ def test_the_page_has_no_dead_links() -> None:
 
 
 def test_the_example_works(tmp_path: Path) -> None:
-    """What the page shows can be pasted into a shell, and does what it says."""
+    """The commands of the page can be pasted into a shell, and print the same."""
     page = PAGE.read_text(encoding="utf-8")
     (command,) = [line.removeprefix("$ ") for line in page.splitlines() if line.startswith("$ ")]
     environ = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}

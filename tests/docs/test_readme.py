@@ -1,4 +1,4 @@
-"""What the README shows runs as it is printed."""
+"""The examples of the README run as it is printed."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the page on REST shows runs as it is printed, and its table is that of the routes."""
+"""The examples of the page on REST run as they are printed, and its table is that of the routes."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def test_the_page_has_every_route() -> None:
 
 
 def test_the_page_has_every_status() -> None:
-    """What clients are told of in the OpenAPI document, people are told of here."""
+    """Everything in the OpenAPI document is on this page for people."""
     assert {str(status) for status in STATUSES} <= set(re.findall(r"^\| (\d{3}) \|", PAGE, flags=re.MULTILINE))
 
 

@@ -125,7 +125,7 @@ def test_the_clock_is_read_not_added() -> None:
 @pytest.mark.parametrize("field", KINDS.values())
 @pytest.mark.parametrize("value", [0, -1, "12", True, [5], math.nan, math.inf, 10**400])
 def test_a_limit_is_a_number_above_zero(field: str, value: Any) -> None:
-    """What is no limit is refused with the field's name, also where a program passes it."""
+    """A value that is no limit is refused with the field's name, also where a program passes it."""
     with pytest.raises(FieldValueError, match=f"^{field} must be ") as caught:
         Budget(**{field: value})
     assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""What the codec writes, it reads: from outside, from the store, from another version."""
+"""The codec reads all that it writes: from outside, from the store, from another version."""
 
 import json
 from datetime import UTC, datetime
@@ -187,7 +187,7 @@ def test_a_record_leaves_out_its_defaults() -> None:
     ],
 )
 def test_an_unknown_tag_is_kept(kind: Any, raw: bytes, kept: type) -> None:
-    """What a newer version wrote is read, carried along and written again to the byte."""
+    """Data of a newer version is read, carried along and written again to the byte."""
     value = codec.decode_stored(kind, raw)
     assert isinstance(value, kept)
     assert codec.encode(value) == raw

@@ -208,7 +208,7 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> str:
 
 @pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")])
 def test_depth_is_limited(brackets: tuple[str, str]) -> None:
-    """What nests too deeply is refused at the door, by a limit that does not hang on the stack of the moment."""
+    """Data that nests too deeply is refused at the door, by a limit that does not hang on the stack of the moment."""
     assert codec.parse(nested(codec.MAX_DEPTH, *brackets))
     for depth in (codec.MAX_DEPTH + 1, 400, 5_000, 200_000):
         for raw in (nested(depth, *brackets), nested(depth, *brackets).encode()):

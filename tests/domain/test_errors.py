@@ -105,7 +105,7 @@ def test_bad_input_names_its_path() -> None:
 
 
 def test_an_errors_own_word_on_retrying_wins() -> None:
-    """What the raiser says of retrying overrides the nature of the class, both ways."""
+    """The raiser's choice to retry overrides the nature of the class, both ways."""
     assert StoreError("x", retryable=False).retryable is False
     assert ProviderError("x", retryable=True).retryable is True
 
@@ -134,7 +134,7 @@ def test_again(cls: type[WarrenError]) -> None:
 
 
 def test_again_is_independent() -> None:
-    """What one receiver notes in its copy does not show in another's; a provider's wish is kept."""
+    """A note of one receiver in its copy does not show in another's; a provider's wish is kept."""
     error = ProviderError("slow down", retry_after=2.5)
     copy = error.copy()
     copy.details["text"] = "mine"

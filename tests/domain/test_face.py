@@ -20,7 +20,7 @@ def loaded(more: str) -> set[str]:
 
 
 def test_every_name_is_there() -> None:
-    """What the face promises exists, once, in order; nothing else of ours is in it."""
+    """Each name that the face promises exists, once, in order; nothing else of ours is in it."""
     assert warren.__all__ == sorted(set(warren.__all__))
     assert 15 <= len(warren.__all__) <= 30
     for name in warren.__all__:
@@ -34,7 +34,7 @@ def test_an_unknown_name() -> None:
 
 
 def test_importing_the_face_is_light() -> None:
-    """What only reads Warren's types loads no event loop, no database and no network."""
+    """A program that only reads Warren's types loads no event loop, no database and no network."""
     assert loaded("pass") & HEAVY == set()
 
 

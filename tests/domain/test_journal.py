@@ -148,7 +148,7 @@ def text(stream: list[Envelope]) -> str:
 
 @given(stories)
 def test_the_store_reads_as_the_journal_did(script: list[Event | Commit | Skip]) -> None:
-    """What the journal shows before a commit, the log shows after it."""
+    """The journal shows the same before a commit as the log after it."""
     story = told(script)
     before = story.replay(0)
     story.tell(Commit())

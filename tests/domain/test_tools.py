@@ -298,7 +298,7 @@ def scale(value: float, factor: float, unit: Shop | None = None) -> float:
 
 
 def test_partials() -> None:
-    """What a partial has bound, by place or by name, is hidden from the model, which cannot override it."""
+    """An argument that a partial has bound, by place or by name, is hidden from the model, which cannot override it."""
     by_name = tool(functools.partial(scale, factor=3.0, unit=Shop(2)))
     assert (by_name.spec.name, by_name.spec.description) == ("scale", "Scale a value.")
     assert list(by_name.spec.input_schema["properties"]) == ["value"]
@@ -349,7 +349,7 @@ def _unresolved(a: "Missing") -> None: ...  # type: ignore[name-defined] # noqa:
     ],
 )
 def test_what_is_no_tool(target: Callable[..., Any], words: str) -> None:
-    """What a model could not be told of is refused when the tool is made, with tool and parameter named."""
+    """A parameter that a model could not be told of is refused when the tool is made, with tool and parameter named."""
     with pytest.raises(TypeError) as caught:
         tool(target)
     assert words in str(caught.value)

@@ -68,7 +68,7 @@ def test_an_answer_reads_as_text_and_calls() -> None:
 
 
 def test_values_do_not_change() -> None:
-    """What a host and another task hold is frozen: within, and in a reader's own, the type checkers see to it."""
+    """A value that a host and another task hold is frozen; for all other values the type checkers see to it."""
     within = {SessionRecord, Spent, Envelope}
     for cls in {*strategies.domain_classes(), UserMessage, AssistantMessage, TextBlock} - within:
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
@@ -151,7 +151,7 @@ names: Final = st.sets(st.sampled_from([field.name for field in attrs.fields(Ses
 
 @given(strategies.of(SessionRecord), strategies.of(SessionRecord), names)
 def test_a_record_is_changed_as_any_value(record: SessionRecord, other: SessionRecord, found: set[str]) -> None:
-    """What changed is another record, with the new values where they were given and the old ones elsewhere."""
+    """A changed record is another record, with the new values where they were given and the old ones elsewhere."""
     before, changes = attrs.asdict(record, recurse=False), {name: getattr(other, name) for name in found}
     assert record.changed(**changes) == attrs.evolve(record, **changes)
     assert attrs.asdict(record, recurse=False) == before
@@ -172,7 +172,7 @@ def test_a_transcript_is_a_sequence(told: list[Message], start: int, stop: int) 
 
 @given(messages)
 def test_a_transcript_grows(told: list[Message]) -> None:
-    """What is appended is a row that goes to the store, and is counted."""
+    """An appended message is a row that goes to the store, and is counted."""
     transcript = Transcript()
     for message in told:
         transcript.append(message)
@@ -239,7 +239,7 @@ def test_where_a_session_is(archived: bool, live: bool, expected: str) -> None: 
 
 
 def test_a_view_shows_the_record() -> None:
-    """What `read` shows is what the record says, and whether a turn runs."""
+    """`read` shows the record, and whether a turn runs."""
     view = view_of(RECORD, live=True, active=True)
     shown = ("session_id", "created_at", "updated_at", "message_count", "last_assistant_text", "labels", "model")
     assert [getattr(view.state, name) for name in shown] == [getattr(RECORD, name) for name in shown]

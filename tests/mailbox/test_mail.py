@@ -74,7 +74,7 @@ async def test_the_first_answer_counts() -> None:
 
 
 async def test_the_first_answer_counts_before_the_wait() -> None:
-    """What was answered first is what a caller finds that comes to wait only then."""
+    """A caller that comes to wait only after two answers finds the first."""
     reply: Reply[int] = Reply()
     reply.answer(1)
     reply.answer(2)

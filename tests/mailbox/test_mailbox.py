@@ -37,7 +37,7 @@ async def test_ask_and_answer() -> None:
 
 
 async def test_mail_keeps_its_order() -> None:
-    """What was sent first is received first, told and asked alike, in one batch and with one checkpoint."""
+    """The message that was sent first is received first, told and asked alike, in one batch and with one checkpoint."""
     mailbox = Mailbox()
     mailbox.tell(Question("a"))
     mailbox.post(Question("b"))
@@ -90,7 +90,7 @@ async def test_a_full_mailbox_refuses() -> None:
 
 
 async def test_an_urgent_message_finds_room() -> None:
-    """What ends a session gets into a mailbox that is full, and into no closed one."""
+    """A message that ends a session gets into a mailbox that is full, and into no closed one."""
     mailbox = Mailbox(capacity=1)
     mailbox.tell(Question())
     mailbox.tell(Farewell())

@@ -26,7 +26,7 @@ class Step:
 
 @attrs.define
 class Model:
-    """What has to happen, by the number of the ask: told mail has a number too, and never ends."""
+    """The expected outcomes, by the number of the ask: told mail has a number too, and never ends."""
 
     waiting: list[int] = attrs.field(factory=list)
     held: list[int] = attrs.field(factory=list)

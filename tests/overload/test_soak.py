@@ -27,7 +27,7 @@ SPARE_TASKS: Final = 4 * SESSIONS
 
 @attrs.frozen
 class Measure:
-    """What the gateway held at some moment: its process, and bytes of its write-ahead log."""
+    """The resources of the gateway at some moment: its process, and bytes of its write-ahead log."""
 
     second: float
     gauge: Gauge

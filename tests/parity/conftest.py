@@ -1,4 +1,4 @@
-"""What the suite shares: the process that forks commands."""
+"""Fixtures of the suite: the process that forks commands."""
 
 from collections.abc import Iterator
 

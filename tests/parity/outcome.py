@@ -1,4 +1,4 @@
-"""What came of one call, in the same terms on every surface, and what the contract says of it."""
+"""The outcome of one call, in the same terms on every surface, and the contract's rule for it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -68,12 +68,12 @@ RESULTS: Final[Mapping[str, type]] = {
     "capabilities/get": Capabilities,
     "tools/register": Registered,
 }
-"""What each operation returns."""
+"""The result of each operation."""
 
 
 @attrs.frozen
 class Outcome:
-    """What came of one call.
+    """The outcome of one call.
 
     Attributes:
         code: the error's; None for a call that went well.

@@ -1,4 +1,4 @@
-"""Where a scenario is played: one surface in front of one world, and what has to hold of what it answers."""
+"""The stage of a scenario: one surface in front of one world, and what has to hold of what it answers."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

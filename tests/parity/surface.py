@@ -1,4 +1,4 @@
-"""What a surface is to this suite: one adapter, whose one method says an operation of the contract in its words."""
+"""The surfaces of this suite: each is one adapter, whose one method translates an operation of the contract."""
 
 import abc
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -83,7 +83,7 @@ class Client(abc.ABC):
     @property
     @abc.abstractmethod
     def world(self) -> "World":
-        """What the client is connected to."""
+        """The server that the client is connected to."""
 
 
 class Surface(abc.ABC):

@@ -1,4 +1,4 @@
-"""What is no request at all: refused alike by all that speak JSON-RPC, and by HTTP in its own words."""
+"""Messages that are no requests: all that speak JSON-RPC refuse them alike, and HTTP in its own words."""
 
 import json
 from pathlib import Path

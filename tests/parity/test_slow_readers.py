@@ -25,7 +25,7 @@ TEXT: Final = " ".join(f"word-{number:04}-{'x' * 60}" for number in range(WORDS)
 SETTING: Final = Setting(({"text": "hello"}, {"text": TEXT}))
 IN_PROCESS: Final = [surface for surface in SURFACES if not surface.per_process]
 FULL: Final = 64 * 1024
-"""What a pipe holds at most, on the system with the largest ones."""
+"""The most bytes that a pipe holds, on the system with the largest ones."""
 
 
 @pytest.mark.parametrize("surface", IN_PROCESS, ids=lambda surface: surface.name)

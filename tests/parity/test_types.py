@@ -1,4 +1,4 @@
-"""What a program passes that is of the wrong type: every argument of every method names itself."""
+"""Arguments of the wrong type: every argument of every method names itself."""
 
 import inspect
 from collections.abc import AsyncIterator, Mapping
@@ -20,7 +20,7 @@ from warren.service import SessionService
 TEXT: Final = st.just("a text")
 NUMBER: Final = st.integers(1, 20)
 NEVER: Final = st.sampled_from((1.5, float("nan"), b"hi", object(), {1, 2}))
-"""What is of no argument's type."""
+"""A value of no argument's type."""
 ANYTHING: Final = {
     "none": st.none(),
     "flag": st.booleans(),

@@ -1,4 +1,4 @@
-"""What JSON-RPC refuses, the service refuses too: each parameter of each method, with each wrong type and bound."""
+"""The service refuses the same as JSON-RPC: each parameter of each method, with each wrong type and bound."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -167,7 +167,7 @@ async def test_what_jsonrpc_refuses_the_service_refuses(method: str, tmp_path: P
 
 @pytest.mark.parametrize("params", [{"a": object()}, {"a": "\ud800"}, {1j: 1}])
 async def test_a_message_that_is_no_json_is_refused(params: Any) -> None:
-    """What a host can put into a value and JSON cannot hold is refused by the field's name, before it is stored."""
+    """Data of a host that JSON cannot hold is refused by the field's name, before it is stored."""
     async with open_runtime() as service:
         ann = await new_session(service, peer=Peer("ann", ("bob",)))
         bob = await new_session(service, peer=Peer("bob", ("ann",)))

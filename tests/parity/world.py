@@ -1,4 +1,4 @@
-"""What stands behind a surface: a runtime in one of the capability builds, whose model follows a script."""
+"""The runtime behind a surface: a runtime in one of the capability builds, whose model follows a script."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager

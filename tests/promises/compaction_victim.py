@@ -26,7 +26,7 @@ from warren.transport.providers import open_providers
 from warren.usage import Usage
 
 STAGES = ("started", "summary", "index", "before the commit", "after the commit", "completed", "the answer", "the end")
-"""Where it can be killed, in the order of the steps."""
+"""The places at which it can be killed, in the order of the steps."""
 OLD = STAGES[:4]
 """Here the history still is the old one."""
 

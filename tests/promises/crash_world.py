@@ -38,7 +38,7 @@ Rows = Callable[..., list[Any]]
 
 @attrs.define
 class Known:
-    """What the clients know of one session.
+    """The knowledge of the clients about one session.
 
     Attributes:
         said: prompts whose answers have come.
@@ -73,7 +73,7 @@ class World:
 
     @property
     def store(self) -> Path:
-        """Where the sessions are."""
+        """The folder of the sessions."""
         return self.folder / "store"
 
     async def live(self) -> None:

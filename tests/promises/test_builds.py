@@ -1,4 +1,4 @@
-"""What compaction and memory do in each of the six capability builds: they work, or say by name what is off."""
+"""Compaction and memory in each of the six capability builds: they work, or say by name what is off."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

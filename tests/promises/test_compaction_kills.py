@@ -27,7 +27,7 @@ CONFIG = settings(min_turns_between_compactions=2)
 
 @attrs.define
 class Told:
-    """What a process told before it was killed."""
+    """The reports of a process before it was killed."""
 
     session_id: str = ""
     answered: int = 0

@@ -28,7 +28,7 @@ PATIENCE: Final = 60.0
 
 @attrs.define(eq=False)
 class Told:
-    """What the processes told before they were killed.
+    """The reports of the processes before they were killed.
 
     Attributes:
         folder: where they worked.

@@ -90,7 +90,7 @@ async def _fails_at(disk: Disk, folder: Path, number: int, fault: type[Exception
 
 @attrs.frozen
 class Cut:
-    """What a power cut left in a folder, and what had been confirmed by then."""
+    """A folder after a power cut, and the turns that had been confirmed by then."""
 
     folder: Path
     answers: tuple[str, ...]

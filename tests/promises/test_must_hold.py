@@ -1,4 +1,4 @@
-"""What a session promises, end to end, on a virtual clock: nobody waits for somebody else."""
+"""The promises of a session, end to end, on a virtual clock: nobody waits for somebody else."""
 
 import time
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What needs the real clock: threads that block, real commits, a process that is killed."""
+"""Tests that need the real clock: threads that block, real commits, a process that is killed."""
 
 import os
 import signal

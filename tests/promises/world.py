@@ -48,7 +48,7 @@ CONFIG = Config(
 LENGTHY = ", and so on" * 40
 """Makes two turns more than a context may hold."""
 NO_TURNS_OWN = (CompactionStarted, CompactionCompleted, CompactionFailed, RunFailed)
-"""What may be in a log that no turn's caller was handed: compactions by hand, the end of a turn whose process died."""
+"""Events in a log that no turn's caller got: compactions by hand, the end of a turn whose process died."""
 
 
 @attrs.frozen

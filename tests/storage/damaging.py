@@ -21,7 +21,7 @@ KINDS: Final = {
 }
 STORAGE: Final = Path(__file__).parents[2] / "storage" / "sqlite"
 _IMPOSSIBLE: Final = re.compile(r"NOT NULL constraint|UNIQUE constraint|datatype mismatch")
-"""What SQLite itself cannot hold: a row's number that is none, nothing in a key, and the key of another row."""
+"""Damage that SQLite itself cannot hold: a row's number that is none, nothing in a key, and the key of another row."""
 
 
 def columns(schema: Iterable[Path]) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from warren.storage.sqlite import Holder, SqliteStore
 
 @attrs.define(eq=False)
 class Process:
-    """What another process would be: a store with a holder of its own, that can die without a word."""
+    """A stand-in for another process: a store with a holder of its own, that can die without a word."""
 
     store: SqliteStore
     holder: Holder

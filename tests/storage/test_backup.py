@@ -118,7 +118,7 @@ async def test_nobody_holds_what_is_in_a_copy(tmp_path: Path) -> None:
 
 
 async def test_the_memory_goes_along(tmp_path: Path) -> None:
-    """What is remembered is in a file beside the backup, comes back with it, and can be searched."""
+    """A remembered text is in a file beside the backup, comes back with it, and can be searched."""
     config = await filled(tmp_path)
     await remember(config, "the doors are blue", "the roof is green")
     copied = back_up(config, tmp_path / "b.sqlite3")
@@ -158,7 +158,7 @@ def spoilt(path: Path) -> None:
 
 
 async def test_a_damaged_store_is_no_backup(tmp_path: Path) -> None:
-    """What would not be found whole does not appear under the name, and the older backup stays."""
+    """A backup that is not whole does not appear under the name, and the older backup stays."""
     config = await filled(tmp_path)
     back_up(config, tmp_path / "b")
     before = (tmp_path / "b").read_bytes()
@@ -305,7 +305,7 @@ async def test_nobody_comes_in_while_a_store_is_replaced(tmp_path: Path) -> None
 
 
 async def test_a_process_that_holds_a_damaged_store_is_noticed(tmp_path: Path) -> None:
-    """Where the file cannot be asked any more who uses it, the lock of the process tells."""
+    """If the file cannot be asked any more who uses it, the lock of the process tells."""
     config = await filled(tmp_path)
     back_up(config, tmp_path / "b")
     process = await Process.starting(tmp_path)
@@ -397,7 +397,7 @@ async def test_what_is_restored_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["b.sqlite3", "b.memory.sqlite3"])
 async def test_only_plain_files_are_replaced(tmp_path: Path, name: str) -> None:
-    """What is no plain file is neither replaced nor removed, with force too: it may be a device."""
+    """A path that is no plain file is neither replaced nor removed, with force too: it may be a device."""
     config = await filled(tmp_path)
     os.mkfifo(tmp_path / name)
     with pytest.raises(StoreError, match="not a plain file") as caught:

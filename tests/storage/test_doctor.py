@@ -1,4 +1,4 @@
-"""What an examination finds in a store, and what is put right."""
+"""The faults that an examination finds in a store, and the repairs."""
 
 import shutil
 from collections.abc import Callable
@@ -163,7 +163,7 @@ async def test_what_cannot_be_fixed_stays(tmp_path: Path) -> None:
 
 
 async def test_the_labels_of_a_session_that_is_held_are_left_alone(tmp_path: Path) -> None:
-    """What a living process has is not touched, and that is said."""
+    """A row that a living process has is not touched, and that is said."""
     process = await Process.starting(tmp_path)
     await process.do(turn("a", labels={"k": "v"}))
     config = StoreConfig(tmp_path / "store")
@@ -247,7 +247,7 @@ def torn(path: Path) -> None:
 
 
 async def test_a_damaged_file(tmp_path: Path) -> None:
-    """What SQLite finds is told, and nothing is changed in such a file."""
+    """A fault that SQLite finds is reported, and nothing is changed in such a file."""
     config = await healthy(tmp_path)
     torn(config.path / FILE_NAME)
     report = examine(config)

@@ -166,13 +166,13 @@ async def test_a_place_that_cannot_be_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
 async def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    """Where the user may not write, the store says that it may not be opened."""
+    """If the user may not write, the store says that it may not be opened."""
     await trio.Path(tmp_path).chmod(0o500)
     assert (await refused(tmp_path / "store")).cause == "permission"
 
 
 async def test_an_open_that_fails_can_be_repeated(tmp_path: Path) -> None:
-    """What hindered an open is gone, so is the error: nothing was left locked."""
+    """When the hindrance of an open is gone, so is the error: nothing was left locked."""
     path = tmp_path / "store" / FILE_NAME
     path.parent.mkdir()
     path.write_bytes(b"x" * 1000)

@@ -1,4 +1,4 @@
-"""What a fork takes over in the store, where it may not be cut, and labels that no turn overwrites."""
+"""The rows that a fork takes over, the places at which it may not be cut, and labels that no turn overwrites."""
 
 import sys
 from pathlib import Path
@@ -72,7 +72,7 @@ async def test_a_fork_is_its_original_under_another_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("at", "head"), [(0, 0), (2, 0), (3, 3), (5, 3)])
 async def test_the_head_is_the_newest_that_the_cut_leaves(tmp_path: Path, at: int, head: int) -> None:
-    """What lies before the cut counts: a summary of more than is taken over is left behind."""
+    """The messages before the cut count: a summary of more than is taken over is left behind."""
     async with opened(tmp_path) as store:
         await filled(store)
         (made,) = await written(store, fork(at))
@@ -89,11 +89,11 @@ OWN = {
     *("last_assistant_text", "title", "head", "compactions", "last_compaction_step", "last_input_tokens", "labels"),
     *("turn_open", "archived", "options"),
 }
-"""What of a record is each session's own; the rest is settings, and the step counter."""
+"""The fields of a record that are each session's own; the rest is settings, and the step counter."""
 
 
 async def test_settings_are_taken_over(tmp_path: Path) -> None:
-    """What a fork does not share with its original is only what was used and what names it."""
+    """A fork shares all with its original but its usage and its names."""
     changes = {
         "provider": "p",
         "peer": Peer("rabbit"),
@@ -241,7 +241,7 @@ async def test_the_loop_goes_on_while_a_fork_is_made(tmp_path: Path) -> None:
 
 
 async def test_labels_are_changed_one_by_one(tmp_path: Path) -> None:
-    """What is set is found, what is None is gone, the rest stays; followers of the store see a change."""
+    """A label that is set is found, one that is None is gone, the rest stays; followers of the store see a change."""
     async with opened(tmp_path) as store:
         await written(store, turn("a", labels={"team": "red", "app": "x"}), turn("b"))
         first, second = await written(store, Label("a", {"team": None, "k": "v"}), Label("a", {"k": "w", "none": None}))
@@ -266,7 +266,7 @@ async def test_a_commit_leaves_labels_alone(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_labelled(tmp_path: Path) -> None:
-    """What is archived, gone or unknown is not found; what another process has would go on showing the old labels."""
+    """An archived, deleted or unknown session is not found; one of another process would show the old labels."""
     other = await Process.starting(tmp_path, "the other one")
     await other.do(turn("held"))
     async with opened(tmp_path) as store:

@@ -95,7 +95,7 @@ async def test_a_group_for_a_locked_file_fails_after_one_wait(tmp_path: Path) ->
 
 
 async def test_a_lock_met_while_a_poisoned_group_is_taken_apart_is_waited_for_once(tmp_path: Path) -> None:
-    """Where the lock is lost between the members of a group, the rest fail together."""
+    """If the lock is lost between the members of a group, the rest fail together."""
     with faulty_disk() as disk:
         async with opened(tmp_path) as store:
             await written(store, turn("taken"))

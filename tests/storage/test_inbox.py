@@ -1,4 +1,4 @@
-"""What waits to be said to sessions, as rows: numbered once, known by key, bounded, gone with their session."""
+"""Inputs that wait for sessions, as rows: numbered once, known by key, bounded, gone with their session."""
 
 from pathlib import Path
 
@@ -103,7 +103,7 @@ async def test_what_was_settled_is_forgotten_in_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [Archive("a"), Delete("a")])
 async def test_an_inbox_ends_with_its_session(tmp_path: Path, end: Archive | Delete) -> None:
-    """What waits for a session that is retired is gone, and nothing is taken in any more."""
+    """An input that waits for a session that is retired is gone, and nothing is taken in any more."""
     async with opened(tmp_path) as store:
         await written(store, turn("a"), put("1", key="k"), end)
         (refused,) = await store.write([put("2")])
@@ -169,7 +169,7 @@ async def test_a_damaged_input_names_its_session(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_input_does_not_stop_its_session(tmp_path: Path) -> None:
-    """Who takes the session is told what is lost, and gets the rest; from then on it does not wait any more."""
+    """The process that takes the session is told of the losses, and gets the rest; from then on these do not wait."""
     async with opened(tmp_path) as store:
         await written(store, turn("a"), put("1", key="k"), put("2"))
         spoil(tmp_path)
@@ -205,7 +205,7 @@ async def test_the_doctor_knows_the_inbox(tmp_path: Path) -> None:
 
 
 async def test_the_damaged_inputs_of_a_session_that_is_held_are_left_alone(tmp_path: Path) -> None:
-    """What a living process has in hand is not touched, and that is said."""
+    """An input that a living process has in hand is not touched, and that is said."""
     process = await Process.starting(tmp_path)
     await process.do(turn("a"))
     await process.do(put("1"))

@@ -1,4 +1,4 @@
-"""Who may write a session; and its event numbers are never given out twice, whatever became of who gave them out."""
+"""The right to write a session; its event numbers are never given out twice, whatever became of their process."""
 
 import signal
 import subprocess
@@ -79,7 +79,7 @@ async def test_a_session_that_is_not_here_cannot_be_claimed(tmp_path: Path) -> N
 
 
 async def test_a_dead_process_frees_its_sessions_at_once(tmp_path: Path) -> None:
-    """What a killed process held is taken over without a wait, and its next write would be refused."""
+    """A session that a killed process held is taken over without a wait, and its next write would be refused."""
     one, two = await Process.starting(tmp_path), await Process.starting(tmp_path, "the heir")
     await one.do(turn("a"))
     key = one.holder.key

@@ -1,4 +1,4 @@
-"""What each operation changes, and what it refuses."""
+"""The changes and the refusals of each operation."""
 
 from pathlib import Path
 
@@ -108,7 +108,7 @@ async def test_delete_leaves_nothing_but_the_tombstone(tmp_path: Path) -> None:
 
 
 async def test_unknown_sessions_are_not_found(tmp_path: Path) -> None:
-    """What was never here is None to a reader and SessionNotFoundError to an operation."""
+    """A session that was never here is None to a reader and SessionNotFoundError to an operation."""
     async with opened(tmp_path) as store:
         outcomes = await store.write([Archive("nobody"), Delete("nobody")])
         assert [type(outcome) for outcome in outcomes] == [SessionNotFoundError] * 2

@@ -1,4 +1,4 @@
-"""What retention removes, what it leaves, and who does not notice."""
+"""The rows that retention removes, those that it leaves, and readers that do not notice."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -126,7 +126,7 @@ async def test_pages_keep_their_positions(tmp_path: Path) -> None:
 
 
 async def test_another_process_goes_on_with_a_session_that_is_pruned(tmp_path: Path) -> None:
-    """Who holds the session need not let go of it, and does not notice; its next turns are stored, and go in time."""
+    """A process that holds the session need not let go of it; its next turns are stored, and go in time."""
     async with opened(tmp_path) as store:
         await written(store, *(turn("a", number) for number in range(9)))
         await written(store, moved(turn("a", 9), entry(10, 11)))
@@ -256,7 +256,7 @@ async def test_what_a_living_process_holds_is_not_deleted(tmp_path: Path) -> Non
 
 
 async def test_the_file_shrinks(tmp_path: Path) -> None:
-    """What goes is given back to the disk: the file's size says so."""
+    """The room of removed rows is given back to the disk: the file's size says so."""
     await filled(tmp_path, turns=2_000, head=3_990)
     done = pruned(tmp_path, Retention(superseded=DAY, events=DAY))
     size = (tmp_path / "store" / FILE_NAME).stat().st_size
@@ -316,7 +316,7 @@ async def test_interrupted_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 async def test_planning_changes_nothing(tmp_path: Path) -> None:
-    """What would go is counted, rows and bytes, and the file stays as it is."""
+    """The rows and bytes that would go are counted, and the file stays as it is."""
     await filled(tmp_path)
     path = tmp_path / "store" / FILE_NAME
     before = path.read_bytes()
@@ -336,7 +336,7 @@ async def test_progress(tmp_path: Path) -> None:
 
 
 def test_the_pace() -> None:
-    """What takes long is done in smaller pieces and is followed by a longer rest; neither goes out of bounds."""
+    """Work that takes long is done in smaller pieces and is followed by a longer rest; neither goes out of bounds."""
     pace = BatchSize(1_000)
     assert (pace.took(0.02), pace.amount) == (0.03, 500)
     assert (pace.took(0.04), pace.amount) == (0.04, 125)
@@ -365,7 +365,7 @@ async def test_an_age_beyond_all_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["missing", "empty"])
 def test_no_store_is_made(tmp_path: Path, what: str) -> None:
-    """Where there is no store, there is an error and still none."""
+    """If there is no store, there is an error and still none."""
     if what == "empty":
         (tmp_path / "store").mkdir()
         (tmp_path / "store" / FILE_NAME).touch()
@@ -376,7 +376,7 @@ def test_no_store_is_made(tmp_path: Path, what: str) -> None:
 
 
 async def test_a_deleted_session_is_none_of_its_business(tmp_path: Path) -> None:
-    """What was deleted between the plan and the deed is gone already."""
+    """A session that was deleted between the plan and the deed is gone already."""
     await filled(tmp_path)
     config = StoreConfig(tmp_path / "store")
     wanted = plan(config, Retention(DAY, DAY), LATER)

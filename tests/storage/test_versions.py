@@ -125,7 +125,7 @@ async def test_titles_and_keys_of_hosts_stay(tmp_path: Path) -> None:
 @virtual
 @pytest.mark.parametrize("version", range(3, VERSION + 1))
 async def test_what_waited_still_does(tmp_path: Path, version: int) -> None:
-    """What was said to a session and not taken enters its next turn; a key that was used brings what came of it."""
+    """An input that no turn had taken enters its next turn; a key that was used brings what came of it."""
     shutil.copy(KEPT / f"{version}.sqlite3", tmp_path / FILE_NAME)
     async with open_runtime(store=tmp_path) as service:
         session_id = await session(service, "died")
@@ -150,7 +150,7 @@ async def test_names_are_still_taken(tmp_path: Path) -> None:
 
 
 def test_a_migration_is_whole_or_nothing(tmp_path: Path) -> None:
-    """Where a step fails the file stays what it was."""
+    """If a step fails the file stays what it was."""
     shutil.copy(KEPT / "1.sqlite3", tmp_path / FILE_NAME)
     db = apsw.Connection(str(tmp_path / FILE_NAME))
     db.execute("CREATE TABLE erasures (in_the_way)")

@@ -1,4 +1,4 @@
-"""What has to hold of every transcript and of every stream."""
+"""The promises of every transcript and of every stream."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

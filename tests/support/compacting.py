@@ -91,12 +91,12 @@ class Model:
 
     @property
     def contexts(self) -> list[Sequence[Message]]:
-        """What each step of a turn was sent."""
+        """The requests of the steps of a turn."""
         return [request.messages for request in self.asked if not wants_summary(request)]
 
     @property
     def compactions(self) -> list[ModelRequest]:
-        """What was asked for summaries."""
+        """The requests for summaries."""
         return [request for request in self.asked if wants_summary(request)]
 
 
@@ -145,7 +145,7 @@ class HeadFaults(Faults):
 
 
 class Indexes(Protocol):
-    """What a test's memory does."""
+    """The methods of a test's memory."""
 
     async def index(self, _session: str, position: int, messages: Sequence[Message], /) -> None:
         """Take messages."""

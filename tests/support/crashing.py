@@ -9,7 +9,7 @@ from warren.actors.session.actor import SessionActor
 
 
 class BugError(Exception):
-    """What a bug in an actor's loop would raise."""
+    """The error of a bug in an actor's loop."""
 
 
 class Bomb(Decide):

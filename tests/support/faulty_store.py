@@ -17,12 +17,12 @@ from warren.storage.sqlite.apply import SqliteOperation, apply
 
 
 class CrashError(Exception):
-    """What a bug in an actor would raise."""
+    """The error of a bug in an actor."""
 
 
 @attrs.define(eq=False)
 class Faults:
-    """What shall go wrong; a test changes it at any time.
+    """The faults to come; a test changes them at any time.
 
     Attributes:
         refuse: what the database raises at the end of every write.

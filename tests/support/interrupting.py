@@ -70,7 +70,7 @@ def _run(main: Callable[[], Awaitable[None]], interruption: Interruption) -> Non
 
 
 Program = tuple[Callable[[], Awaitable[None]], Callable[[], None] | None]
-"""What to run, and what to call afterwards."""
+"""A function to run, and one to call afterwards."""
 
 
 def interrupt_everywhere(program: Callable[[], Program], *modules: ModuleType) -> int:

@@ -1,7 +1,7 @@
 """A program that uses Meerkat's Python client, of whatever version it finds, as its users do.
 
 Called with the path of a program in the place of `rkat-rpc` and a new folder. It ends with 0, or with the traceback of
-what was not as its version promises. What a version does not have is passed over.
+what was not as its version promises. A method that a version does not have is passed over.
 """
 
 import asyncio

@@ -29,7 +29,7 @@ RECALL: Final = "recall "
 
 @attrs.define(eq=False)
 class MemoryFaults:
-    """What shall go wrong; a test changes it at any time.
+    """The faults to come; a test changes them at any time.
 
     Attributes:
         refuse: what taking entries in raises.

@@ -14,7 +14,7 @@ Way = Literal["up", "down"]
 
 @attrs.define(eq=False)
 class Wire:
-    """What the wire does from now on, and what it has carried.
+    """The behaviour of the wire from now on, and the bytes that it has carried.
 
     Attributes:
         url: the address of the store, by way of the wire.

@@ -1,6 +1,6 @@
 """`warren`, made to tell of itself: on SIGUSR1 it adds a line to a file, with how many tasks and objects it has.
 
-Nothing of this is in a normal run. What the library logs as its own fault goes to stderr, whatever the command says.
+Nothing of this is in a normal run. A fault that the library logs as its own goes to stderr, whatever the command says.
 """
 
 import functools

@@ -19,7 +19,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "memory/search": {"query": "oats", "scope": "project", "limit": 3},
     "tools/register": {"tools": [{"name": "look", "description": "", "input_schema": {"type": "object"}}]},
 }
-"""What methods are called with; those that are not here name a session at most."""
+"""The parameters of methods; those that are not here name a session at most."""
 BARE: Final = ("initialized", "capabilities/get", "config/get", "health")
 
 

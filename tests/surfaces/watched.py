@@ -24,7 +24,7 @@ CONFIG: Final = '[limits]\nidle_after = "1s"\n'
 
 @attrs.frozen
 class Gauge:
-    """What a process holds: tasks, open descriptors, objects of Python, and bytes of memory."""
+    """The resources of a process: tasks, open descriptors, objects of Python, and bytes of memory."""
 
     tasks: int
     descriptors: int

@@ -21,7 +21,7 @@ MOST_TOOLS: Final = 1024
 class Encoded(ABC):
     """The messages of a context in the form of a protocol, to which its dialect adds one message after another.
 
-    What was written never changes, so that the prompt cache of a server finds it in the next request. The newest
+    Written bytes never change, so that the prompt cache of a server finds it in the next request. The newest
     message stays open, because a protocol may merge the next one with it.
 
     Attributes:

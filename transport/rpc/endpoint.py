@@ -260,8 +260,13 @@ class Endpoint:
 
     async def room(self) -> None:
         """Return when the peer has read most of the replies that wait for it."""
-        while self.outbox.reply_bytes + self._transit_bytes > self._bounds.outbox_bytes:
+        while self._holds_much:
             await self.moved.park()
+
+    @property
+    def _holds_much(self) -> bool:
+        """Whether the peer has to read replies before there may be more."""
+        return self.outbox.reply_bytes + self._transit_bytes > self._bounds.outbox_bytes
 
     async def wait_idle(self) -> None:
         """Return when no request runs."""
@@ -297,10 +302,9 @@ class Endpoint:
                 await dispatcher.drain()
 
     async def _read(self, dispatcher: Dispatcher, tasks: trio.Nursery) -> None:
-        outbox, most, max_bytes = self.outbox, self._bounds.max_in_flight, self._bounds.outbox_bytes
+        outbox, most = self.outbox, self._bounds.max_in_flight
         while True:
-            # The condition of `room`, without the call: it is checked for each message.
-            while outbox.replies >= most or outbox.reply_bytes + self._transit_bytes > max_bytes:
+            while outbox.replies >= most or self._holds_much:
                 await self.moved.park()
             raw = await self._channel.receive()
             if raw is None:

@@ -26,7 +26,7 @@ async def rest() -> str:
 class Slow:
     """A model whose every call takes ten seconds and answers with what it read last; `call` begins with a tool call.
 
-    Where data is asked for it is a text.
+    If data is asked for it is a text.
 
     Attributes:
         read: the messages of each call.

@@ -1,4 +1,4 @@
-"""What is said to a session while it runs a turn: it waits, enters the turn, or begins one; none of it is lost."""
+"""Inputs to a session while it runs a turn: each waits, enters the turn, or begins one; none of it is lost."""
 
 from pathlib import Path
 from typing import Any
@@ -81,14 +81,14 @@ async def test_a_steer_enters_the_running_turn(tmp_path: Path, prompt: str) -> N
 
 
 async def test_a_steer_of_an_idle_session_begins_a_turn() -> None:
-    """Where no turn runs a steer is a prompt."""
+    """If no turn runs a steer is a prompt."""
     async with open_runtime(Slow()) as service:
         session_id = await new_session(service)
         assert (await service.start_turn(session_id, "go", mode="steer")).text == "re: go"
 
 
 async def test_context_is_read_and_is_no_turn(tmp_path: Path) -> None:
-    """What the host puts in waits for the next turn, comes before its prompt, and begins none."""
+    """Context of the host waits for the next turn, comes before its prompt, and begins none."""
     model = Slow()
     async with open_runtime(model, store=tmp_path) as service:
         session_id = await new_session(service)
@@ -134,7 +134,7 @@ async def test_a_sender_that_goes_away_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_what_waits_runs_after_a_restart(tmp_path: Path) -> None:
-    """What no turn had taken when the runtime ended begins by itself in the next one."""
+    """An input that no turn had taken when the runtime ended begins by itself in the next one."""
     async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
 
@@ -154,7 +154,7 @@ async def test_what_waits_runs_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_withdrawing() -> None:
-    """What waits may be taken back: its sender is told, and no turn comes of it; what was taken may not."""
+    """An input that waits may be withdrawn: its sender is told, and no turn comes of it; what was taken may not."""
     async with open_runtime(Slow()) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
         nursery.start_soon(service.start_turn, session_id, "first")
@@ -209,7 +209,7 @@ async def test_an_interrupt_ends_one_turn_only(tmp_path: Path) -> None:
 
 
 async def test_there_is_no_room_for_a_queued_turn(tmp_path: Path) -> None:
-    """Where as many turns run as may, what is queued waits until one has ended."""
+    """If as many turns run as may, what is queued waits until one has ended."""
     config = Config(limits=Limits(max_sessions=1))
     async with open_runtime(Slow(), store=tmp_path, config=config) as service, trio.open_nursery() as nursery:
         one, other = await new_session(service), await new_session(service)

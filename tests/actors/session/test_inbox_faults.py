@@ -1,4 +1,4 @@
-"""What is said to a session while things go wrong in it: each sender is answered, nothing is lost, nothing doubled."""
+"""Inputs to a session while things go wrong in it: each sender is answered, nothing is lost, nothing doubled."""
 
 from pathlib import Path
 
@@ -84,7 +84,7 @@ async def test_what_waited_behind_an_archive_that_failed(tmp_path: Path) -> None
 
 
 async def test_a_full_mailbox_loses_nothing(tmp_path: Path) -> None:
-    """What the store has taken in reaches the session, however much else is asked of it in that moment."""
+    """An input that the store has taken in reaches the session, however much else is asked of it in that moment."""
     async with (
         open_runtime(Slow(), store=tmp_path, config=config(mailbox=1)) as service,
         trio.open_nursery() as nursery,
@@ -152,7 +152,7 @@ async def test_a_turn_is_ended_as_it_is_due(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["refused", "gone"])
 async def test_withdrawing_is_whole(tmp_path: Path, wrong: str) -> None:
-    """Where the store refuses, the input waits on; where the caller goes away, it is gone in the store as well."""
+    """If the store refuses, the input waits on; where the caller goes away, it is gone in the store as well."""
     faults = Faults()
     async with open_runtime(Slow(), store=tmp_path, faults=faults) as service:
         session_id = await new_session(service)

@@ -56,7 +56,7 @@ async def play(request: ModelRequest, _emit: Emit) -> ModelReply:
 
 @attrs.define(eq=False)
 class Scene:
-    """What all goes on at once in one session, and what came of it."""
+    """Calls that run at once in one session, and their outcomes."""
 
     how: str
     steps: Steps

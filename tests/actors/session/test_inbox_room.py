@@ -18,7 +18,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 async def test_a_session_that_is_only_told_things_leaves_memory(tmp_path: Path) -> None:
-    """What was put into the inbox of an idle session does not keep it in memory."""
+    """An input in the inbox of an idle session does not keep it in memory."""
     async with open_runtime(Slow(), store=tmp_path, config=config(idle_after=5)) as service:
         session_id = await new_session(service)
         await service.inject_context(session_id, "it rains")
@@ -27,7 +27,7 @@ async def test_a_session_that_is_only_told_things_leaves_memory(tmp_path: Path) 
 
 
 async def test_a_prompt_runs_though_its_session_crashed(tmp_path: Path) -> None:
-    """What waits in a session whose actor crashes is begun by the next one, which comes by itself."""
+    """An input that waits in a session whose actor crashes is begun by the next one, which comes by itself."""
     async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
         ask(nursery, service.start_turn, session_id, "first")
@@ -60,7 +60,7 @@ async def test_room_goes_to_whom_it_helps(tmp_path: Path) -> None:
 
 
 async def test_sessions_take_turns(tmp_path: Path) -> None:
-    """Where there is room for one turn a long queue of one session does not keep another one waiting."""
+    """If there is room for one turn a long queue of one session does not keep another one waiting."""
     async with (
         open_runtime(Slow(), store=tmp_path, config=config(max_sessions=1)) as service,
         trio.open_nursery() as nursery,

@@ -134,7 +134,7 @@ async def test_names_are_given_once(tmp_path: Path, stored: bool) -> None:  # no
 
 
 async def test_messages_survive_a_restart(tmp_path: Path) -> None:
-    """What was acknowledged is in the inbox of the next process, and begins its turn there."""
+    """A message that was acknowledged is in the inbox of the next process, and begins its turn there."""
     async with open_runtime(Scripted(), store=tmp_path) as service:
         ann = await new_session(service, peer=Peer("ann", ("bob",)))
         bob = await new_session(service, peer=Peer("bob", ("ann",), keep_alive=True))

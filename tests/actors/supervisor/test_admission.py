@@ -1,4 +1,4 @@
-"""Who may run a turn: admitted or refused at once."""
+"""The admission of turns: each is admitted or refused at once."""
 
 from pathlib import Path
 

@@ -117,7 +117,7 @@ async def test_a_restart(tmp_path: Path) -> None:
 
 @virtual
 async def test_the_result_outlives_a_thousand_others_in_memory() -> None:
-    """What came of the first prompt is kept for as long as its session."""
+    """The outcome of the first prompt is kept for as long as its session."""
     async with open_runtime() as service:
         first = await service.create_session("hello", idempotency_key="k")
         for number in range(1_001):

@@ -49,7 +49,7 @@ async def test_an_idle_runtime_is_drained_at_once() -> None:
 
 
 async def test_what_does_not_finish_is_interrupted(tmp_path: Path) -> None:
-    """Who waits no longer leaves the runtime: the turn is stored as cancelled, with what was said."""
+    """A caller that stops waiting leaves the runtime: the turn is stored as cancelled, with what was said."""
     async with trio.open_nursery() as nursery:
         async with open_runtime(FunctionModel(stuck), store=tmp_path) as service:
             session_id = await new_session(service)

@@ -175,7 +175,7 @@ async def test_what_the_process_really_has() -> None:
 
 
 async def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where nothing is known nothing is refused."""
+    """If nothing is known nothing is refused."""
     monkeypatch.setattr(gauge, "STATM", tmp_path / "nothing")
     assert resident() is None
     async with open_supervisor(Config(limits=Limits(max_memory=1))) as service:

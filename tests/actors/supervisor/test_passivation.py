@@ -145,7 +145,7 @@ async def test_the_cap_does_not_end_turns(tmp_path: Path) -> None:
 
 
 async def test_a_session_without_a_store_never_leaves() -> None:
-    """What only memory has stays there, past any time and any cap."""
+    """A session that only memory has stays there, past any time and any cap."""
     async with open_runtime(says(["hi"]), config=limits(1.0, max_live=1)) as service:
         ids = [await new_session(service) for _ in range(5)]
         await trio.sleep(100)
@@ -181,7 +181,7 @@ async def test_its_own_tools_come_back(tmp_path: Path) -> None:
 
 
 async def test_a_release_that_fails_costs_nothing(tmp_path: Path) -> None:
-    """Where the store cannot take note that a session left, it comes back all the same."""
+    """If the store cannot take note that a session left, it comes back all the same."""
     faults = Faults()
     async with open_runtime(says(["one"], ["two"]), store=tmp_path, config=limits(), faults=faults) as service:
         session_id = (await service.create_session("first")).session_id

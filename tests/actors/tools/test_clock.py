@@ -24,7 +24,7 @@ def test_now(zone: str) -> None:
 
 @pytest.mark.parametrize("zone", ["", "Europe", "Mars/Base", "../../etc/passwd", "/etc/localtime", "a\0b", "x" * 5000])
 def test_no_such_zone(zone: str) -> None:
-    """What is no zone is refused with an example of one."""
+    """A text that is no zone is refused with an example of one."""
     with pytest.raises(ToolError, match=r"^timezone: .*Europe/Berlin"):
         datetime_now(zone)
 

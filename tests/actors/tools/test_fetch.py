@@ -180,7 +180,7 @@ async def test_redirect() -> None:
      "http://a b/", "http://example.org:99999/", "http://[::1", "http://x/" + "y" * 9000, "http://\ud800/", "http://a..b/"],
 )  # fmt: skip
 async def test_bad_url(url: str) -> None:
-    """What is no address of a page is refused by a text that names the argument."""
+    """A text that is no address of a page is refused by a text that names the argument."""
     with pytest.raises(ToolError, match=r"^url: "):
         await fetch(url)
 
@@ -195,7 +195,7 @@ async def test_bad_url(url: str) -> None:
     ],
 )
 async def test_binary(body: bytes, kind: str) -> None:
-    """What is no text is refused, whatever the server calls it."""
+    """A page that is no text is refused, whatever the server calls it."""
     with pytest.raises(ToolError, match=rf"^url: the page is .*{kind}"):
         await fetch_from(page(body, kind))
 
@@ -339,6 +339,6 @@ async def test_tls_is_checked_against_the_name(name: str) -> None:
 
 
 def test_networks_are_checked_when_the_tool_is_made() -> None:
-    """What is no network is an error that names the setting."""
+    """A text that is no network is an error that names the setting."""
     with pytest.raises(FieldValueError, match=r"^allow must be networks"):
         fetch_tool(allow=["10.0.0.1/8"])

@@ -66,7 +66,7 @@ def test_tools_that_only_read(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "file", "loop", "a\0b"])
 def test_root_that_is_no_folder(tmp_path: Path, name: str) -> None:
-    """What cannot be a root is refused when the tools are made."""
+    """A path that cannot be a root is refused when the tools are made."""
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(FieldValueError, match=r"^root is not a folder"):
@@ -265,7 +265,7 @@ def test_editing(root: Path, use: Use) -> None:
 
 
 def test_editing_keeps_line_ends_and_mark(root: Path, use: Use) -> None:
-    """What is read with plain line ends can be replaced in a file with others, and the rest stays to the byte."""
+    """A text that is read with plain line ends can be replaced in a file with others; the rest stays to the byte."""
     (root / "a").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nthree\r\n")
     assert use("read_file", path="a") == "one\ntwo\nthree\n"
     use("edit_file", path="a", old="one\ntwo\n", new="1\n2\n")

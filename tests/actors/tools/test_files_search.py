@@ -56,7 +56,7 @@ def test_globs(tree: Path, glob: str, paths: str) -> None:
 
 
 def test_folders_that_are_left_out(tree: Path) -> None:
-    """What a walk does not look into is said, and can be looked into on its own."""
+    """A folder that a walk leaves out is named, and can be looked into on its own."""
     text = use(tree, "list_files", glob="**")
     assert "[not looked into: .git (give it as the path to do so)]" in text
     assert "node_modules/m" not in text

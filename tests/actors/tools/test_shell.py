@@ -146,7 +146,7 @@ async def test_a_folder_under_the_root(shell: MarkedShell, name: str) -> None:
     ],
 )
 async def test_a_folder_that_is_none(tmp_path: Path, name: str, problem: str) -> None:
-    """What leads out of the root, any link and what is no folder are refused, and nothing is run."""
+    """A path out of the root, any link and a path to no folder are refused, and nothing is run."""
     shell = MarkedShell.under(tmp_path / "root")
     (tmp_path / "outside" / "inner").mkdir(parents=True)
     (shell.root / "inner").mkdir(parents=True)
@@ -214,7 +214,7 @@ def test_a_link_put_in_at_the_last_moment(tmp_path: Path) -> None:
     ],
 )
 async def test_bad_arguments(shell: MarkedShell, arguments: dict[str, str | float], problem: str) -> None:
-    """What cannot be run is an error that names the argument."""
+    """A command that cannot be run is an error that names the argument."""
     with pytest.raises(ToolError, match=problem):
         await shell.tool.call(**shell.tool.bind(arguments))
 
@@ -243,7 +243,7 @@ async def test_a_long_output(tmp_path: Path) -> None:
 
 
 async def test_an_output_that_is_no_text(shell: MarkedShell) -> None:
-    """What is no UTF-8 is replaced."""
+    """Output that is no UTF-8 is replaced."""
     assert await shell.output(r"printf 'a\377b\303\244\0c'") == "a�bä\0c"
 
 

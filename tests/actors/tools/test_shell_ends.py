@@ -35,7 +35,7 @@ async def gone(shell: MarkedShell, *pids: int) -> None:
 
 @pytest.mark.parametrize("what", AWAY)
 async def test_what_a_command_leaves_running(shell: MarkedShell, what: str) -> None:
-    """What outlives the shell neither holds up the answer nor stays, and the answer tells of it."""
+    """A process that outlives the shell neither holds up the answer nor stays, and the answer tells of it."""
     said = await shell.run(AWAY[what])
     (pid,) = await numbers_in(shell.root / "pid", 1)
     assert said.startswith("[exit code 0; 1 left running: ended, ")
@@ -78,7 +78,7 @@ async def test_a_polite_end(shell: MarkedShell) -> None:
 
 @pytest.mark.parametrize("command", [STUBBORN, f'setsid sh -c "{STUBBORN.replace("$", chr(92) + "$")}" & wait'])
 async def test_one_that_will_not_end(shell: MarkedShell, command: str) -> None:
-    """Who does not listen to SIGTERM is killed, in the session of the command or out of it."""
+    """A process that ignores SIGTERM is killed, in the session of the command or out of it."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(shell.run, command)
         (pid,) = await numbers_in(shell.root / "pid", 1)
@@ -128,7 +128,7 @@ trio.run(tool.call, "(setsid sh -c 'echo $$ > pid; exec sleep 1000' &); sleep 10
 
 
 async def test_the_host_is_killed(shell: MarkedShell) -> None:
-    """Where the process that runs Warren is killed, its commands end too."""
+    """If the process that runs Warren is killed, its commands end too."""
     arguments = [sys.executable, "-c", HOST, str(shell.root), MARK]
     host = await trio.lowlevel.open_process(arguments, env={**os.environ, MARK: shell.mark})
     try:

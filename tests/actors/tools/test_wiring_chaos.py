@@ -1,4 +1,4 @@
-"""What must hold: many sessions, many servers, one of which is always dying."""
+"""The promises under load: many sessions, many servers, one of which is always dying."""
 
 import itertools
 import random
@@ -41,7 +41,7 @@ async def three_calls(request: ModelRequest, _emit: Emit) -> ModelReply:
 
 @attrs.define
 class Tally:
-    """What came of the calls, by server."""
+    """The outcomes of the calls, by server."""
 
     right: list[int] = attrs.field(factory=lambda: [0] * SERVERS)
     failed: list[int] = attrs.field(factory=lambda: [0] * SERVERS)

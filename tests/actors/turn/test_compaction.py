@@ -290,7 +290,7 @@ async def test_one_exchange_is_cut_inside(store: Path | None) -> None:
 
 
 async def test_a_session_has_its_own_way(store: Path | None) -> None:
-    """What a session was created with wins over the runtime's settings, also after a restart."""
+    """The settings of a session win over the runtime's settings, also after a restart."""
     model = Model()
     own = CompactionConfig(500, recent_turn_budget=0, min_turns_between_compactions=0)
     async with compacting(model, store, config=settings(100_000)) as service:

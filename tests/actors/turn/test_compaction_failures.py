@@ -178,7 +178,7 @@ async def test_a_policy_with_a_bug(store: Path | None, how: str, told: int, aske
 
 
 async def test_a_memory_that_refuses(store: Path | None) -> None:
-    """What was not indexed is not discarded; when the memory is well again, all of it is."""
+    """A message that was not indexed is not discarded; when the memory is well again, all of it is."""
     model, recorder = Model(), Recorder()
     memory = FakeMemory(refusal=MemoryDisabledError("the memory is ill"))
     async with compacting(model, store, memory=memory) as service:

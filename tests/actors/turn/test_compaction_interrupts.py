@@ -210,7 +210,7 @@ async def lose_a_compacted_turn(service: Service, session_id: str, model: Model)
 
 
 async def test_a_lost_turns_compaction_has_reset_the_providers_figure(tmp_path: Path) -> None:
-    """What the provider counted before the new head is no reason to compact again."""
+    """The provider's count before the new head is no reason to compact again."""
 
     async def report(_request: ModelRequest, _emit: Emit) -> ModelReply:
         await trio.lowlevel.checkpoint()

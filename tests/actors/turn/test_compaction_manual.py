@@ -177,7 +177,7 @@ async def test_a_failure_is_told_with_its_reason(store: Path | None) -> None:
 
 
 async def test_an_empty_summary_is_paid_for(store: Path | None) -> None:
-    """What the call cost is in the error and on the account."""
+    """The cost of the call is in the error and on the account."""
 
     async def say_nothing(_request: ModelRequest, _emit: Emit) -> ModelReply:
         await trio.lowlevel.checkpoint()

@@ -92,7 +92,7 @@ async def test_a_gap_behind_a_summary(store: Path | None) -> None:
 
 @pytest.mark.parametrize("min_turns", [3, 100])
 async def test_the_guard_does_not_keep_a_session_above_its_window(store: Path | None, min_turns: int) -> None:
-    """Where a summary may not be asked for yet, the oldest exchanges leave without one."""
+    """If a summary may not be asked for yet, the oldest exchanges leave without one."""
     model = Model()
 
     async def long(_request: ModelRequest, _emit: Emit) -> ModelReply:
@@ -162,7 +162,7 @@ async def test_large_results_with_and_without_summaries(store: Path | None, summ
 async def test_a_memory_that_refuses_does_not_keep_a_session_above_its_window(
     store: Path | None, summary: Answer
 ) -> None:
-    """What may not be discarded is left out of the request alone: the history is untouched, each step says so once."""
+    """A message that may not be discarded is left out of the request alone: the history stays; each step says so."""
     model, recorder = Model(summary=summary), Recorder()
     memory = FakeMemory(refusal=MemoryDisabledError("the memory is ill"))
     async with compacting(model, store, config=small(), memory=memory) as service:
@@ -239,7 +239,7 @@ async def test_a_drop_resets_the_providers_figure(store: Path | None) -> None:
 
 
 async def test_a_prompt_larger_than_the_window(store: Path | None) -> None:
-    """What the user says is never shortened: the provider is asked, and its refusal is the answer."""
+    """The user's message is never shortened: the provider is asked, and its refusal is the answer."""
 
     async def refuse(request: ModelRequest, _emit: Emit) -> ModelReply:
         await trio.lowlevel.checkpoint()
@@ -259,7 +259,7 @@ async def test_a_prompt_larger_than_the_window(store: Path | None) -> None:
 
 
 async def test_the_tools_and_the_answer_take_their_part(store: Path | None) -> None:
-    """What a request holds besides messages is subtracted: long descriptions and the answer's cap leave less room."""
+    """The rest of a request besides messages is subtracted: long descriptions and the answer's cap leave less room."""
 
     @tool(description="d" * 1_200)
     def verbose() -> str:

@@ -50,7 +50,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """What subscribers saw."""
+        """The events that subscribers saw."""
         return "".join(event.delta for event in self.events if isinstance(event, TextDelta))
 
     @property
@@ -96,7 +96,7 @@ async def test_attempts_run_out() -> None:
 
 
 async def test_a_final_error_is_not_retried() -> None:
-    """What the provider calls final, such as a bad key, is raised at once."""
+    """An error that the provider calls final, such as a bad key, is raised at once."""
     done = await run([failure(retryable=False)])
     assert done.error is not None
     assert done.events == []
@@ -165,7 +165,7 @@ async def test_a_diverging_retry_is_not_streamed() -> None:
 
 
 async def test_text_and_reasoning_are_suppressed_apart() -> None:
-    """What was shown of the reasoning says nothing about the text."""
+    """The reasoning that was shown says nothing about the text."""
     done = await run(
         [ReasoningPiece("hm "), TextPiece("A"), failure()],
         [ReasoningPiece("hm well"), TextPiece("AB")],

@@ -49,7 +49,7 @@ async def brief() -> str:
 
 @attrs.define
 class Done:
-    """What came of the calls of one step."""
+    """The outcomes of the calls of one step."""
 
     run: ToolRun
     events: list[tuple[float, Event]]
@@ -191,7 +191,7 @@ async def test_bad_arguments_name_the_field() -> None:
 
 
 async def test_arguments_that_are_no_object() -> None:
-    """What the model sent instead of a JSON object goes back to it as an error."""
+    """A text that the model sent instead of a JSON object goes back to it as an error."""
     done = await use(ToolUseBlock("a", "nap", {}, invalid_args="{seconds: 1"))
     assert done.results[0].is_error
     assert "{seconds: 1" in done.results[0].content
@@ -211,7 +211,7 @@ async def test_calls_past_the_budget_are_refused() -> None:
 
 
 async def test_results_that_are_no_text_become_json() -> None:
-    """What a tool returns is sent as JSON, unless it is a text already."""
+    """The result of a tool is sent as JSON, unless it is a text already."""
 
     @tool
     async def weather(city: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What a turn tells its watchers and leaves in the transcript, for each way it can end."""
+"""The events of a turn and its messages in the transcript, for each way it can end."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ async def test_a_plain_turn() -> None:
 
 
 async def test_an_error_carries_a_bounded_text() -> None:
-    """What was said before a failure is cut in the error, which tells how long it was; the transcript has all of it."""
+    """The text before a failure is cut in the error, which tells how long it was; the transcript has all of it."""
     said = "x" * 300_000
 
     async def broken(_request: ModelRequest, emit: Emit) -> ModelReply:
@@ -227,7 +227,7 @@ async def test_an_interrupted_tool() -> None:
 
 
 async def test_an_interrupt_during_a_retry_keeps_what_was_shown() -> None:
-    """What subscribers saw of the failed attempt stays in the transcript."""
+    """The text that subscribers saw of the failed attempt stays in the transcript."""
 
     async def flaky(_request: ModelRequest, emit: Emit) -> ModelReply:
         await trio.lowlevel.checkpoint()
@@ -439,7 +439,7 @@ async def test_only_the_sessions_own_tools_are_offered() -> None:
 
 
 async def test_text_deltas_join_to_the_complete_text() -> None:
-    """What was streamed is what is complete, piece by piece."""
+    """The streamed pieces are the complete answer."""
     pieces = ["a", " b", "  c", "\n"]
     _, recorder = await one_turn(says(pieces))
     assert "".join(event.delta for event in recorder.only(TextDelta)) == "".join(pieces)
@@ -450,7 +450,7 @@ async def test_text_deltas_join_to_the_complete_text() -> None:
     "usage", [{"input_tokens": 1, "output_tokens": 1}, None, Usage(NONE, 3), Usage(1, 3, NONE, NONE)], ids=repr
 )
 async def test_odd_token_counts_end_the_turn_alone(usage: Any) -> None:
-    """What a provider reports may be anything: its turn fails, its session goes on, others do not hear of it."""
+    """The usage that a provider reports may be anything: its turn fails, its session goes on, others do not notice."""
     script = says([], reply("one", usage=usage), ["two"])
 
     async def answer(request: ModelRequest, emit: Emit) -> ModelReply:

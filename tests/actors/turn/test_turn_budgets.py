@@ -138,7 +138,7 @@ async def test_a_time_budget_ends_a_model_call_or_a_tool(tools: bool) -> None:  
 
 
 async def test_a_sessions_budget_holds_over_its_turns() -> None:
-    """What earlier turns used counts; a later turn is refused in its first step and still has its events."""
+    """The usage of earlier turns counts; a later turn is refused in its first step and still has its events."""
     recorder = Recorder()
     async with open_runtime(says(["one"], ["two"])) as service:
         session_id = await new_session(service, budget=Budget(max_tokens=10))

@@ -120,7 +120,7 @@ def test_fitting_again_changes_nothing(messages: list[Message], room: int) -> No
 
 @given(contexts(), rooms)
 def test_a_refusal_is_true(messages: list[Message], room: int) -> None:
-    """What is refused does not fit even with the newest exchange alone, its tool results only mentioned."""
+    """A request that is refused does not fit even with the newest exchange alone, its tool results only mentioned."""
     newest = exchanges_of(rows_of(messages))[-1]
     told = [message for message in newest if not isinstance(message, ToolResultsMessage)]
     shown = [message for message in newest if isinstance(message, ToolResultsMessage)]
@@ -175,7 +175,7 @@ def test_the_quoted_request_leaves_with_its_exchange() -> None:
 
 
 def test_hundreds_of_results_are_only_mentioned() -> None:
-    """Where even short pieces of every result of the newest exchange are too much, each is still mentioned."""
+    """If even short pieces of every result of the newest exchange are too much, each is still mentioned."""
     long, short = (
         conversation(
             [Exchange("go", tuple(Step("", (("r" * length, False),), reasoning=False) for _ in range(100)), None)]

@@ -130,7 +130,7 @@ def test_a_bad_setting_is_named(field: str, value: object) -> None:
 
 @pytest.mark.parametrize("field", ["auto_compact_threshold", "max_summary_tokens"])
 def test_zero_is_no_threshold_and_no_cap(field: str) -> None:
-    """What could never work is refused; no exchange kept and no distance between attempts are fine."""
+    """A setting that could never work is refused; no exchange kept and no distance between attempts are fine."""
     with pytest.raises(InvalidParamsError):
         codec.from_data(CompactionConfig, {field: 0})
     kept = codec.from_data(CompactionConfig, {"recent_turn_budget": 0, "min_turns_between_compactions": 0})
@@ -170,7 +170,7 @@ def test_a_measured_context_is_a_sequence_of_its_messages() -> None:
 
 
 def test_instructions_follow_the_prompt() -> None:
-    """What a person wants minded is added; blank wishes are none."""
+    """An instruction of the user is added; blank wishes are none."""
     assert prompt_with(PROMPT, "keep the names") == f"{PROMPT}\n\nAdditional instructions:\nkeep the names"
     assert prompt_with(PROMPT, " ") == prompt_with(PROMPT, None) == PROMPT
 

@@ -173,7 +173,7 @@ def test_a_second_compaction_replaces_the_summary(
 def test_its_own_result_passes_the_check_of_foreign_ones(
     compactor: DefaultCompactor, messages: list[Message], summary: str
 ) -> None:
-    """What hosts' compactors have to keep to, ours does."""
+    """Our compactor keeps to the rules for hosts' compactors."""
     result = rebuilt(compactor, messages, summary)
     assert verify(messages, result) is result
 

@@ -64,7 +64,7 @@ def says(text: str) -> AssistantMessage:
     ],
 )
 def test_good_schemas(schema: dict[str, Any]) -> None:
-    """What is a schema is let through, as a copy that is the host's no more."""
+    """A valid schema is let through, as a copy that is the host's no more."""
     checked = checked_schema(schema)
     assert checked == schema
     assert checked is not schema
@@ -93,7 +93,7 @@ def test_good_schemas(schema: dict[str, Any]) -> None:
     ],
 )
 def test_bad_schemas(schema: object, path: str, word: str) -> None:
-    """What is none is refused, and the error names the place and the trouble."""
+    """An invalid one is refused, and the error names the place and the trouble."""
     with pytest.raises(InvalidParamsError) as caught:
         checked_schema(schema)
     assert caught.value.path == path

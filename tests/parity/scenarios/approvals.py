@@ -80,7 +80,7 @@ async def call_that_nobody_approves(stage: Stage) -> None:
 
 @scenario(CREATE, TURN, SWITCHES, "session/read", where="inside", setting=Setting(STEPS))
 async def switched_tools(stage: Stage) -> None:
-    """What is off is not there for the model; a turn's switch counts before the session's, which is shown."""
+    """A tool that is off is not there for the model; a turn's switch counts before the session's, which is shown."""
     made = {"overrides": {"shell": "enable"}, "approvals": {"mcp": "deny"}}
     session_id = str(stage.well(await stage.one.call(CREATE, prompt=None, **made)).data["session_id"])
     seen = await stage.one.call("session/read", session_id=session_id)

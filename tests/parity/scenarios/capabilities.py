@@ -102,7 +102,7 @@ async def compaction_asked_for_and_off(stage: Stage) -> None:
 
 @scenario("memory/search", TURN, needs=["memory", "compaction"], setting=Setting((LARGE, SUMMARY), threshold=1_000))
 async def search_of_what_was_compacted(stage: Stage) -> None:
-    """What no model sees any more is found by its words, and by nothing else."""
+    """A message that no model sees any more is found by its words, and by nothing else."""
     session_id = stage.well(await stage.one.first_turn(WORDS)).data["session_id"]
     stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on"))
     for query, expected in (("Ottilie", [(WORDS, session_id, 1)]), ("xylophone", [])):

@@ -66,7 +66,7 @@ async def clients_tool_fails(stage: Stage) -> None:
 
 @scenario(REGISTER, TURN, setting=Setting(STEPS), where="inside")
 async def clients_answer_is_none(stage: Stage) -> None:
-    """What is no answer is an error result too, and says what is wrong with it."""
+    """A failure is an error result too, and says what is wrong with it."""
     ((told, is_error),) = await _played(stage, {"contents": "sunny"})
     assert is_error
     assert "$.result" in told

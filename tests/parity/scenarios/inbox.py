@@ -1,4 +1,4 @@
-"""What is said to a session while it runs a turn, on every surface that lets a prompt wait."""
+"""Inputs to a session while it runs a turn, on every surface that lets a prompt wait."""
 
 from typing import Final
 
@@ -76,7 +76,7 @@ async def steered_turn(stage: Stage) -> None:
 
 @scenario(CREATE, TURN, MODES, where="inside", setting=Setting(({"text": "one"}, {"text": "two"})))
 async def idempotency_key(stage: Stage) -> None:
-    """What is sent again under its key has the first result; another key, or none, is another turn."""
+    """A request that is sent again under its key has the first result; another key, or none, is another turn."""
     session_id = await _held(stage)
     said = {"session_id": session_id, "prompt": "hi", "mode": "queue", "idempotency_key": "k/1 ?"}
     first = stage.well(await stage.one.call(TURN, **said), text="one")
@@ -94,7 +94,7 @@ async def idempotency_key(stage: Stage) -> None:
     setting=Setting(({"text": "one"},)),
 )
 async def created_once(stage: Stage) -> None:
-    """What creates a session is not taken twice under its key, and not with another prompt."""
+    """A request that creates a session is not taken twice under its key, and not with another prompt."""
     said = {"prompt": "hi", "title": "Mine", "idempotency_key": "k/1 ?"}
     first = stage.well(await stage.one.call(CREATE, **said), text="one")
     assert first.kinds[-len(PLAIN) :] == list(PLAIN)
@@ -121,7 +121,7 @@ async def created_once(stage: Stage) -> None:
     setting=HELD,
 )
 async def withdrawn(stage: Stage) -> None:
-    """Who waits for its turn is told, the turn that runs is not touched, and what is gone cannot be withdrawn."""
+    """A caller that waits for its turn is told, the running turn is not touched, and what is gone stays."""
     session_id = await _held(stage)
     async with trio.open_nursery() as nursery:
         first = ask(nursery, _first, stage, session_id)

@@ -1,4 +1,4 @@
-"""What becomes of sessions besides turns: found or not, retired, removed, loaded, after a restart."""
+"""The life of sessions besides turns: found or not, retired, removed, loaded, after a restart."""
 
 from typing import Final
 
@@ -158,7 +158,7 @@ async def restart_without_a_store(stage: Stage) -> None:
 
 @scenario(calls=False, lacks=["store"], codes=[ErrorCode.SESSION_PERSISTENCE_DISABLED], where="processes")
 async def processes_without_a_store(stage: Stage) -> None:
-    """Where each call is a process, all but a first turn needs a store and says so."""
+    """If each call is a process, all but a first turn needs a store and says so."""
     stage.well(await stage.one.first_turn("hi"))
     for operation in (TURN, "session/read", "session/history", "session/archive", "session/delete", "session/list"):
         more = {} if operation == "session/list" else {"session_id": UNKNOWN}

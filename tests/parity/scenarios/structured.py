@@ -31,6 +31,6 @@ async def structured_output(stage: Stage) -> None:
 
 @scenario(OPTIONS, setting=Setting(STEPS))
 async def bad_output_schema(stage: Stage) -> None:
-    """What is no schema is bad input, by its place, before anything runs."""
+    """A value that is no schema is bad input, by its place, before anything runs."""
     turn = await stage.one.first_turn("who?", output_schema={"type": "nothing"})
     stage.refused(turn, ErrorCode.INVALID_PARAMS, path="$.output_schema.type")

@@ -178,7 +178,7 @@ async def replay(stage: Stage) -> None:
 
 @scenario("session/subscribe", TURN, setting=Setting(({"text": "one"}, {"text": "two three four"})))
 async def turn_of_a_follower(stage: Stage) -> None:
-    """Who follows a session and runs a turn of it is told each event once, and the last one before the reply."""
+    """A client that follows a session and runs a turn of it gets each event once, the last one before the reply."""
     session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
     assert (await stage.one.call(REPLAY, session_id=session_id)).code is None
     turn = stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on"), text="two three four")

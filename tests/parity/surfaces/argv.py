@@ -53,10 +53,10 @@ FLAGS: Final[Mapping[str, str]] = {
     "idempotency_key": "--key",
 }
 IN_PLACE: Final = ("session_id", "prompt", "query")
-"""What is no option but an argument."""
+"""Fields that are no option but an argument."""
 NO_OPTIONS: Final = {(TURN, "system_prompt"), (TURN, "idempotency_key"), ("session/history", "offset")}
 GROUPS: Final = re.compile(r"^\$\.(budget|compaction)\.")
-"""What is an object elsewhere is some options here."""
+"""Fields that are an object elsewhere and some options here."""
 RENAMED: Final = {"$.budget.max_tokens": "$.max_total_tokens", "$.budget.max_seconds": "$.max_duration"}
 
 

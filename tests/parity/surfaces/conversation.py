@@ -1,4 +1,4 @@
-"""What ACP shows: updates of a conversation, and the events that they stand for. No I/O."""
+"""The output of ACP: updates of a conversation, and the events that they stand for. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +17,7 @@ FIELDS: Final[Mapping[str, set[str]]] = {
     "tool_execution_completed": {"type", "id", "result", "is_error"},
     "tool_result_received": {"type", "id", "is_error"},
 }
-"""What an update has of an event."""
+"""The part of an event that an update has."""
 
 
 def data_of(operation: str, result: Mapping[str, Any], updates: Sequence[Message]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from warren.transport.stdio.server import StdioConfig, serve_stdio
 from warren.views import Billing, SessionState
 
 SAME: Final = frozenset({CREATE, TURN, REGISTER, "session/archive"})
-"""What is answered in our shapes."""
+"""Methods that are answered in our shapes."""
 METHODS: Final = SAME | {"session/inject_context", "turn/interrupt", "session/list", "session/read", "session/history"}
 OURS: Final = {"compaction", "tools", "overrides", "approvals", "peer", "mode", "idempotency_key"}
 """Options that it has no words for."""

@@ -74,7 +74,7 @@ NOTHING: Final[Mapping[str, Any]] = {
     "session/withdraw": Withdrawn(withdrawn=True),
     "tool/approve": Decided(decided=True),
 }
-"""What stands for the result of a call that returns none."""
+"""The result of a call that returns none."""
 WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "memory/search": MemoryHits,
     "session/inputs": Inputs,
@@ -82,7 +82,7 @@ WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "peer/send": PeerMessageSent,
     "session/inject_context": lambda _new: Injected(injected=True),
 }
-"""What a bare result is the field of elsewhere."""
+"""The field that has a bare result elsewhere."""
 SETTINGS: Final[Mapping[str, type]] = {
     "budget": Budget,
     "compaction": CompactionConfig,

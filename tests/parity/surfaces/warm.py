@@ -1,6 +1,6 @@
 """The command line without the wait for its imports: a process that has them forks for each command.
 
-What runs is `warren.transport.cli.main` with the arguments, folder, environment and streams of a command of its own.
+It runs `warren.transport.cli.main` with the arguments, folder, environment and streams of a command of its own.
 """
 
 import gc

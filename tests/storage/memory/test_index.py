@@ -1,4 +1,4 @@
-"""What goes in: once each, all or nothing, for good or until it is forgotten."""
+"""Texts that go in: once each, all or nothing, for good or until they are forgotten."""
 
 import os
 import sqlite3
@@ -31,7 +31,7 @@ async def test_indexing_twice_stores_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("embedder", [None, SubjectEmbedder(base=0)], ids=["words", "meaning"])
 async def test_another_text_takes_the_place(tmp_path: Path, embedder: Embedder | None) -> None:
-    """What is said anew at a position replaces what was there: in both scopes, in every table and in the graph."""
+    """A new text at a position replaces the old one: in both scopes, in every table and in the graph."""
     async with opened(tmp_path, embedder) as memory:
         await memory.index(entries(["my cat sleeps", "an old engine", "flour"]))
         assert await memory.index([entry("my cat sleeps"), entry("some bread instead", position=1)]) == 1
@@ -116,7 +116,7 @@ async def test_one_position_twice_in_a_call() -> None:
 
 
 async def test_blank_texts_are_left_out() -> None:
-    """What is nothing but white space is not stored."""
+    """A text of white space alone is not stored."""
     async with opened() as memory:
         assert await memory.index(entries(["", "  \n\t", "word"])) == 1
         assert await memory.index([]) == 0
@@ -124,7 +124,7 @@ async def test_blank_texts_are_left_out() -> None:
 
 
 async def test_a_failing_embedder_refuses_all() -> None:
-    """Where the embedder fails nothing of the call is stored, and the same call succeeds later."""
+    """If the embedder fails nothing of the call is stored, and the same call succeeds later."""
     model = SubjectEmbedder(fails=True)
     async with opened(None, model) as memory:
         with pytest.raises(ProviderError, match="the model is away"):
@@ -154,7 +154,7 @@ async def test_bad_vectors_refuse_all(vectors: Any) -> None:
 
 
 async def test_forgetting_is_for_good(tmp_path: Path) -> None:
-    """What was forgotten is found no more, also after opening again, and a late write does not bring it back."""
+    """A text that was forgotten is found no more, also after opening again, and a late write does not bring it back."""
     async with opened(tmp_path) as memory:
         await memory.index(numbered(3) + numbered(2, session="b"))
         assert await memory.forget("a") == 3

@@ -6,7 +6,7 @@ TEXTS = ["my cat sleeps", "a new engine for the vehicle", "flour for the oven", 
 
 
 async def test_texts_are_found_without_a_word_in_common(vector_place: Place) -> None:
-    """What means the same is found in both scopes though no word is shared; what means nothing like it is not."""
+    """A text of the same meaning is found in both scopes though no word is shared; other texts are not."""
     async with opened(vector_place, SubjectEmbedder(base=0)) as memory:
         await memory.index(entries(TEXTS))
         for session_id in (None, "a"):
@@ -23,7 +23,7 @@ async def test_words_and_meaning_count_together(vector_place: Place) -> None:
 
 
 async def test_a_model_for_which_all_texts_are_alike(vector_place: Place) -> None:
-    """Where every cosine is high the common part does not count: what is unrelated as most texts are is no hit."""
+    """If every cosine is high the common part does not count: what is unrelated as most texts are is no hit."""
     async with opened(vector_place, SubjectEmbedder(base=5.0)) as memory:
         await memory.index(entries([*TEXTS, *["bread and flour"] * 20]))
         found = contents(await memory.search("car", limit=20))

@@ -1,4 +1,4 @@
-"""What comes out: scopes, scores, and texts of every kind."""
+"""Hits of searches: scopes, scores, and texts of every kind."""
 
 import itertools
 

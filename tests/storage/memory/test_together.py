@@ -93,7 +93,7 @@ async def test_forgetting_while_the_graph_catches_up(tmp_path: Path) -> None:
 
 
 async def test_two_memories_on_one_folder(tmp_path: Path) -> None:
-    """What one stores or forgets the other sees at once, and each graph follows."""
+    """A text that one stores or forgets is seen by the other at once, and each graph follows."""
     async with opened(tmp_path) as one, opened(tmp_path) as two:
         await one.index(numbered(3))
         assert contents(await two.search(word(1))) == [text(1)]

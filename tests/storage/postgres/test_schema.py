@@ -84,7 +84,7 @@ async def test_the_tables_are_not_contracted_while_an_older_release_lives() -> N
 
 
 async def test_an_operator_expands_first_and_contracts_once_the_older_release_has_ended() -> None:
-    """What `warren store migrate` and `warren store status` say between the steps."""
+    """The output of `warren store migrate` and `warren store status` between the steps."""
     with database() as url:
         config = PostgresConfig(url)
         async with postgres_opened(url, lease=60.0) as store:

@@ -17,7 +17,7 @@ class KilledError(BaseException):
 
 @attrs.define(eq=False)
 class Trouble:
-    """What shall go wrong; a test changes it at any time.
+    """The faults to come; a test changes them at any time.
 
     Attributes:
         kill_at: the number of the call, from 1, in the middle of which the process ends.

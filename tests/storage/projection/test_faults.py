@@ -1,4 +1,4 @@
-"""What goes wrong with the files stays with the files, and is made up for when its cause has ended."""
+"""A fault of the files stays with the files, and is made up for when its cause has ended."""
 
 import errno
 import shutil
@@ -160,7 +160,7 @@ def test_the_index_is_removed_while_nothing_changes(world: World) -> None:
 
 
 def test_the_store_is_gone(world: World) -> None:
-    """Where there is no store, nothing is made in its place."""
+    """If there is no store, nothing is made in its place."""
     nowhere = world.config.path / "nowhere"
     follower = Follower(world.config.__class__(nowhere))
     with pytest.raises(StoreError):

@@ -1,4 +1,4 @@
-"""What the files say: the lines are those of the wire, the rest is what `read` and `list` show."""
+"""The content of the files: the lines are those of the wire, the rest is what `read` and `list` show."""
 
 import json
 from datetime import UTC, datetime
@@ -95,7 +95,7 @@ def test_the_summary_is_that_of_the_newest_compaction(world: World) -> None:
 
 
 def test_only_our_ids_become_folders(world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What else a damaged or foreign file names is left out, said once each, and nothing outside is touched."""
+    """Other names in a damaged or foreign file are left out and reported once each, and nothing outside is touched."""
     world.turn(0)
     for name in ("..", "../../x", "", "/etc", f"{IDS[1]}/", IDS[1].upper(), f"{IDS[1]}\n"):
         world.turn(1)
@@ -111,7 +111,7 @@ def test_only_our_ids_become_folders(world: World, tmp_path: Path, caplog: pytes
 
 
 def test_new_ids_are_ours() -> None:
-    """What is minted passes the check; other UUIDs, and what looks like one, do not."""
+    """An id that was made here passes the check; other UUIDs, and what looks like one, do not."""
     assert all(is_session_id(new_session_id()) for _ in range(1000))
     near = new_session_id()
     assert not any(map(is_session_id, (near + " ", near[:-1], f"{near[:14]}4{near[15:]}", near.upper(), "\u0661" * 36)))

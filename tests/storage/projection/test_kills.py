@@ -53,7 +53,7 @@ def lives(folder: Path, every: int) -> Iterator[World]:
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
 def test_killed_at_every_call(tmp_path: Path, every: int) -> None:
-    """What the next process makes of what was left equals a rebuild, to the byte: nothing is missing or double."""
+    """The files that the next process makes of the rest equal a rebuild, to the byte: nothing is missing or double."""
     for world in lives(tmp_path, every):
         assert world.settled() == world.rebuilt()
 

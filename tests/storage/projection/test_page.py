@@ -1,4 +1,4 @@
-"""What the page on projections says is so."""
+"""The statements of the page on projections hold."""
 
 import json
 import re

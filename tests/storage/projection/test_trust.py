@@ -1,4 +1,4 @@
-"""What is believed of files that are there: only what surely is on the disk, and of this state of this store."""
+"""Files are trusted only as far as they are on the disk for certain, and of this state of this store."""
 
 import os
 import shutil

@@ -124,7 +124,7 @@ async def test_a_turn_is_told_in_order() -> None:
 
 
 async def test_blocks_become_one_prompt() -> None:
-    """What the model gets is the text with its links and resources."""
+    """The model gets the text with its links and resources."""
     link = {"type": "resource_link", "uri": "file:///b.py", "name": "b.py"}
     async with open_runtime() as service, connect(service) as client:
         session_id = await client.new()
@@ -238,7 +238,7 @@ async def test_a_closed_session_has_no_turn_and_can_be_opened_again(tmp_path: Pa
 
 
 async def test_closing_without_a_store_lets_go_of_the_session() -> None:
-    """What nobody could load again does not stay in memory."""
+    """A session that nobody could load again does not stay in memory."""
     async with open_runtime() as service, connect(service) as client:
         session_id = await client.new()
         assert (await client.call("session/close", sessionId=session_id)).data == {}
@@ -387,7 +387,7 @@ async def test_a_budget_that_runs_out_is_a_stop_reason(budget: Budget, shown: st
 
 
 async def test_a_failed_turn_is_an_error_after_its_updates() -> None:
-    """What the model said before it failed is heard, and the failure is no end of a turn."""
+    """The text before a failure is heard, and the failure is no end of a turn."""
 
     async def fails(_request: ModelRequest, emit: Any) -> ModelReply:
         emit(TextPiece("half"))

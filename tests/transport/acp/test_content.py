@@ -1,4 +1,4 @@
-"""What the blocks of a prompt are to the model, and which prompts are commands."""
+"""The text of a prompt's blocks for the model, and the prompts that are commands."""
 
 from typing import Any
 

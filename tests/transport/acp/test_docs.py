@@ -1,4 +1,4 @@
-"""What docs/acp.md says is so."""
+"""The statements of docs/acp.md hold."""
 
 import json
 import os

@@ -18,7 +18,7 @@ WEB = {"type": "http", "name": "web", "url": "https://mcp.example/", "headers": 
 
 @attrs.define(eq=False)
 class Tools:
-    """What connects to servers, in a test's hand.
+    """A connector to servers, in a test's hand.
 
     Attributes:
         has: the servers of each session by their names.

@@ -68,7 +68,7 @@ async def test_a_slow_reader_gets_everything_and_the_answer_last(tmp_path: Path,
 
 
 async def test_a_slow_reader_whose_events_are_no_longer_kept(tmp_path: Path) -> None:
-    """What retention removes before the client has read it is left out, and the prompt ends all the same."""
+    """A message that retention removes before the client has read it is left out, and the prompt ends all the same."""
     told, reading = list[Event](), trio.Event()
 
     async def tell(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What each event and each message of the past is to a client."""
+"""The updates that a client gets of each event and of each earlier message."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -82,7 +82,7 @@ def test_text_that_no_delta_brought_is_not_lost() -> None:
 
 
 def test_each_step_has_a_text_of_its_own() -> None:
-    """What one step said does not stand for the beginning of the next one's text."""
+    """The text of one step does not stand for the beginning of the next one's text."""
     assert texts(told(TurnStarted(0), TextDelta("a"), TextComplete("a"), TurnStarted(1), TextComplete("ab")))[1] == "ab"
 
 

@@ -1,6 +1,6 @@
 """Commands without the wait for their imports: a process that has them forks for each command.
 
-What runs is what `python -m warren` runs, in a process of its own, with arguments, folder, environment and streams of
+It runs the same as `python -m warren`, in a process of its own, with arguments, folder, environment and streams of
 its own. A test of what happens before or while modules are imported needs `Cli.start`.
 """
 
@@ -133,7 +133,7 @@ class Forked:
     told: int
 
     def code(self, limit: float) -> int:
-        """Wait for the end; return the exit code. What does not end within the limit is killed."""
+        """Wait for the end; return the exit code. A command that does not end within the limit is killed."""
         news = b""
         with os.fdopen(self.told, "rb", buffering=0) as told:
             while select.select([told], [], [], limit)[0]:

@@ -26,7 +26,7 @@ WITHOUT: Final = (
     "import sys; sys.modules[sys.argv.pop(1)] = None; from warren.transport.cli import main; sys.exit(main())"
 )
 OF_PYTHON: Final = ("PYTHON", "LC_", "LANG")
-"""What the interpreter reads when it starts."""
+"""Variables that the interpreter reads when it starts."""
 SETTINGS: Final = (
     *("WARREN_", "OPENAI_", "ANTHROPIC_", *OF_PYTHON),
     *("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "LINES"),

@@ -75,7 +75,7 @@ async def test_always_holds_for_the_tool() -> None:
 
 
 async def test_a_question_that_is_given_up_takes_no_line() -> None:
-    """What is typed after it is there for the next reader."""
+    """A line that is typed after it is there for the next reader."""
     with typed() as (asker, writer, screen):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(asker.decide, request())

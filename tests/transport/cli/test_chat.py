@@ -73,7 +73,7 @@ async def test_a_chat_goes_on_with_a_session() -> None:
 
 @pytest.mark.parametrize("command", [b"/quit", b"/exit", b" /quit "])
 async def test_quit_leaves(command: bytes) -> None:
-    """What follows /quit is not said."""
+    """A prompt behind /quit is not said."""
     service = answering()
     chat, _, _ = a_chat(service)
     await chat.follow(GivenLines([command, b"never"]))

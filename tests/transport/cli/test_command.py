@@ -45,7 +45,7 @@ def test_a_refused_prompt_does_not_spoil_the_session(cli: Cli) -> None:
 
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
 def test_a_failed_turn_shows_the_text_that_came(cli: Cli, stream: str) -> None:
-    """What the model had said before it failed goes to stdout, with the end of its line; why it failed to stderr."""
+    """The text before a failure goes to stdout, with the end of its line; why it failed to stderr."""
     model = cli.script({"text": "half of it", "error": {"message": "no more"}})
     for command in (["run", "x"], ["resume", "last", "y"]):
         ended = cli.run(*command, stream, "-m", model)
@@ -172,7 +172,7 @@ def test_delete(cli: Cli) -> None:
 
 
 def test_looking_makes_no_store(cli: Cli) -> None:
-    """Where there is no store, listing shows nothing, all else finds nothing, and none is made."""
+    """If there is no store, listing shows nothing, all else finds nothing, and none is made."""
     ended = cli.run("sessions", "list")
     assert (ended.code, ended.out, ended.err) == (0, "", "no sessions\n")
     assert cli.run("sessions", "list", "--output", "json").data == {"sessions": []}
@@ -261,7 +261,7 @@ def test_without_its_extra(cli: Cli, package: str) -> None:
 
 @pytest.mark.parametrize("args", [["run"], ["resume", "last"]])
 def test_a_pipe_beside_a_prompt_is_part_of_it(cli: Cli, args: list[str]) -> None:
-    """What a pipe brings follows the prompt, below a blank line; an empty pipe adds nothing."""
+    """The text of a pipe follows the prompt, below a blank line; an empty pipe adds nothing."""
     cli.run("run", "first")
     assert cli.run(*args, "Review this:", stdin=b"one\ntwo\n").out == "Review this:\n\none\ntwo\n"
     assert cli.run(*args, "Review this:", stdin=b"\n").out == "Review this:\n"

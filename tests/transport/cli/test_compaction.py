@@ -256,7 +256,7 @@ async def test_a_server_compacts(cli: Cli) -> None:
 
 
 async def test_a_server_that_does_not_compact(cli: Cli) -> None:
-    """What asks for it is refused by its code; all else works."""
+    """A call that asks for it is refused by its code; all else works."""
     _, url = serve(cli, "--no-compaction")
     async with connected(url) as client:
         assert (await client.call("capabilities/get"))["session_compaction"] is False

@@ -165,7 +165,7 @@ def test_a_pipe_gets_fields(folder: Path) -> None:
     ],
 )
 def test_a_bad_file_is_refused_by_the_name_of_the_field(folder: Path, text: str, problem: str) -> None:
-    """What would start a server somewhere else, or let in somebody else, is never a guess."""
+    """A setting that would start a server somewhere else, or let in somebody else, is never a guess."""
     with_file(folder, text)
     with pytest.raises(InvalidParamsError, match=problem):
         read_config(folder / ".rkat" / "config.toml")

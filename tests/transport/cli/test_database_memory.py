@@ -22,7 +22,7 @@ def on_database(cli: Cli) -> Iterator[Cli]:
 
 
 def test_the_commands_of_a_memory(on_database: Cli) -> None:
-    """What is summarised away, and what is added, is found by later commands, until its session is deleted."""
+    """Summarised messages and added texts are found by later commands, until its session is deleted."""
     cli = on_database
     session = talk(cli, "--memory")
     known(cli)
@@ -42,7 +42,7 @@ def test_the_commands_of_a_memory(on_database: Cli) -> None:
 
 
 async def test_gateways_share_a_memory_also_after_a_kill(on_database: Cli) -> None:
-    """What one has taken in, another one finds at once; after kill -9 of the first one it is there, once."""
+    """A text that one has taken in is found by another at once; after kill -9 of the first one it is there, once."""
     cli = on_database
     args = ("--memory", "-m", cli.script({"text": "short"}), *OFTEN)
     first, first_url = serve(cli, *args)

@@ -88,7 +88,7 @@ async def test_the_report(cli: Cli) -> None:
 
 
 async def test_a_problem_is_the_exit_code(cli: Cli) -> None:
-    """What is wrong is named with its session; --fix puts right what it can, says so, and the store is well."""
+    """Each fault is named with its session; --fix puts right what it can, says so, and the store is well."""
     async with opened(cli.folder) as store:
         await written(store, turn("a", labels={"k": "v"}), Release("a", Lease(1)))
     change(cli, "DELETE FROM labels", "INSERT INTO messages VALUES (99, 0, 0, '{}')")
@@ -125,7 +125,7 @@ def test_what_is_no_store_of_ours(cli: Cli) -> None:
 
 
 def test_a_damaged_store(cli: Cli) -> None:
-    """What is damaged is told, and a fix refuses to touch it."""
+    """Damage is reported, and a fix refuses to touch it."""
     (cli.folder / "store").mkdir()
     shutil.copy(VERSIONS / "2.sqlite3", cli.folder / FILE)
     with (cli.folder / FILE).open("r+b") as file:
@@ -149,7 +149,7 @@ async def test_on_a_terminal(cli: Cli, terminal: Terminal) -> None:
 
 
 async def test_prune(cli: Cli) -> None:
-    """What is older goes and nothing else, as the dry run said; the session goes on, and the file is smaller."""
+    """Older messages go and nothing else, as the dry run said; the session goes on, and the file is smaller."""
     await filled(cli.folder, turns=200, head=390)
     async with opened(cli.folder) as store:
         before = await store.history("a", limit=1000)

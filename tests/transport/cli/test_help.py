@@ -1,4 +1,4 @@
-"""What help teaches, and what a shell completes."""
+"""The examples of the help, and the completions of a shell."""
 
 import os
 import shlex
@@ -63,7 +63,7 @@ def shown_examples(command: click.Command) -> list[str]:
 
 
 def test_every_promised_command_is_there() -> None:
-    """What the documentation lists can be run."""
+    """The commands that the documentation lists can be run."""
     assert set(PROMISED) <= {path for path, _ in leaves(root)}
 
 

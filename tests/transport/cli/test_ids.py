@@ -39,7 +39,7 @@ async def test_a_whole_id_is_not_looked_up() -> None:
 
 
 async def test_an_ambiguous_end_lists_the_candidates() -> None:
-    """What fits several sessions fits none, and the error says which."""
+    """A prefix that fits several sessions fits none, and the error says which."""
     with pytest.raises(InvalidParamsError, match="fits 2 sessions") as caught:
         await resolve(service(), "ab")
     assert caught.value.path == "$.session_id"

@@ -1,4 +1,4 @@
-"""What waits to be said to a session, from the command line."""
+"""Inputs that wait for a session, from the command line."""
 
 from tests.transport.cli.process import Cli, one_line
 

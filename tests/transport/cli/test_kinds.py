@@ -16,7 +16,7 @@ CALLS = {"tool_calls": [{"name": "datetime_now", "args": {}}]}
 
 
 def test_what_is_said_of_kinds(folder: Path) -> None:
-    """What the command line says is for the session or turn too, what a file says for the runtime alone."""
+    """An option of the command line is for the session or turn too, one of a file for the runtime alone."""
     options = parse("--disable", "memory", "--ask", "mcp", "--ask", "shell", "--deny", "shell")
     assert options.overrides == Switches(memory="disable")
     assert options.approvals == Gates(mcp="ask", shell="deny")
@@ -61,7 +61,7 @@ def test_a_bad_kind_in_a_file_is_named(cli: Cli) -> None:
 
 
 def test_a_denied_kind_is_not_run_and_a_disabled_one_not_there(cli: Cli) -> None:
-    """What was said of a session's calls holds in its later turns too."""
+    """The rules for a session's calls hold in its later turns too."""
     model = cli.script(CALLS, {"text": "done"})
     assert cli.run("run", "x", "-m", model, "--builtins", "--deny", "builtins").code == 0
     assert "builtins tools are denied here" in cli.run("sessions", "show", "last").out

@@ -36,7 +36,7 @@ MIX = "interrupts=0.3,busy=0.3,disconnects=0.3"
 
 
 def test_a_mix_happens_unless_the_answers_are_too_fast(cli: Cli) -> None:
-    """What is to happen in the middle of turns does; a run of too fast answers, in which it cannot, has failed."""
+    """The events planned for the middle of turns happen; a run of too fast answers, in which it cannot, has failed."""
     ended = cli.run("load", "--sessions", "6", "--turns", "4", "--mix", MIX, "--json", "a.json")
     figures = json.loads((cli.folder / "a.json").read_bytes())["figures"]
     assert (ended.code, [figures[name] > 0 for name in ("interrupted", "busy", "disconnects")]) == (0, [True] * 3)

@@ -191,7 +191,7 @@ def test_adding_many(cli: Cli) -> None:
 
 
 def test_a_forgotten_session_takes_nothing(cli: Cli) -> None:
-    """What is refused as a part says from which line on nothing is remembered."""
+    """An error in a part says from which line on nothing is remembered."""
     session = talk(cli, "--memory")
     cli.run("sessions", "delete", session)
     error = one_line(cli.run("memory", "add", stdin=lines({"content": "late", "session_id": session})), 1)
@@ -269,7 +269,7 @@ def test_without_the_extra(cli: Cli, module: str, args: list[str]) -> None:
     ],
 )
 def test_bad_usage(cli: Cli, args: list[str], problem: str) -> None:
-    """What contradicts itself is refused as usage, with exit code 2."""
+    """A contradiction is refused as usage, with exit code 2."""
     ended = cli.run("memory", *args)
     assert ended.code == 2
     assert problem in " ".join(ended.err.split())

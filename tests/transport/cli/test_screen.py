@@ -1,4 +1,4 @@
-"""What a turn looks like."""
+"""The look of a turn on a terminal."""
 
 import io
 
@@ -64,7 +64,7 @@ def test_an_answer_is_shown_once_however_it_is_cut(pieces: list[str], lost: str)
 
 
 def test_an_answer_that_turned_out_differently_is_shown_whole() -> None:
-    """Where a retried call says something else, the text that counts follows on lines of its own."""
+    """If a retried call says something else, the text that counts follows on lines of its own."""
     assert text_of([TextDelta("Hel"), TextComplete("Good day")]) == "Hel\n\nGood day"
 
 
@@ -75,13 +75,13 @@ def test_the_texts_of_steps_are_kept_apart() -> None:
 
 
 def test_a_new_turn_begins_afresh() -> None:
-    """What an earlier turn said is not taken for the beginning of the next one."""
+    """The text of an earlier turn is not taken for the beginning of the next one."""
     first: list[Event] = [RunStarted(ID, "p"), TurnStarted(0), TextComplete("a")]
     assert text_of(first * 2) == "aa"
 
 
 def test_reasoning_is_no_answer() -> None:
-    """What the model thinks stays off stdout."""
+    """The model's reasoning stays off stdout."""
     assert text_of([ReasoningDelta("hm"), TextDelta("yes")]) == "yes"
 
 

@@ -281,7 +281,7 @@ def test_what_may_not_be_served(cli: Cli, args: list[str], code: int, text: str)
     ],
 )
 def test_it_says_who_answers(cli: Cli, args: list[str], env: dict[str, str], told: str) -> None:
-    """Where no model is named, stderr has the one that answers, below the address on stdout."""
+    """If no model is named, stderr has the one that answers, below the address on stdout."""
     running = cli.start("serve", "--port", "0", *args, env=env)
     running.read_until("listening on ")
     if told:

@@ -274,7 +274,7 @@ heartbeat = "7s"
 
 
 def test_a_file_sets_the_store_and_the_gateway(folder: Path) -> None:
-    """What the store, its restarts, the wait for a model and the gateway are told comes from the file."""
+    """The settings of the store, its restarts, the wait for a model and the gateway come from the file."""
     by_default(folder, STORAGE)
     options = parse()
     config = config_of(options, store_of(options))
@@ -415,7 +415,7 @@ def no_text(folder: Path) -> None:
 
 @pytest.mark.parametrize("prepare", [not_there, a_folder, no_text])
 def test_a_named_file_has_to_be_readable(folder: Path, prepare: Any) -> None:
-    """What was named and cannot be read is an error, not an empty file."""
+    """A file that was named and cannot be read is an error, not an empty file."""
     prepare(folder)
     with pytest.raises(InvalidParamsError, match=r"^\$\.config: mine\.toml: .") as caught:
         parse("--config", "mine.toml")

@@ -71,7 +71,7 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shapes_reach_the_terminal() -> None:
-    """What rich renders is written to stdout, also where that is a real terminal."""
+    """The text that rich renders is written to stdout, also where that is a real terminal."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w", encoding="utf-8") as out:
         Streams(out, out).render(Text("shape"))

@@ -122,7 +122,7 @@ def test_nobody_reads_at_all(cli: Cli, args: list[str]) -> None:
 
 
 def test_a_full_disk_loses_no_turn(cli: Cli) -> None:
-    """Where the answer cannot be written, one line says so, and the turn is stored all the same."""
+    """If the answer cannot be written, one line says so, and the turn is stored all the same."""
     with Path("/dev/full").open("wb") as full:
         ended = cli.run("run", "precious", stdout=full)
     assert ended.code == 1
@@ -143,6 +143,6 @@ _EXEC_SHELL = "import os, sys; os.execv('/bin/sh', ['sh', '-c', sys.argv[1], 'sh
 
 
 def test_a_locale_without_the_characters(cli: Cli) -> None:
-    """What stdout's encoding lacks is replaced; the answer does not break off."""
+    """A character that stdout's encoding lacks is replaced; the answer does not break off."""
     ended = cli.run("run", "café au lait", env={"PYTHONIOENCODING": "ascii"})
     assert (ended.code, ended.out) == (0, "caf? au lait\n")

@@ -1,4 +1,4 @@
-"""Who gets in at the gateway, and what the others are told."""
+"""Access to the gateway, and the answers of those that are refused."""
 
 import json
 import logging

@@ -72,7 +72,7 @@ async def test_compact_by_hand(tmp_path: Path, *, stored: bool) -> None:
 
 
 async def test_a_watcher_sees_the_compaction_and_not_its_summary() -> None:
-    """Who follows the session gets started and completed; the summary's text is on no stream."""
+    """A client that follows the session gets started and completed; the summary's text is on no stream."""
     model = Puppet()
     async with served(model) as port, connect(port) as client, connect(port) as watcher:
         session_id = await talk(client, model)
@@ -117,7 +117,7 @@ async def test_a_compaction_counts_as_a_request_in_flight_and_can_be_interrupted
 
 
 async def test_a_client_that_leaves_does_not_end_a_compaction() -> None:
-    """What it asked for is done without it."""
+    """The request is served without it."""
     model = Puppet()
     async with served(model) as port, connect(port) as other:
         async with connect(port) as client:
@@ -145,7 +145,7 @@ async def test_a_failed_compaction_says_why() -> None:
 
 
 async def test_a_session_brings_its_own_way() -> None:
-    """What `session/create` says of compaction holds for that session, from its first turn on, and no other."""
+    """The compaction settings of `session/create` hold for that session, from its first turn on, and no other."""
     model = Puppet()
     own = {"auto_compact_threshold": 200, "recent_turn_budget": 0, "min_turns_between_compactions": 1}
     async with served(model) as port, connect(port) as client:

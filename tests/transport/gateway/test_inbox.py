@@ -1,4 +1,4 @@
-"""What clients of the gateway say to a session while it runs a turn: real sockets, the real runtime."""
+"""Inputs of gateway clients to a session that runs a turn: real sockets, the real runtime."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What one client may do, and that no client can harm another."""
+"""The limits of one client; no client can harm another."""
 
 import json
 import logging

@@ -87,7 +87,7 @@ async def test_an_interrupt_passes_a_running_turn() -> None:
 
 
 async def test_two_watchers_see_the_same() -> None:
-    """Who follows a session sees the turns that others start, each event once."""
+    """A client that follows a session sees the turns that others start, each event once."""
     async with served() as (_, port), connect(port) as one, connect(port) as two, connect(port) as owner:
         session_id = await create(owner)
         for client in (one, two):
@@ -155,7 +155,7 @@ async def test_a_reconnecting_client_gets_exactly_what_it_missed(tmp_path: Path,
 
 
 async def test_the_reply_to_a_subscription_comes_before_its_events() -> None:
-    """What is replayed follows the reply."""
+    """Replayed events follow the reply."""
     async with served() as (_, port), connect(port) as client:
         session_id = (await client.call("session/create", prompt="hello"))["session_id"]
         client.seen.clear()
@@ -264,7 +264,7 @@ async def test_bad_input_is_answered_and_the_connection_lives() -> None:
 
 
 async def test_errors_carry_the_id_they_belong_to() -> None:
-    """Where the id can be read the error has it, else null."""
+    """If the id can be read the error has it, else null."""
     async with served() as (_, port), connect(port) as client:
         for request_id in ("a", 7, 1.5, 10**25):
             await client.raw(json.dumps({"jsonrpc": "2.0", "id": request_id, "method": "no/such"}))

@@ -110,7 +110,7 @@ def test_which_pages_may_connect(origin: str, allowed: bool) -> None:  # noqa: F
     ],
 )
 def test_which_addresses_are_this_machines_own(host: str, loopback: bool) -> None:  # noqa: FBT001
-    """What is not known to be loopback is taken for reachable, and so needs a token."""
+    """An address that is not known to be loopback is taken for reachable, and so needs a token."""
     assert is_loopback(host) is loopback
     config = GatewayConfig(host=host)
     if loopback:
@@ -147,5 +147,5 @@ def test_bad_settings_are_named(settings: dict[str, Any], field: str) -> None:
 
 
 def test_a_config_does_not_show_its_token() -> None:
-    """What is logged of a config has no secret in it."""
+    """The logged form of a config has no secret in it."""
     assert "hush" not in repr(GatewayConfig(token="hush"))  # noqa: S106 - not one of ours

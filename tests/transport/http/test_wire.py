@@ -16,7 +16,7 @@ async def rest(stream: trio.SocketStream) -> bytes:
 
 
 async def test_bytes_put_back_come_first() -> None:
-    """What was read too early is read again, in the sizes asked for."""
+    """Data that was read too early is read again, in the sizes asked for."""
     wire, client = await pair()
     async with client, wire:
         wire.unread(b"abcd")

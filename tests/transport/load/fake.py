@@ -23,7 +23,7 @@ def same(value: Any) -> Any:
 
 @attrs.frozen(kw_only=True)
 class Faults:
-    """What is done to what the target tells, each by itself.
+    """The changes of the target's events, each by itself.
 
     Attributes:
         live: to the events of a session's second turn, as they happen.

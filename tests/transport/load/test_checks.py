@@ -191,7 +191,7 @@ def _again(events: list[Seen]) -> list[Seen]:
 
 
 async def test_a_refused_turn_that_runs_is_found() -> None:
-    """What was refused must not be in the log."""
+    """A refused prompt must not be in the log."""
     result = await run(attrs.evolve(PLAN, mix=Mix(busy=1)), Faults(log=with_refused))
     assert "refused" in {violation.rule for violation in result.violations}, result.violations
 

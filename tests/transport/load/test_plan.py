@@ -71,7 +71,7 @@ def test_prompts_are_as_long_as_asked_for() -> None:
 
 
 def test_a_plan_survives_its_json() -> None:
-    """What a result says of its plan is the plan."""
+    """The plan in a result is the plan of the run."""
     for plan in SCENARIOS.values():
         assert plan_of(attrs.asdict(plan)) == plan
 

@@ -35,7 +35,7 @@ def test_what_is_out_of_range_counts_at_the_edge() -> None:
 
 @pytest.mark.virtual_time
 async def test_latency_counts_from_when_a_turn_was_meant_to_start() -> None:
-    """What a user had to wait before the turn could begin is part of it; the service time is without."""
+    """The wait of a user before the turn could begin is part of it; the service time is without."""
     recorder = Recorder()
     meant = trio.current_time()
     await trio.sleep(4)
@@ -77,7 +77,7 @@ async def test_a_slow_second_shows() -> None:
 
 @pytest.mark.virtual_time
 async def test_a_late_tester_says_so() -> None:
-    """Where its own loop was held up, the figures are in doubt."""
+    """If its own loop was held up, the figures are in doubt."""
     recorder = Recorder()
     for _ in range(10):
         recorder.lag.add(0.2)

@@ -1,4 +1,4 @@
-"""What comes of a run: JSON and back, a page that needs nothing else, and the comparison of two runs."""
+"""The results of a run: JSON and back, a page that needs nothing else, and the comparison of two runs."""
 
 import re
 from html.parser import HTMLParser

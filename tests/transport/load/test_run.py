@@ -40,7 +40,7 @@ async def test_a_runtime_in_memory_keeps_its_promises() -> None:
 
 
 async def test_a_store_has_every_row(tmp_path: Path) -> None:
-    """What the sessions say they hold is in the file; a row that somebody takes away is found."""
+    """The rows that the sessions claim are in the file; a row that somebody takes away is found."""
     plan = LoadPlan(sessions=20, turns=3, profile=SPEAKING, mix=EVERYTHING)
     async with local_target(plan, tmp_path) as target:
         result = await run_load(plan, target)
@@ -129,7 +129,7 @@ async def test_a_gateway_that_dies_is_told_of(tmp_path: Path) -> None:
 
 
 async def test_nobody_there_is_one_error() -> None:
-    """Where no session can be created there is nothing to measure."""
+    """If no session can be created there is nothing to measure."""
     plan = LoadPlan(sessions=2, turns=1)
     with pytest.RaisesGroup(TargetError) as caught:
         async with remote_target(plan, address_of("ws://127.0.0.1:1")) as target:
@@ -166,5 +166,5 @@ def test_what_is_no_address_is_refused(url: str) -> None:
     ],
 )
 def test_addresses_are_as_people_write_them(url: str, address: str) -> None:
-    """What `warren serve` prints, what a browser shows, host and port alone."""
+    """The address as `warren serve` prints it, as a browser shows it, and as host and port alone."""
     assert address_of(url).url == address

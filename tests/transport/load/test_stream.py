@@ -60,7 +60,7 @@ def test_a_compaction_within_a_step_is_found() -> None:
 
 
 def test_a_failed_turn_may_end_anywhere() -> None:
-    """What it had said counts, up to the last piece."""
+    """Its text counts, up to the last piece."""
     for length in range(1, len(TOOL_TURN) - 1):
         stream = check([*TOOL_TURN[:length], ("run_failed", "cancelled", "")])
         assert stream.violations == [], length

@@ -1,6 +1,6 @@
 """The protocol's own conformance suite against `warren serve`: its scenarios for all that the server declares.
 
-The suite calls tools and reads resources of a model server. Where a scenario is about the protocol alone, the names of
+The suite calls tools and reads resources of a model server. If a scenario is about the protocol alone, the names of
 those stand for ours here. Left out: prompts, sampling, elicitation by a server, and pictures and sounds from a tool,
 which this server does not have; `json-schema-2020-12`, `tools-call-with-logging`, `tools-call-with-progress` and
 `resources-templates-read`, which want the model server's own answers.

@@ -1,4 +1,4 @@
-"""What the page on MCP shows is what happens."""
+"""The examples of the page on MCP work as shown."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_every_code_is_described() -> None:
 
 
 def test_the_hosts_settings_are_json_with_options_that_there_are() -> None:
-    """What is to be pasted into a host's file can be read, and the command takes it."""
+    """The text to paste into a host's file can be read, and the command takes it."""
     settings, error = map(json.loads, blocks("json"))
     name, *args = settings["mcpServers"]["warren"]["args"]
     known = {option for param in commands_of(cli)[name].params for option in param.opts}

@@ -132,7 +132,7 @@ async def test_too_many_calls_of_one_session_are_refused() -> None:
 
 
 async def test_an_app_that_has_ended_says_so() -> None:
-    """Who still asks it gets 503, and no traceback."""
+    """A client that still asks it gets 503, and no traceback."""
     async with open_runtime() as service:
         async with open_mcp(service, security=None) as app:
             pass
@@ -163,7 +163,7 @@ async def test_whoever_checks_in_front_decides_alone() -> None:
 
 @pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"[]", 400), (b"%s" + b" " * 2000, 413)])
 async def test_a_bad_body_is_refused(body: bytes, status: int) -> None:
-    """What is no message, or too long, gets an answer of the 400s and harms nobody."""
+    """A body that is no message, or too long, gets an answer of the 400s and harms nobody."""
     async with open_runtime() as service, served(service, max_body=1000) as url:
         assert (await post(url, body, {})).status_code == status
         assert (await post(url, b"%s", {})).status_code == 200

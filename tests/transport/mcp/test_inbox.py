@@ -1,4 +1,4 @@
-"""What waits to be said to a session, from the hands of MCP's clients."""
+"""Inputs that wait for a session, from MCP's clients."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ async def test_cancelling_a_call_that_waits_withdraws_its_prompt(tmp_path: Path,
 
 
 async def test_cancelling_a_call_that_steers_leaves_the_turn_to_its_owner(tmp_path: Path) -> None:
-    """What it has said was heard; the turn is somebody else's, and is not interrupted."""
+    """Its input was taken; the turn is somebody else's, and is not interrupted."""
     model = Puppet()
     async with (
         open_runtime(model, store=tmp_path) as service,

@@ -27,7 +27,7 @@ ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
 def test_a_gateway_begins_without_it() -> None:
-    """Who serves no MCP client does not wait for its classes."""
+    """A program that serves no MCP client does not wait for its classes."""
     program = "import sys, warren.transport.gateway.server, warren.transport.mcp.late; sys.exit('mcp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 

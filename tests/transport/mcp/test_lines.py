@@ -284,7 +284,7 @@ async def test_at_the_end_of_the_input_quick_requests_are_still_answered() -> No
 
 @pytest.mark.virtual_time
 async def test_the_end_does_not_wait_for_cancelled_requests() -> None:
-    """What the client has cancelled itself is no reason to go on."""
+    """A call that the client has cancelled itself is no reason to go on."""
     service = FakeService(behaviour=short)
     async with wired(service) as wire:
         number = await wire.call("warren_run", {"prompt": "hi"})

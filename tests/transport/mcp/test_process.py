@@ -56,7 +56,7 @@ def talk(running: Running) -> None:
 
 
 async def test_a_session_goes_on_in_the_next_process(tmp_path: Path) -> None:
-    """What one process has stored, the next one resumes under the same id, with its history."""
+    """A session that one process has stored is resumed by the next one under the same id, with its history."""
     async with host(tmp_path, "--store", "kept") as program:
         session_id = (await program.ask("warren_run", watch=True, prompt="one"))["session_id"]
         assert program.told[-1] == "run completed"
@@ -114,7 +114,7 @@ def test_it_ends_in_order_with_a_turn_under_way(cli: Cli, how: str) -> None:
 
 
 def test_requests_in_a_pipe_are_answered(cli: Cli) -> None:
-    """What a shell writes into the command comes back as answers, one a line, and nothing else does."""
+    """The lines that a shell writes into the command come back as answers, one a line, and nothing else does."""
     call = {"name": "warren_run", "arguments": {"prompt": "hi"}}
     requests = [("initialize", HELLO), ("tools/list", {}), ("tools/call", call)]
     lines = [

@@ -89,7 +89,7 @@ async def test_the_memory_is_offered_only_where_there_is_one() -> None:
 
 
 async def test_the_memory_is_searched() -> None:
-    """What the runtime finds comes as it is, with the arguments that the client gave."""
+    """The hits of the runtime come as it is, with the arguments that the client gave."""
     service = Remembering(hits=[MemoryHit("it was oats", 0.9, "s1", 2)])
     async with connected(service) as program:
         found = await program.ask("warren_memory_search", query="oats", scope="project", limit=3)

@@ -122,7 +122,7 @@ async def test_a_client_that_reads_while_the_turn_ends_gets_the_rest() -> None:
 
 
 async def test_a_client_that_cannot_be_told_does_not_spoil_the_turn(caplog: pytest.LogCaptureFixture) -> None:
-    """Where progress cannot be sent, the turn goes on and the call has its result."""
+    """If progress cannot be sent, the turn goes on and the call has its result."""
 
     async def send(_envelope: Envelope) -> None:
         raise OSError("no way")
@@ -136,7 +136,7 @@ async def test_a_client_that_cannot_be_told_does_not_spoil_the_turn(caplog: pyte
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_cancelled_call_interrupts_its_turn(era: str, tmp_path: Path) -> None:
-    """What was said so far is stored as a cancelled answer, and the session goes on with the next turn."""
+    """The text so far is stored as a cancelled answer, and the session goes on with the next turn."""
     model = Puppet()
     async with open_runtime(model, store=tmp_path) as service, connected(service, era) as program:
         session_id = await new_session(service)

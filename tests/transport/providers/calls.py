@@ -21,7 +21,7 @@ SSE = {"content-type": "text/event-stream; charset=utf-8"}
 
 @attrs.frozen
 class Outcome:
-    """What a call gave: its pieces and its reply, or the pieces alone where it failed."""
+    """The outcome of a call: its pieces and its reply, or the pieces alone if it failed."""
 
     pieces: list[Piece]
     reply: ModelReply

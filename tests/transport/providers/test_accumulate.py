@@ -136,5 +136,5 @@ BLOCKS: tuple[Block, ...] = (
     ],
 )
 def test_usage(counts: Counts, usage: Usage) -> None:
-    """What a server does not report is estimated at four UTF-8 bytes a token, and marked."""
+    """Token counts that a server does not report are estimated at four UTF-8 bytes a token, and marked."""
     assert counts.usage(400, BLOCKS) == usage

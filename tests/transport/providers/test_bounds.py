@@ -85,7 +85,7 @@ async def test_decompressed_bytes_count(encoding: str) -> None:
 
 @pytest.mark.parametrize(("encoding", "body"), [("gzip", b"no gzip"), ("br", b"x")])
 async def test_a_body_that_cannot_be_decompressed(encoding: str, body: bytes) -> None:
-    """What does not decompress, or is in an encoding that was not asked for, is a bad response."""
+    """A body that does not decompress, or is in an encoding that was not asked for, is a bad response."""
     error = await failure(always(plain(body, content_encoding=encoding)))
     assert error.cause == "bad_response"
 

@@ -1,4 +1,4 @@
-"""What every provider promises, asked of all of them.
+"""The promises of every provider, tested on all of them.
 
 The HTTP ones are asked on a strict server of our own, and on llm-katan, a model server of a third party.
 """

@@ -107,7 +107,7 @@ async def test_rows_without_an_index_are_in_order() -> None:
 
 
 async def test_a_server_that_is_not_there() -> None:
-    """What nobody answers is a ProviderError, and worth another try later."""
+    """A request without an answer is a ProviderError, and worth another try later."""
     async with serve(Server().handle) as url:
         gone = url
     with pytest.raises(ProviderError) as caught:
@@ -117,7 +117,7 @@ async def test_a_server_that_is_not_there() -> None:
 
 
 async def test_a_server_that_is_away_at_first() -> None:
-    """Where the length of the vectors is known the embedder is there all the same, and works once the server does."""
+    """If the length of the vectors is known the embedder is there all the same, and works once the server does."""
     server = Server(faults=[BUSY] * QUICK.max_attempts)
     async with (
         serve(server.handle) as url,
@@ -131,7 +131,7 @@ async def test_a_server_that_is_away_at_first() -> None:
 
 
 async def test_a_server_that_refuses_the_key_at_first() -> None:
-    """What no waiting helps is told at once, whatever is known."""
+    """An error that no waiting mends is raised at once, whatever is known."""
     server = Server(faults=[status(401, {"error": {"message": "who are you?"}})])
     async with serve(server.handle) as url:
         with pytest.raises(ProviderError) as caught:
@@ -194,7 +194,7 @@ async def bomb(_: Request, stream: trio.SocketStream) -> None:
 
 @pytest.mark.parametrize("faulty", [endless, bomb])
 async def test_an_answer_has_a_bound(faulty: Handler) -> None:
-    """What a server sends for a text is bounded, decompressed, and not asked for again."""
+    """The answer to a text is bounded, decompressed, and not asked for again."""
     error = await failure(faulty)
     assert (error.cause, error.retryable) == ("too_long", False)
     assert "mini" in error.message

@@ -1,4 +1,4 @@
-"""What servers refuse, and whether it is worth another try."""
+"""The refusals of servers, and whether another try is worth it."""
 
 from datetime import UTC, datetime
 
@@ -78,7 +78,7 @@ async def test_status_made_precise(
     cause: str,
     retryable: bool,  # noqa: FBT001 - a column
 ) -> None:
-    """Where the body says more than the status, it counts."""
+    """If the body says more than the status, it counts."""
     caught = await failure(model, code, {"type": "error", "error": error})
     assert (caught.cause, caught.retryable) == (cause, retryable)
 
@@ -179,7 +179,7 @@ async def test_a_page_in_place_of_the_protocol() -> None:
 @both
 @pytest.mark.parametrize(("said", "retryable"), [("true", True), ("false", False), ("perhaps", False)])
 async def test_should_retry(model: str, said: str, retryable: bool) -> None:  # noqa: FBT001 - a column
-    """Where the server itself says whether to try again, it is believed."""
+    """If the server itself says whether to try again, it is believed."""
     assert (await failure(model, 400, {}, x_should_retry=said)).retryable is retryable
 
 

@@ -316,7 +316,7 @@ async def test_empty_answer() -> None:
 
 
 async def test_refusal() -> None:
-    """What a model says to refuse is its text."""
+    """A model's refusal is its text."""
     outcome = await streamed(request(GPT), delta(None, refusal="I will not."), delta(None, "stop"))
     assert outcome.text == outcome.reply.message.text == "I will not."
 

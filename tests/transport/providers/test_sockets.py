@@ -175,7 +175,7 @@ async def test_failures_of_the_client(
     cause: str,
     retryable: bool,  # noqa: FBT001 - a column
 ) -> None:
-    """What the HTTP client itself reports has a cause of its own, and says truly whether to try again."""
+    """An error of the HTTP client itself has a cause of its own, and says truly whether to try again."""
 
     def fail(_: httpx.Request) -> httpx.Response:
         raise kind("no luck")
@@ -284,7 +284,7 @@ async def test_proxy_is_not_asked_for_a_local_server(monkeypatch: pytest.MonkeyP
 
 
 async def test_emit_that_raises() -> None:
-    """What the receiver of the pieces raises ends the call and reaches its caller as it is."""
+    """An error of the receiver of the pieces ends the call and reaches its caller as it is."""
 
     def refuse(_: Piece) -> None:
         raise LookupError("no room")

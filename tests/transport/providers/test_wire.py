@@ -36,7 +36,7 @@ def test_no_surrogate_comes_through(parts: list[str]) -> None:
 
 @pytest.mark.parametrize("raw", ["", "{", "nonsense", "[1,]", "NaN", '"' + "\\ud83d"])
 def test_what_is_not_json(raw: str) -> None:
-    """What is not JSON is refused, with and without surrogates in it."""
+    """A text that is not JSON is refused, with and without surrogates in it."""
     with pytest.raises(ValueError, match=r"malformed|truncated"):
         wire.parse(raw)
 

@@ -1,4 +1,4 @@
-"""Who gets in over HTTP: tokens, pages, names; and what browsers are told."""
+"""Access over HTTP: tokens, pages, names; and the answers that browsers get."""
 
 import logging
 
@@ -29,7 +29,7 @@ async def test_without_the_token_nobody_gets_in() -> None:
 
 
 async def test_no_token_is_needed_to_learn_that_there_is_nothing() -> None:
-    """What is not there is not there for anybody."""
+    """A session that is not there is there for nobody."""
     async with rest(FakeService(), token=TOKEN) as http:
         assert (await http.get("/nowhere")).status_code == 404
         assert (await http.put("/health")).status_code == 405

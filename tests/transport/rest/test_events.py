@@ -132,7 +132,7 @@ async def test_what_cannot_be_followed() -> None:
 
 
 async def test_silence_has_a_heartbeat() -> None:
-    """Where nothing happens, comments come, and events are found among them."""
+    """If nothing happens, comments come, and events are found among them."""
     async with served() as (service, _), gateway(service, heartbeat=0.02) as port, client(port) as http:
         session_id = await create(http)
         async with events(port, session_id) as followed:
@@ -158,7 +158,7 @@ async def test_a_stream_ends_with_its_session(tmp_path: Path, stored: bool, verb
 
 
 async def test_who_comes_back_to_a_session_that_is_over(tmp_path: Path) -> None:
-    """What was missed of an archived session comes, with the same last word; a deleted one is not there."""
+    """Missed events of an archived session come, with the same last word; a deleted one is not there."""
     async with served(tmp_path) as (_, http):
         session_id = await create(http, prompt="go")
         await http.post(f"/sessions/{session_id}/archive")
@@ -308,7 +308,7 @@ async def _hold(port: int, *, task_status: trio.TaskStatus[httpx.AsyncClient]) -
 
 
 async def test_a_websocket_and_a_stream_tell_the_same() -> None:
-    """What a session's followers get is the same on both surfaces, envelope for envelope."""
+    """The followers of a session get the same on both surfaces, envelope for envelope."""
     async with served() as (_, http), connect(port_of(http)) as other:
         session_id = await create(http)
         await other.call("session/subscribe", session_id=session_id)

@@ -1,4 +1,4 @@
-"""What is said to a session while it runs a turn, over plain HTTP."""
+"""Inputs to a session while it runs a turn, over plain HTTP."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ async def post(http: httpx.AsyncClient, path: str, key: str | None = None, **bod
 
 
 async def test_the_header_is_the_key() -> None:
-    """What comes twice under it is taken once, for prompts and for context; the body may say the same."""
+    """A request that comes twice under it is taken once, for prompts and for context; the body may say the same."""
     async with served() as (service, http):
         session_id = await new_session(service)
         path = f"/sessions/{session_id}/messages"

@@ -180,7 +180,7 @@ async def test_health_that_has_failed_is_told_by_the_status() -> None:
 
 
 async def test_a_bug_is_an_error_without_its_text() -> None:
-    """What nobody expected is 500, says nothing of itself, and the next request is served."""
+    """An unexpected error is 500, says nothing of itself, and the next request is served."""
     service = FakeService(on_read=RuntimeError("secret detail"))
     async with rest(service) as http:
         broken = await http.get("/sessions/s1")
@@ -220,7 +220,7 @@ async def test_what_cannot_be_done_is_no_failure_of_the_server() -> None:
 
 @pytest.mark.parametrize("query", ["labels[]=x", "labels[]=x&labels[a]=b", "labels[a]=b&labels[]=x"])
 async def test_a_label_in_a_query_has_a_name(query: str) -> None:
-    """What other programs write for a list is refused by the name of the parameter."""
+    """A list in the form of other programs is refused by the name of the parameter."""
     async with rest(FakeService()) as http:
         assert problem(await http.get(f"/sessions?{query}")) == (422, "INVALID_PARAMS", "$.labels")
 
@@ -255,7 +255,7 @@ async def test_the_status_of_a_refused_parameter() -> None:
 
 
 async def test_a_search_without_a_memory_says_that_there_is_none() -> None:
-    """What the search lacks besides is not what its caller has to mend first."""
+    """Another fault of the search is not what its caller has to mend first."""
     async with served() as (_, http):
         refused = await http.post("/memory/search", json={"query": "boat"})
         assert problem(refused)[:2] == (501, "SESSION_MEMORY_DISABLED")

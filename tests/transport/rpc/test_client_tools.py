@@ -129,7 +129,7 @@ async def test_answers_that_nothing_waits_for_are_dropped() -> None:
 
 
 async def test_a_client_that_is_gone_runs_nothing() -> None:
-    """What waits for it ends with an error, and so does every later call."""
+    """A call that waits for it ends with an error, and so does every later call."""
     async with open_bench() as bench:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: bench.call(q="x"))
@@ -304,7 +304,7 @@ async def test_a_session_with_a_list_of_tools_is_offered_no_others() -> None:
 
 
 async def test_the_clients_tool_comes_before_the_runtimes_of_its_name() -> None:
-    """Who starts the turn decides what a name means in it; other turns are not touched."""
+    """The client that starts the turn decides what a name means in it; other turns are not touched."""
 
     @tool
     def lookup(q: str) -> str:

@@ -103,7 +103,7 @@ async def test_a_notification_gets_no_reply() -> None:
 
 
 async def test_bad_messages_get_an_error_and_the_next_is_answered() -> None:
-    """What is no JSON, no request, or was not read costs nothing but itself."""
+    """A message that is no JSON, no request, or was not read costs nothing but itself."""
     async with opened(Echo()) as (_, line):
         line.say(b"{")
         line.say(b"7")
@@ -256,7 +256,7 @@ async def test_a_notification_waits_for_room_and_keeps_its_place() -> None:
 
 
 async def test_a_sender_of_notifications_learns_nothing_of_a_reader_that_is_gone() -> None:
-    """What it sends goes nowhere, and does not wait."""
+    """Its messages go nowhere, and does not wait."""
     async with opened(Echo()) as (endpoint, line):
         line.gone = True
         for number in range(1000):
@@ -266,7 +266,7 @@ async def test_a_sender_of_notifications_learns_nothing_of_a_reader_that_is_gone
 
 @pytest.mark.virtual_time
 async def test_the_end_of_the_input_lets_requests_end() -> None:
-    """What runs may go on for `linger` seconds; then turns are ended, and what still runs is told that we end."""
+    """Requests may go on for `linger` seconds; then turns are ended, and the rest is told that the server ends."""
     began, ended = trio.current_time(), list[float]()
 
     async def end_turns() -> None:
@@ -313,7 +313,7 @@ async def test_a_stop_waits_for_what_is_nearly_done() -> None:
 
 @pytest.mark.virtual_time
 async def test_a_reader_that_reads_nothing_does_not_hold_up_the_end() -> None:
-    """What waits is dropped after `close_timeout` seconds."""
+    """Messages that wait are dropped after `close_timeout` seconds."""
     began = trio.current_time()
     async with opened(Echo(), reads=False, bounds=EndpointBounds(4, close_timeout=2.0)) as (_, line):
         line.call(1, "now")

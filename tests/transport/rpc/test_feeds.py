@@ -1,4 +1,4 @@
-"""What one client is told of each session."""
+"""The events that one client gets of each session."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -225,7 +225,7 @@ async def test_a_subscription_does_not_wait_for_an_own_turn_that_waits() -> None
 
 
 async def test_a_subscription_begins_with_the_next_event_after_an_own_turn() -> None:
-    """What others said between an own turn that has ended and one that waits is not brought again."""
+    """Turns of others between an own turn that has ended and one that waits are not brought again."""
     service, turn = FakeService(), trio.Event()
 
     async def start(client: Feeds) -> None:
@@ -248,7 +248,7 @@ async def test_a_subscription_begins_with_the_next_event_after_an_own_turn() -> 
 
 @pytest.mark.parametrize("subscribed", [False, True])
 async def test_a_turn_that_a_client_steers_itself_is_heard_once(*, subscribed: bool) -> None:
-    """Where a turn tells its events to two calls of one client, each event goes out once, before both replies."""
+    """If a turn tells its events to two calls of one client, each event goes out once, before both replies."""
     service, out_at_reply = FakeService(), list[list[int]]()
 
     async def slow(turn: FakeTurn) -> None:
@@ -286,7 +286,7 @@ async def test_a_turn_that_a_client_steers_itself_is_heard_once(*, subscribed: b
 
 
 async def test_a_subscription_does_not_wait_for_a_turn_that_is_refused() -> None:
-    """Where the own turn never begins, the subscription begins with the next event."""
+    """If the own turn never begins, the subscription begins with the next event."""
     service = FakeService()
 
     async def refuse(_on_begin: Begin | None) -> TurnResult:
@@ -307,7 +307,7 @@ async def test_a_subscription_does_not_wait_for_a_turn_that_is_refused() -> None
 
 
 async def test_a_failed_subscription_loses_nothing_of_an_own_turn() -> None:
-    """What was held while a subscription tried to begin goes out when it does not."""
+    """Events that were held while a subscription tried to begin go out when it does not."""
 
     async def refuse() -> None:
         service.on_subscribe = trio.lowlevel.checkpoint
@@ -414,7 +414,7 @@ async def test_a_slow_client_gets_its_own_turns_whole_and_nothing_of_others(*, s
 
 
 async def test_a_client_that_is_gone_holds_nothing_up() -> None:
-    """What is owed to a client that reads no more is forgotten, and its turn's caller is not left waiting."""
+    """Events for a client that reads no more are forgotten, and its turn's caller is not left waiting."""
     service, client = FakeService(), SlowClient()
     async with trio.open_nursery() as tasks:
         own = client.feeds(service, tasks)
@@ -428,7 +428,7 @@ async def test_a_client_that_is_gone_holds_nothing_up() -> None:
 
 
 async def test_what_cannot_be_read_of_an_own_turn_is_reported() -> None:
-    """Where the log cannot be read a marker says so, and the turn has its result."""
+    """If the log cannot be read a marker says so, and the turn has its result."""
     service, client = FakeService(), SlowClient()
     with trio.fail_after(5):
         async with trio.open_nursery() as tasks:
@@ -443,7 +443,7 @@ async def test_what_cannot_be_read_of_an_own_turn_is_reported() -> None:
 
 
 async def test_a_client_that_leaves_while_the_store_is_read_is_told_nothing() -> None:
-    """Where the client has gone there is nobody to report to, and the reading ends with it."""
+    """If the client has gone there is nobody to report to, and the reading ends with it."""
     service, client = FakeService(), SlowClient()
     with trio.fail_after(5):
         async with trio.open_nursery() as tasks:

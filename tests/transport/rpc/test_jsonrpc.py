@@ -29,7 +29,7 @@ def test_a_message_without_id_is_a_notification() -> None:
 
 
 def test_params_come_as_they_are() -> None:
-    """What the parameters have to be is the method's question."""
+    """The method checks the parameters."""
     assert jsonrpc.read(json.dumps(CALL | {"params": [1]})) == Request(1, "health", [1])
     assert jsonrpc.read(json.dumps(CALL | {"params": None})) == Request(1, "health", None)
 
@@ -39,7 +39,7 @@ NOT_JSON = ["", " ", "{", "nonsense", "{'a': 1}", "NaN", '{"a": 1e999}', '"\\ud8
 
 @pytest.mark.parametrize("raw", NOT_JSON)
 def test_what_is_not_json_is_a_parse_error(raw: str | bytes) -> None:
-    """What cannot be parsed is refused under the null id."""
+    """A message that cannot be parsed is refused under the null id."""
     read = jsonrpc.read(raw)
     assert isinstance(read, Malformed)
     assert (read.id, read.number) == (None, -32700)
@@ -94,12 +94,12 @@ def test_json_that_is_no_request_names_the_bad_member(message: Any, request_id: 
     ],
 )
 def test_a_response_is_never_refused(message: Any, read: Response) -> None:
-    """What answers a request of ours is taken as it is, however odd: a refusal would be a reply to a reply."""
+    """A response to a request of ours is taken as it is, however odd: a refusal would be a reply to a reply."""
     assert jsonrpc.read(json.dumps(message)) == read
 
 
 def test_a_request_of_ours_can_be_read_as_one() -> None:
-    """What is asked of the client is a request like those that it makes."""
+    """A request to the client is a request like those that it makes."""
     assert jsonrpc.read(jsonrpc.request("t1", "tool/execute", {"a": 1})) == Request("t1", "tool/execute", {"a": 1})
 
 

@@ -195,7 +195,7 @@ async def test_initialize_says_who_answers() -> None:
 
 
 async def test_create_passes_every_option_on() -> None:
-    """What the request says reaches the service, and nothing else."""
+    """The fields of the request reach the service, and nothing else."""
     service, caller = FakeService(), FakeCaller()
     given = {
         "prompt": None,
@@ -235,7 +235,7 @@ async def test_start_passes_every_option_on() -> None:
 
 
 async def test_tools_of_the_caller_go_with_its_turns() -> None:
-    """What the caller runs itself is offered in the turns that it starts, and is no name that it would have to say."""
+    """The caller's own tools are offered in the turns that it starts; it need not name them."""
 
     @tool
     def lookup() -> str:
@@ -250,7 +250,7 @@ async def test_tools_of_the_caller_go_with_its_turns() -> None:
 
 
 async def test_a_caller_that_runs_no_tools_says_so() -> None:
-    """Where nobody can be asked, tools are refused by the name of the field; none at all are fine."""
+    """If nobody can be asked, tools are refused by the name of the field; none at all are fine."""
     assert await call("tools/register", tools=[]) == {"registered": 0}
     with pytest.raises(InvalidParamsError) as caught:
         await call("tools/register", tools=[TOOL])
@@ -259,7 +259,7 @@ async def test_a_caller_that_runs_no_tools_says_so() -> None:
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
-    """What a method returns has the fields that its documentation and its schema are made of."""
+    """The result of a method has the fields that its documentation and its schema are made of."""
     given: dict[str, Any] = {
         "session/create": {"prompt": "x"},
         "turn/start": {"session_id": "s1", "prompt": "x"},
@@ -386,7 +386,7 @@ async def test_what_a_method_calls_and_answers(
 
 
 async def test_a_search_of_the_memory() -> None:
-    """What is asked for reaches the service, one session by default; its hits come back under `hits`."""
+    """The query reaches the service, one session by default; its hits come back under `hits`."""
     service = FakeService(hits=[MemoryHit("blue doors", 0.9, "s1", 3)])
     found = {"hits": [{"content": "blue doors", "score": 0.9, "session_id": "s1", "turn": 3}]}
     assert await call("memory/search", service, query="doors", session_id="s1") == found
@@ -429,7 +429,7 @@ async def test_what_needs_no_session() -> None:
 
 
 def test_public_settings_have_no_secrets(tmp_path: Any) -> None:
-    """What `config/get` shows has the limits, and neither token nor prompt nor path."""
+    """The answer of `config/get` has the limits, and neither token nor prompt nor path."""
     runtime = Config(store=StoreConfig(tmp_path), system_prompt="be secret", model="m")
     shown = GatewayConfig(token=SECRET, runtime=runtime).public()
     assert (shown.model, shown.stored, shown.compaction) == ("m", True, None)
@@ -441,7 +441,7 @@ def test_public_settings_have_no_secrets(tmp_path: Any) -> None:
 
 
 def test_public_settings_tell_how_contexts_are_compacted() -> None:
-    """What `config/get` shows has every setting of compaction, where it is on."""
+    """The answer of `config/get` has every setting of compaction, where it is on."""
     shown = GatewayConfig(runtime=Config(compaction=CompactionConfig(window=9))).public()
     assert shown.compaction == {
         "auto_compact_threshold": None,

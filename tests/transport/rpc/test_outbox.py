@@ -1,4 +1,4 @@
-"""What waits to be sent to one client."""
+"""Messages that wait for one client."""
 
 from collections.abc import Iterable
 

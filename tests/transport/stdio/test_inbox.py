@@ -1,4 +1,4 @@
-"""What waits to be said to a session when `warren rpc` ends: it runs in the next process."""
+"""An input that waits for a session when `warren rpc` ends: it runs in the next process."""
 
 import json
 import signal

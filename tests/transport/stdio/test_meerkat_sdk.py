@@ -283,7 +283,7 @@ REFUSED: list[tuple[Callable[[MeerkatClient], Coroutine[Any, Any, Any]], str, st
 
 
 def test_errors_have_their_codes(rkat: Rkat) -> None:
-    """What is refused is refused by its code and by the name of the bad field; the connection lives."""
+    """A refusal has its code and the name of the bad field; the connection lives."""
 
     async def body() -> None:
         async with rkat.client() as client:

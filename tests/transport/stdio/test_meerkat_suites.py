@@ -203,7 +203,7 @@ async def run(command: Sequence[str], folder: Path, **environ: str) -> str:
 @pytest.mark.time_limit(600)
 @pytest.mark.parametrize("version", LINES.values(), ids=lambda version: ".".join(map(str, version)))
 async def test_meerkats_tests_of_the_python_client_pass(version: tuple[int, ...], tmp_path: Path) -> None:
-    """What is in `sdks/python/tests/test_e2e*.py` passes with the client from the index, but what is left out."""
+    """The tests in `sdks/python/tests/test_e2e*.py` passes with the client from the index, but what is left out."""
     repository, number = clone(), ".".join(map(str, version))
     tag = tag_for(repository, version)
     unpack(repository, f"{tag}:sdks/python/tests", tmp_path / "suite" / "tests")
@@ -245,7 +245,7 @@ def pytest_sessionfinish():
 @pytest.mark.time_limit(600)
 @pytest.mark.parametrize("version", LINES.values(), ids=lambda version: ".".join(map(str, version)))
 async def test_meerkats_tests_of_the_typescript_client_pass(version: tuple[int, ...], tmp_path: Path) -> None:
-    """What is in `sdks/typescript/tests` passes with the client built beside it, but what is left out."""
+    """The tests in `sdks/typescript/tests` pass with the client built beside them, but for those left out."""
     repository, npm = clone(), shutil.which("npm")
     if npm is None:
         pytest.skip("building the client needs npm")

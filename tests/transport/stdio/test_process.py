@@ -57,7 +57,7 @@ def test_a_session_over_pipes(cli: Cli) -> None:
 
 
 def test_a_pipe_that_ends_at_once_is_answered(cli: Cli) -> None:
-    """What a shell pipes in is answered, the last line first or not, before the process ends."""
+    """A request that a shell pipes in is answered, the last line first or not, before the process ends."""
     ended = cli.run("rpc", "--model", "echo", stdin=line("session/create", 1, prompt="hi") + line("health", 2))
     replies = {message["id"]: message for message in map(json.loads, ended.out.splitlines()) if "id" in message}
     assert replies[1]["result"]["text"] == "hi"
@@ -167,7 +167,7 @@ trio.run(main)
 
 
 def test_nothing_but_protocol_gets_to_stdout(tmp_path: Path) -> None:
-    """What a library or a child process prints lands on stderr, and a child cannot eat the input."""
+    """The output of a library or a child process lands on stderr, and a child cannot eat the input."""
     done = subprocess.run(
         [sys.executable, "-c", PRINTS], input=b"protocol\n", capture_output=True, cwd=tmp_path, timeout=30, check=True
     )

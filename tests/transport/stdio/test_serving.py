@@ -51,7 +51,7 @@ async def test_a_line_that_is_too_long_is_passed_over(piece: int) -> None:
 
 
 async def test_bytes_that_are_no_text_are_refused() -> None:
-    """What is not UTF-8 is a parse error, and the connection lives."""
+    """A message that is not UTF-8 is a parse error, and the connection lives."""
     async with near(FakeService()) as client:
         await client.raw(b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}\n')
         assert (await client.reply(None))["error"]["code"] == -32700
@@ -80,7 +80,7 @@ async def waits(turn: FakeTurn) -> None:
 
 @pytest.mark.virtual_time
 async def test_the_end_of_the_input_lets_requests_end() -> None:
-    """What runs when the client has said all is answered; then the server ends."""
+    """A request that runs when the client has said all is answered; then the server ends."""
     began = trio.current_time()
     async with near(FakeService(waits), linger=10) as client:
         await client.send("session/create", prompt="x")

@@ -10,7 +10,7 @@ import h11
 import httpx
 import trio
 
-from warren.transport.providers.http.connection import CHUNK, HttpConnection, reason
+from warren.transport.providers.http.connection import CHUNK, ClientConnection, reason
 from warren.transport.providers.http.reader import ResponseReader
 from warren.values import define
 
@@ -50,7 +50,7 @@ class Connector:
         """The settings of TLS, made for the first server that has it: reading the certificates takes time."""
         return _speaking_http(httpx.create_ssl_context(trust_env=self.trust_env))
 
-    async def connect(self, origin: Origin, seconds: float) -> HttpConnection:
+    async def connect(self, origin: Origin, seconds: float) -> ClientConnection:
         """Return a new connection to a server.
 
         Raises:
@@ -65,7 +65,7 @@ class Connector:
                 raise httpx.ConnectError(reason(exc)) from exc
         raise httpx.ConnectTimeout(f"no connection after {seconds:g} s")
 
-    async def _connect(self, origin: Origin) -> HttpConnection:
+    async def _connect(self, origin: Origin) -> ClientConnection:
         first = origin if self.proxy is None else Origin.of(self.proxy.url)
         socket = await trio.open_tcp_stream(first.host, first.port)
         try:
@@ -74,7 +74,7 @@ class Connector:
             socket.socket.close()
             raise
 
-    async def _spoken(self, socket: trio.SocketStream, origin: Origin) -> HttpConnection:
+    async def _spoken(self, socket: trio.SocketStream, origin: Origin) -> ClientConnection:
         """Do TLS and speak with the proxy: the first request comes after that."""
         stream: trio.abc.Stream = socket
         proxy = self.proxy
@@ -82,10 +82,10 @@ class Connector:
             context = proxy.ssl_context or self._tls
             stream = await self._secured(stream, context, Origin.of(proxy.url))
         if origin.scheme == "http":
-            return HttpConnection(stream, socket, forward=None if proxy is None else _headers(proxy))
+            return ClientConnection(stream, socket, forward=None if proxy is None else _headers(proxy))
         if proxy is not None:
             await _tunnel(stream, origin, _headers(proxy))
-        return HttpConnection(await self._secured(stream, self._tls, origin), socket)
+        return ClientConnection(await self._secured(stream, self._tls, origin), socket)
 
     async def _secured(
         self, stream: trio.abc.Stream, context: ssl.SSLContext, origin: Origin
@@ -96,7 +96,7 @@ class Connector:
         await secured.do_handshake()
         return secured
 
-    def remember(self, connection: HttpConnection, origin: Origin) -> None:
+    def remember(self, connection: ClientConnection, origin: Origin) -> None:
         """Keep the TLS session of a connection that has served a request: its tickets come after the handshake."""
         if origin.scheme == "https" and (session := getattr(connection.stream, "session", None)) is not None:
             self._sessions[origin] = session

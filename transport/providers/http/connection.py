@@ -33,7 +33,7 @@ class Patience(NamedTuple):
 
 
 @define(eq=False)
-class HttpConnection:
+class ClientConnection:
     """A connection, used by one request at a time.
 
     Attributes:

@@ -8,7 +8,7 @@ import httpx
 import trio
 
 from warren.transport.providers.http.connecting import Connector, Origin
-from warren.transport.providers.http.connection import NEVER, HttpConnection, Patience
+from warren.transport.providers.http.connection import NEVER, ClientConnection, Patience
 from warren.transport.providers.http.reader import ResponseReader
 from warren.values import define
 
@@ -31,16 +31,16 @@ class HttpPool(httpx.AsyncBaseTransport):
 
     connector: Connector = attrs.field(factory=Connector)
     limits: httpx.Limits = LIMITS
-    _idle: OrderedDict[HttpConnection, Origin] = attrs.field(factory=OrderedDict, init=False, repr=False)
+    _idle: OrderedDict[ClientConnection, Origin] = attrs.field(factory=OrderedDict, init=False, repr=False)
     """All that are idle, the longest idle first."""
-    _stacks: defaultdict[Origin, dict[HttpConnection, None]] = attrs.field(init=False, repr=False)
+    _stacks: defaultdict[Origin, dict[ClientConnection, None]] = attrs.field(init=False, repr=False)
     """Those of each server, the newest last."""
     _room: trio.Semaphore | None = attrs.field(init=False, repr=False)
     _sweeper: trio.CancelScope | None = attrs.field(default=None, init=False, repr=False)
     _closed: bool = attrs.field(default=False, init=False, repr=False)
 
     @_stacks.default
-    def _no_stacks(self) -> defaultdict[Origin, dict[HttpConnection, None]]:
+    def _no_stacks(self) -> defaultdict[Origin, dict[ClientConnection, None]]:
         return defaultdict(dict)
 
     @_room.default
@@ -92,7 +92,7 @@ class HttpPool(httpx.AsyncBaseTransport):
         if self._room is not None:
             self._room.release()
 
-    def _taken(self, origin: Origin) -> HttpConnection | None:
+    def _taken(self, origin: Origin) -> ClientConnection | None:
         """Take the newest idle connection to a server, or return None."""
         stack = self._stacks[origin]
         while stack:
@@ -113,18 +113,18 @@ class HttpPool(httpx.AsyncBaseTransport):
         while most is not None and len(self._idle) > most:
             self._drop(next(iter(self._idle)))
 
-    def _drop(self, connection: HttpConnection) -> None:
+    def _drop(self, connection: ClientConnection) -> None:
         """Close an idle connection."""
         del self._stacks[self._idle.pop(connection)][connection]
         connection.drop()
 
-    def end(self, connection: HttpConnection | None) -> None:
+    def end(self, connection: ClientConnection | None) -> None:
         """Close a connection that was in use."""
         if connection is not None:
             connection.drop()
         self._leave()
 
-    def keep(self, connection: HttpConnection, origin: Origin) -> None:
+    def keep(self, connection: ClientConnection, origin: Origin) -> None:
         """Keep a connection whose request is done."""
         self._leave()
         if self._closed:
@@ -155,7 +155,7 @@ class ResponseBody(httpx.AsyncByteStream):
     """The body of an answer, in parts as they arrive. It is no generator, so it may be left at any time."""
 
     _pool: HttpPool
-    _connection: HttpConnection
+    _connection: ClientConnection
     _origin: Origin
     _patience: float = NEVER
     _left: bool = False

@@ -20,7 +20,7 @@ CALLS = 3
 
 @attrs.define
 class Tally:
-    """What came of the calls, by server."""
+    """The outcomes of the calls, by server."""
 
     right: int = 0
     failed: list[int] = attrs.field(factory=lambda: [0] * SERVERS)

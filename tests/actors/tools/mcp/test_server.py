@@ -1,4 +1,4 @@
-"""What a server may be told to be, how long it is waited for, and what tools are called."""
+"""The settings of a server, the wait for it, and the names of its tools."""
 
 import random
 from typing import Any

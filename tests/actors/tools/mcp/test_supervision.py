@@ -207,7 +207,7 @@ async def test_two_servers_of_one_name(tmp_path: Path) -> None:
 
 
 async def test_without_the_extra_servers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who configures a server is told what to install; who does not needs nothing."""
+    """A user who configures a server is told what to install; one who does not needs nothing."""
     monkeypatch.setitem(sys.modules, "mcp", None)
     async with McpPool.running() as pool:
         assert pool.tools() == []

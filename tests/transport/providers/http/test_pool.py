@@ -84,7 +84,7 @@ async def test_two_servers_share_no_connection() -> None:
 
 
 async def test_a_half_read_answer_ends_its_connection() -> None:
-    """What is left of an answer must not be read as the next one."""
+    """The rest of an answer must not be read as the next one."""
 
     async def answering(request: Arrived, stream: trio.abc.Stream) -> None:
         await (hello if request.connection else saying(HALF, then=silent))(request, stream)

@@ -275,7 +275,7 @@ def test_what_is_created_in_our_words() -> None:
 
 
 def test_kinds_of_tools_are_switched_by_its_names() -> None:
-    """What is said of builtins and the shell is the session's switches; what is not said is left to the runtime."""
+    """Options for builtins and the shell are the session's switches; missing ones are left to the runtime."""
     made = codec.from_data(CreateParams, {"prompt": "x", "enable_shell": True, "enable_builtins": False}).request()
     assert made.overrides == Switches(shell="enable", builtins="disable")
     silent = codec.from_data(CreateParams, {"prompt": "x", "enable_shell": None, "keep_alive": True}).request()
@@ -366,7 +366,7 @@ def test_the_catalog_has_what_can_be_called(
 
 
 async def test_nothing_to_interrupt_is_no_error_there() -> None:
-    """Where our protocol has an error, Meerkat's clients expect none."""
+    """If our protocol has an error, Meerkat's clients expect none."""
     async with near(FakeService(), dialect=dialect_of("0.6")) as client:
         assert await client.call("turn/interrupt", session_id="s1") == {"session_id": "s1", "interrupted": False}
     async with near(FakeService()) as client:

@@ -34,7 +34,7 @@ def test_bad_retries() -> None:
 
 
 def test_events() -> None:
-    """What its clients would take for malformed is kept back; how the turn failed is said in their words."""
+    """An event that its clients would take for malformed is kept back; how the turn failed is said in their words."""
     assert payload_of(ExtractionCompleted(1)) is None
     assert payload_of(ExtractionFailed("no", 3)) is None
     failed = payload_of(RunFailed("s", "no", "structured_output"))
