@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from benchmarks.report import Goal, report
-from warren import Config, Limits, SessionService, StoreConfig, open_supervisor
+from warren import Config, Limits, RuntimeService, StoreConfig, open_supervisor
 
 SESSIONS = 2_000
 PASSIVATED, ROUNDS, WARM_UP = 300, 15, 3
@@ -18,7 +18,7 @@ NOTHING = 4
 """Bytes: whatever is kept of a session takes a pointer at least, which is eight; less is noise."""
 
 
-async def _created(service: SessionService, count: int) -> None:
+async def _created(service: RuntimeService, count: int) -> None:
     for _ in range(count):
         await service.create_session("hello there", model="echo")
 

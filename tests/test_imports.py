@@ -15,6 +15,8 @@ DOMAIN: Final = PurePosixPath("src/warren")
 FACADE: Final = DOMAIN / "__init__.py"
 # `python -m warren` has to be here, and starts the command line.
 COMMAND: Final = DOMAIN / "__main__.py"
+# The name by which programs import the client.
+CLIENT: Final = DOMAIN / "client.py"
 
 VALUES: Final = DOMAIN / "values.py"
 
@@ -104,7 +106,7 @@ def violations(path: PurePosixPath, source: str) -> list[str]:
 
 
 def _layer_of_file(path: PurePosixPath) -> str:
-    if path == COMMAND:
+    if path in {COMMAND, CLIENT}:
         return LAYERS[-1]
     return "domain" if path.is_relative_to(DOMAIN) else path.parts[0]
 

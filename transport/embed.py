@@ -12,7 +12,7 @@ from warren.config import Config, PostgresConfig, StoreConfig
 from warren.errors import PersistenceDisabledError
 from warren.memory import Embedder
 from warren.model import Provider
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.tools import Tool
 from warren.transport.memories import memory_opener
 from warren.transport.providers import Bounds, open_providers
@@ -33,7 +33,7 @@ class Hosted:
         session_tools: gives single sessions MCP servers of their own; None if `Config.tools` is None.
     """
 
-    service: SessionService
+    service: RuntimeService
     session_tools: "SessionTools | None" = None
 
 
@@ -45,7 +45,7 @@ async def open_supervisor(
     providers: Mapping[str, Provider] | None = None,
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
-) -> AsyncIterator[SessionService]:
+) -> AsyncIterator[RuntimeService]:
     """Run Warren inside the calling trio program for a body. On leaving, running turns are interrupted and stored.
 
     An exception of the body is raised as it is, never in an exception group.
@@ -135,7 +135,7 @@ async def _tools_of(config: Config, environ: Mapping[str, str] | None, stack: As
     return _Tools(made.tools, made.notes, servers)
 
 
-async def _hosted(service: SessionService, servers: "RuntimeServers | None", stack: AsyncExitStack) -> Hosted:
+async def _hosted(service: RuntimeService, servers: "RuntimeServers | None", stack: AsyncExitStack) -> Hosted:
     if servers is None:
         return Hosted(service)
     from warren.actors.tools.session_tools import open_session_tools  # noqa: PLC0415 - as above

@@ -14,7 +14,7 @@ from warren.errors import ErrorCode, WarrenError
 from warren.events import Envelope, Event
 from warren.messages import Message
 from warren.model import ModelReply, ModelRequest, Provider
-from warren.service import SessionService
+from warren.service import RuntimeService, SessionService
 from warren.tools import Tool, ToolSpec, tool
 from warren.usage import Usage
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
@@ -37,6 +37,7 @@ __all__ = [
     "PostgresConfig",
     "Provider",
     "RetryPolicy",
+    "RuntimeService",
     "SessionPage",
     "SessionService",
     "SessionView",

@@ -419,6 +419,15 @@ def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
         raise InvalidParamsError(f"{path}: {problem}", path=path) from None
 
 
+def from_server(cls: type[T], data: Any) -> T:
+    """Build an object from a server's answer, and ignore fields of newer versions. Raises ValueError if it is bad."""
+    try:
+        return _stored.structure(data, cls)
+    except Exception as exc:
+        path, problem = _locate(exc, "$")
+        raise ValueError(f"the server's answer: {path}: {problem}") from exc
+
+
 def decode_stored(cls: Any, raw: bytes | str) -> Any:
     """Build an object from a stored row, and ignore keys of newer versions. Raises ValueError if the row is damaged."""
     try:

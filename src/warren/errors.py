@@ -103,12 +103,14 @@ AgentCause = Literal[
     "cancelled",
     "compaction_failed",
     "compactor",
+    "connection_lost",
     "crash",
     "internal",
     "interrupt_timeout",
     "outcome_unknown",
     "shutting_down",
     "structured_output",
+    "unreachable",
 ]
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": ("click", "rich"),
+    "client": ("anyio", "httpx_ws"),
     "gateway": ("wsproto", "starlette"),
     "load": ("hdrh", "trio_websocket"),
     "mcp": ("mcp",),

@@ -465,6 +465,14 @@ class SessionService(Protocol):
         """
         ...
 
+    def capabilities(self) -> Capabilities:
+        """Return the optional capabilities that are on."""
+        ...
+
+
+class RuntimeService(SessionService, Protocol):
+    """The sessions of a runtime, and the runtime itself, for the program that owns it."""
+
     async def drain(self) -> None:
         """Refuse new turns from now on, and return when the running turns have ended. Other calls still work.
 
@@ -481,10 +489,6 @@ class SessionService(Protocol):
         read those errors. It takes at most the configured drain time, unless a provider or a tool shields itself from
         cancellation. Stopping again does nothing. Trap: stopping cannot be undone.
         """
-        ...
-
-    def capabilities(self) -> Capabilities:
-        """Return the optional capabilities that are on."""
         ...
 
     def health(self) -> Health:

@@ -13,7 +13,17 @@ from tests.parity.surfaces import SURFACES
 from tests.parity.world import BUILDS, Setting, World
 from warren.errors import ErrorCode
 
-LEAST: Final = {"sdk": 60, "websocket": 120, "stdio": 120, "meerkat": 50, "rest": 105, "mcp": 105, "acp": 6, "cli": 20}
+LEAST: Final = {
+    "sdk": 60,
+    "client": 60,
+    "websocket": 120,
+    "stdio": 120,
+    "meerkat": 50,
+    "rest": 105,
+    "mcp": 105,
+    "acp": 6,
+    "cli": 20,
+}
 """How many of them each surface can be told at least."""
 
 

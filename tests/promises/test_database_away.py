@@ -12,12 +12,12 @@ from tests.support.postgres_proxy import Wire, wire_to
 from warren.config import Config, PostgresConfig
 from warren.errors import WarrenError
 from warren.messages import UserMessage
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.embed import open_supervisor
 
 
 @asynccontextmanager
-async def opened(patience: float) -> AsyncIterator[tuple[SessionService, Wire]]:
+async def opened(patience: float) -> AsyncIterator[tuple[RuntimeService, Wire]]:
     """Open a runtime whose store is at the other end of a wire."""
     with database() as url:
         async with wire_to(url) as wire:
@@ -27,7 +27,7 @@ async def opened(patience: float) -> AsyncIterator[tuple[SessionService, Wire]]:
                 wire.closed = False
 
 
-async def prompts(service: SessionService, session_id: str) -> list[str]:
+async def prompts(service: RuntimeService, session_id: str) -> list[str]:
     """Return the prompts that are stored, in order."""
     page = await service.history(session_id)
     return [each.message.content for each in page.messages if isinstance(each.message, UserMessage)]

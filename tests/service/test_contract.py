@@ -1,4 +1,4 @@
-"""The contract of `SessionService`, on the runtime with and without a file, and on the fake that stands in for it.
+"""The contract of `RuntimeService`, on the runtime with and without a file, and on the fake that stands in for it.
 
 The tests of `tests/actors` go further; this suite is the part that tests of surfaces rely on. The fake keeps no
 transcripts, checks no options, and has no inboxes, peers, forks or approvals: no test here asks it for them.
@@ -30,7 +30,7 @@ from warren.errors import (
 from warren.events import TERMINAL, RunCompleted, RunFailed
 from warren.messages import UserMessage
 from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.service import SessionService
+from warren.service import RuntimeService
 
 pytestmark = pytest.mark.virtual_time
 
@@ -69,7 +69,7 @@ Subject = str | Path | None
 
 
 @asynccontextmanager
-async def serving(subject: Subject) -> AsyncIterator[SessionService]:
+async def serving(subject: Subject) -> AsyncIterator[RuntimeService]:
     """Open the service for a body."""
     if isinstance(subject, str):
         yield FakeService(behave, sessions={})
@@ -78,10 +78,10 @@ async def serving(subject: Subject) -> AsyncIterator[SessionService]:
             yield service
 
 
-Call = Callable[[SessionService], Awaitable[object]]
+Call = Callable[[RuntimeService], Awaitable[object]]
 
 
-async def follow(service: SessionService) -> None:
+async def follow(service: RuntimeService) -> None:
     """Subscribe to a session that does not exist."""
     async with service.subscribe("nobody"):
         pass

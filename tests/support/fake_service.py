@@ -1,4 +1,4 @@
-"""The one fake of `SessionService`: turns do whatever a test says, and every call is recorded.
+"""The one fake of `RuntimeService`: turns do whatever a test says, and every call is recorded.
 
 `tests/service` runs it through the suite of the real service. Use it to publish events that no model makes, to fail at
 a chosen place, or to see the arguments of a call. A test that needs only a session and its answer opens a runtime.
@@ -30,7 +30,7 @@ from warren.journal import Entry
 from warren.memory import MemoryHit
 from warren.peers import PeerInfo
 from warren.records import CompactionEntry, Lifecycle
-from warren.service import Capabilities, EventReader, Health, OnBegin, OnEvent, SessionService
+from warren.service import Capabilities, EventReader, Health, OnBegin, OnEvent, RuntimeService
 from warren.statistics import RuntimeStatistics
 from warren.usage import Usage
 from warren.views import Billing, HistoryPage, SessionPage, SessionState, SessionSummary, SessionView, TurnResult
@@ -192,7 +192,7 @@ def sessions_of(*session_ids: str) -> dict[str, FakeSession]:
 
 
 @attrs.define(eq=False)
-class FakeService(SessionService):
+class FakeService(RuntimeService):
     """Sessions whose turns do whatever `behaviour` does.
 
     It does not claim everything: it keeps no transcripts, checks no options, has no inboxes and no peers, and one

@@ -1,5 +1,6 @@
-"""Waits for inputs of sessions, and the bound for waits in real time."""
+"""Waits for inputs of sessions, for conditions, and the bound for waits in real time."""
 
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -9,6 +10,12 @@ from warren.service import SessionService
 
 AT_ONCE: Final = 20.0
 """Seconds that an effect may take on a busy machine that has none to wait for. The product's own limits are longer."""
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Return once a condition holds that has no event to wait for."""
+    while not holds():  # noqa: ASYNC110 - see above
+        await trio.sleep(0.002)
 
 
 async def inbox_has(service: SessionService, session_id: str, count: int) -> None:

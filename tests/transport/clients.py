@@ -13,7 +13,7 @@ import wsproto
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 from wsproto.events import AcceptConnection, CloseConnection, Event, RejectConnection, Request, TextMessage
 
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
 
@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 
 @asynccontextmanager
-async def gateway(service: SessionService, **settings: Any) -> AsyncIterator[int]:
+async def gateway(service: RuntimeService, **settings: Any) -> AsyncIterator[int]:
     """Serve on a port of its own; yields the port."""
     config = GatewayConfig(port=0, **{"close_timeout": 0.3, **settings})
     async with trio.open_nursery() as nursery:

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.values import define
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -41,7 +41,7 @@ class Stop:
     """
 
     serving: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    service: SessionService | None = None
+    service: RuntimeService | None = None
 
     async def begin(self, drain: float) -> None:
         """Let turns finish for some seconds, interrupt and answer the others, then end the serving."""

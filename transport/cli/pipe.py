@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from warren.config import Config
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.cli.ending import until_signalled
 from warren.transport.cli.options import Options
 from warren.transport.cli.process import tune
@@ -33,7 +33,7 @@ class PipeClient:
     """
 
     config: Config
-    service: SessionService
+    service: RuntimeService
     incoming: trio.abc.ReceiveStream
     outgoing: trio.abc.SendStream
     stop: trio.CancelScope

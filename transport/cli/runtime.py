@@ -16,7 +16,7 @@ from warren.errors import InvalidParamsError, MemoryDisabledError, PersistenceDi
 from warren.extras import installed, missing
 from warren.memory import MemoryConfig
 from warren.options import ModelOptions, given
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
@@ -42,7 +42,7 @@ def execute(work: Callable[[], Awaitable[T]], options: Options, *, log_level: in
     return trio.run(work)
 
 
-def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncContextManager[SessionService]:
+def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncContextManager[RuntimeService]:
     """Open the runtime of the options.
 
     Args:
@@ -60,7 +60,7 @@ def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncCont
 
 
 @asynccontextmanager
-async def open_runtime(config: Config) -> AsyncIterator[SessionService]:
+async def open_runtime(config: Config) -> AsyncIterator[RuntimeService]:
     """Open a runtime; see `open_hosted`."""
     async with open_hosted(config) as hosted:
         yield hosted.service

@@ -7,7 +7,7 @@ import trio
 from starlette.types import ASGIApp
 
 from warren.extras import installed
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import accept
 from warren.transport.http.auth import read_token
@@ -27,7 +27,7 @@ MCP_PATH: Final = "/mcp"
 
 
 async def serve_gateway(
-    service: SessionService,
+    service: RuntimeService,
     config: GatewayConfig,
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
@@ -56,7 +56,7 @@ async def serve_gateway(
 
 
 async def _serve(
-    service: SessionService,
+    service: RuntimeService,
     config: GatewayConfig,
     listeners: list[trio.SocketListener],
     task_status: trio.TaskStatus[int],

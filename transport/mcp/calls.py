@@ -82,7 +82,7 @@ class ToolCall(Caller):
             progress.stop()
         return end
 
-    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+    async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """Raise InvalidParamsError: a call ends with its result, so later events have no call to belong to."""
         raise InvalidParamsError(f"$: a call cannot follow session {session_id} from {after_seq} on", path="$")
 

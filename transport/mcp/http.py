@@ -11,7 +11,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.http import auth
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
@@ -28,7 +28,7 @@ MAX_BODY: Final = 1024 * 1024
 
 @asynccontextmanager
 async def open_mcp(
-    service: SessionService,
+    service: RuntimeService,
     *,
     security: TransportSecuritySettings | None = THIS_MACHINE,
     max_body: int = MAX_BODY,

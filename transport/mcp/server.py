@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from warren import codec
 from warren.errors import AgentError, CapacityExceededError, WarrenError
 from warren.events import Envelope
-from warren.service import Capabilities, SessionService
+from warren.service import Capabilities, RuntimeService
 from warren.transport.mcp import logs
 from warren.transport.mcp.calls import ToolCall, key_of, keyed
 from warren.transport.mcp.progress import Send, message_of
@@ -60,7 +60,7 @@ class Tools:
 
     def __init__(
         self,
-        service: SessionService,
+        service: RuntimeService,
         max_calls: int = MAX_CALLS,
         room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:

@@ -18,7 +18,7 @@ from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
 
 from warren.errors import CapacityExceededError, InvalidParamsError
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import Tools, server_of
 from warren.transport.rpc import jsonrpc
@@ -41,7 +41,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 async def serve_mcp(
-    service: SessionService,
+    service: RuntimeService,
     streams: tuple[trio.abc.ReceiveStream, trio.abc.SendStream],
     stop: trio.CancelScope | None = None,
     *,
@@ -58,7 +58,7 @@ async def serve_mcp(
         streams: the input and the output.
         stop: cancel it to end; None makes one.
         end_turns: awaited if requests still run `LINGER` seconds after the end of the input. A host that ends its
-            runtime then passes `SessionService.stop`.
+            runtime then passes `RuntimeService.stop`.
     """
 
     async def end() -> None:

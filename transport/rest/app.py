@@ -70,7 +70,7 @@ class Unheard(Caller):
         """Run a turn."""
         return await run(None)
 
-    async def subscribe(self, session_id: str, _after_seq: int | None) -> None:
+    async def subscribe(self, session_id: str, _after_seq: int | None) -> int:
         """Refuse: a response cannot be followed by events."""
         raise InvalidParamsError(f"$: events are at /sessions/{session_id}/events", path="$")
 

@@ -84,9 +84,10 @@ class Feeds:
         feed.begin(first)
         own.append((feed, reader))
 
-    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+    async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """Send the client a session's events above `after_seq`, or from now on if it is None.
 
+        Return the number after which they begin.
         An existing subscription is moved to `after_seq`, or left alone if that is None.
 
         Raises:
@@ -97,8 +98,8 @@ class Feeds:
         there = feed is not None and feed.subscribed
         if not there:
             self._check_room()
-        elif after_seq is None:
-            return
+        elif after_seq is None and feed is not None:
+            return feed.reader.cursor
         self._entering += not there
         try:
             reader, scope = await self.tasks.start(self._hold, session_id, after_seq)
@@ -108,7 +109,9 @@ class Feeds:
         if feed is None:
             feed = self._feeds[session_id] = SessionFeed(self, reader, _nothing, reader.cursor)
         feed.subscribe(reader, scope.cancel, after_seq)
+        first: int = reader.cursor
         self.tasks.start_soon(_start, feed)
+        return first
 
     async def _hold(
         self,

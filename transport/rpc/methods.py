@@ -24,7 +24,7 @@ from warren.requests import (
     SubscribeRequest,
     WithdrawRequest,
 )
-from warren.service import Capabilities, Health, OnBegin, SessionService
+from warren.service import Capabilities, Health, OnBegin, RuntimeService, SessionService
 from warren.tools import Tool, ToolSpec
 from warren.transport.rpc.params import Initialize, NoParams, RegisterTools
 from warren.transport.rpc.results import (
@@ -76,8 +76,10 @@ class Caller(Protocol):
         """
         ...
 
-    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+    async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """Send the caller the events of a session above `after_seq`, or from now on if it is None.
+
+        Return the number after which they begin.
 
         Raises:
             CapacityExceededError: if the caller has as many subscriptions as it may have.
@@ -111,7 +113,7 @@ class Host:
         settings: the answer to `config/get`.
     """
 
-    service: SessionService
+    service: RuntimeService
     settings: Settings = attrs.field(factory=Settings)
 
 
@@ -175,8 +177,7 @@ async def _start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnRe
 
 
 async def _subscribe(_host: Host, caller: Caller, params: SubscribeRequest) -> Subscribed:
-    await caller.subscribe(params.session_id, params.after_seq)
-    return Subscribed(subscribed=True)
+    return Subscribed(True, await caller.subscribe(params.session_id, params.after_seq))
 
 
 async def _unsubscribe(_host: Host, caller: Caller, params: SessionRef) -> Unsubscribed:

@@ -53,9 +53,14 @@ class Deleted:
 
 @frozen
 class Subscribed:
-    """The events begin."""
+    """The events begin.
+
+    Attributes:
+        after_seq: the number after which they begin.
+    """
 
     subscribed: bool
+    after_seq: int
 
 
 @frozen

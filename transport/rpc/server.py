@@ -76,9 +76,9 @@ class SessionClient(Dispatcher, Caller):
         """See Caller."""
         return await self.feeds.stream(run)
 
-    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+    async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """See Caller."""
-        await self.feeds.subscribe(session_id, after_seq)
+        return await self.feeds.subscribe(session_id, after_seq)
 
     def unsubscribe(self, session_id: str) -> bool:
         """See Caller."""

@@ -7,7 +7,7 @@ import trio
 
 from warren.config import Config
 from warren.fields import not_negative, positive
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.rpc.dialect import Dialect, Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds
 from warren.transport.rpc.lines import LineChannel
@@ -45,7 +45,7 @@ class StdioConfig:
 
 
 async def serve_stdio(
-    service: SessionService,
+    service: RuntimeService,
     config: StdioConfig,
     streams: tuple[trio.abc.ReceiveStream, trio.abc.SendStream],
     dialect: Dialect | None = None,
@@ -58,7 +58,7 @@ async def serve_stdio(
     At the end of the input, running requests have `linger` seconds to end; if some still run, `end_turns` is awaited.
     At `stop` they have half a second. Requests that run on are answered with AgentError(cause="shutting_down"). Their
     turns run on in either case, because they belong to the service: a host that is about to end the service passes
-    `SessionService.stop` as `end_turns`. A client that stops reading does not block the end.
+    `RuntimeService.stop` as `end_turns`. A client that stops reading does not block the end.
     """
     bounds = EndpointBounds(
         config.max_in_flight,

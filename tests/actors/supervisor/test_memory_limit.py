@@ -10,7 +10,7 @@ import trio
 
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, replay, transcript
-from warren import SessionService, open_supervisor
+from warren import RuntimeService, open_supervisor
 from warren.actors.service import Service
 from warren.actors.supervisor import gauge
 from warren.actors.supervisor.gauge import MIB, resident
@@ -42,7 +42,7 @@ async def changed(used: list[int], now: int) -> None:
     await trio.sleep(1)
 
 
-async def until(service: SessionService, status: Status) -> None:
+async def until(service: RuntimeService, status: Status) -> None:
     """Wait until the runtime says that it is so."""
     while service.health().status != status:  # noqa: ASYNC110 - its health has no event
         await trio.sleep(gauge.INTERVAL)

@@ -22,7 +22,7 @@ from warren.fields import FieldValueError
 from warren.memory import MemoryConfig
 from warren.messages import Message, SystemMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.tool_config import McpServer, ToolsConfig
 from warren.tools import Tool, tool
 from warren.transport.embed import Hosted, open_host
@@ -94,7 +94,7 @@ def session_tools(hosted: Hosted) -> SessionTools:
     return hosted.session_tools
 
 
-async def new(service: SessionService, **settings: Any) -> str:
+async def new(service: RuntimeService, **settings: Any) -> str:
     """Create a session; return its id."""
     return (await service.create_session(None, **settings)).session_id
 

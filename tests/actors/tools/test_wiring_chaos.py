@@ -15,7 +15,7 @@ from tests.support.models import Emit, FunctionModel, reply
 from warren.config import Config, StoreConfig
 from warren.messages import Message, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.tool_config import ToolsConfig
 from warren.transport.embed import open_host
 
@@ -58,7 +58,7 @@ class Tally:
                 self.right[int(server[1:])] += 1
 
 
-async def turns(service: SessionService, sessions: list[str], tally: Tally) -> None:
+async def turns(service: RuntimeService, sessions: list[str], tally: Tally) -> None:
     """Run a turn in every session at once; each ends well, and its results are in its history."""
 
     async def turn(number: int, session_id: str) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 from tests.parity.surface import Surface
 from tests.parity.surfaces.acp import Acp
 from tests.parity.surfaces.cli import Cli
+from tests.parity.surfaces.client import Remote
 from tests.parity.surfaces.jsonrpc import Stdio, WebSocket
 from tests.parity.surfaces.mcp import Mcp
 from tests.parity.surfaces.meerkat import Meerkat
@@ -16,6 +17,7 @@ SURFACES: Final[Sequence[Surface]] = (
     Sdk(),
     WebSocket(),
     Stdio(),
+    Remote(),
     Meerkat(),
     Rest(),
     Mcp(),

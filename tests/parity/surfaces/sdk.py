@@ -105,12 +105,15 @@ class Sdk(Surface):
     async def connect(self, world: World, *, slow: bool = False) -> AsyncIterator[Client]:
         """There is nothing between the two; `slow` makes no difference to a callback."""
         del slow
-        yield _Program(world)
+        yield Program(world, world.service)
 
 
 @attrs.define(eq=False)
-class _Program(Client):
+class Program(Client):
+    """A program that calls a `SessionService`."""
+
     behind: World
+    service: SessionService
 
     @property
     def world(self) -> World:
@@ -123,24 +126,24 @@ class _Program(Client):
         if operation in (CREATE, TURN):
             arguments["on_event"] = recorder
         try:
-            result = await _bound(METHODS[operation](self.world.service), arguments)
+            result = await _bound(METHODS[operation](self.service), arguments)
         except WarrenError as exc:
             return raised(exc, recorder.envelopes)
         result = WRAPPED[operation](result) if operation in WRAPPED else result
         return went_well(fields(NOTHING.get(operation, NoParams()) if result is None else result), recorder.envelopes)
 
     async def replay(self, session_id: str, after_seq: int, last: int) -> Outcome:
-        async with self.world.service.subscribe(session_id, after_seq=after_seq) as envelopes:
+        async with self.service.subscribe(session_id, after_seq=after_seq) as envelopes:
             return told(Outcome(), await until(envelopes, last))
 
     async def to_the_end(self, session_id: str, after_seq: int, following: trio.Event) -> Outcome:
-        async with self.world.service.subscribe(session_id, after_seq=after_seq) as envelopes:
+        async with self.service.subscribe(session_id, after_seq=after_seq) as envelopes:
             following.set()
             return told(Outcome(), [envelope async for envelope in envelopes])
 
     async def _subscribe(self, session_id: str, after_seq: int | None = None) -> Outcome:
         try:
-            async with self.world.service.subscribe(session_id, after_seq=after_seq):
+            async with self.service.subscribe(session_id, after_seq=after_seq):
                 return Outcome()
         except WarrenError as exc:
             return raised(exc)

@@ -7,12 +7,12 @@ from typing import Any
 
 from tests.transport.clients import gateway
 from warren.config import Config, StoreConfig
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.embed import open_supervisor
 
 
 @asynccontextmanager
-async def runtime(store: Path | None = None, **providers: Any) -> AsyncIterator[SessionService]:
+async def runtime(store: Path | None = None, **providers: Any) -> AsyncIterator[RuntimeService]:
     """A runtime for a body; its models are `echo` and what is given."""
     config = Config(store=StoreConfig(store) if store is not None else None)
     async with open_supervisor(config, providers=providers, environ={}) as service:
@@ -20,7 +20,7 @@ async def runtime(store: Path | None = None, **providers: Any) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def served(store: Path | None = None, **providers: Any) -> AsyncIterator[tuple[SessionService, int]]:
+async def served(store: Path | None = None, **providers: Any) -> AsyncIterator[tuple[RuntimeService, int]]:
     """A runtime behind a gateway; yields the service and the port."""
     async with runtime(store, **providers) as service, gateway(service) as port:
         yield service, port

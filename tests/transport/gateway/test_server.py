@@ -91,7 +91,10 @@ async def test_two_watchers_see_the_same() -> None:
     async with served() as (_, port), connect(port) as one, connect(port) as two, connect(port) as owner:
         session_id = await create(owner)
         for client in (one, two):
-            assert await client.call("session/subscribe", session_id=session_id) == {"subscribed": True}
+            assert await client.call("session/subscribe", session_id=session_id) == {
+                "subscribed": True,
+                "after_seq": 6,
+            }
         await owner.call("turn/start", session_id=session_id, prompt="for all to see")
         for client in (one, two):
             await client.until("run_completed")

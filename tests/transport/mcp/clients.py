@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 from trio.testing import memory_stream_one_way_pair
 
 from warren.actors.streams import LineReader
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.mcp.server import EVENT
 from warren.transport.mcp.stdio import serve_mcp
 
@@ -99,7 +99,7 @@ class Program:
         self._progress.unpark_all()
 
 
-async def at_rest(service: SessionService, session_id: str) -> str | None:
+async def at_rest(service: RuntimeService, session_id: str) -> str | None:
     """Wait until a session runs no turn; return what it has said last."""
     while (state := (await service.read(session_id)).state).is_active:  # noqa: ASYNC110 - it has no event
         await trio.sleep(0.001)
@@ -121,7 +121,7 @@ async def using(server: Any, mode: str = "legacy") -> AsyncIterator[Program]:
 
 
 @asynccontextmanager
-async def connected(service: SessionService, mode: str = "legacy") -> AsyncIterator[Program]:
+async def connected(service: RuntimeService, mode: str = "legacy") -> AsyncIterator[Program]:
     """Connect a program to a runtime, over lines in memory."""
     to_server, requests = memory_stream_one_way_pair()
     answers, to_client = memory_stream_one_way_pair()

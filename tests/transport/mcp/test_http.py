@@ -18,7 +18,7 @@ from tests.transport.http import serving
 from tests.transport.mcp.clients import ERAS, at_rest, using
 from tests.transport.mcp.turning import PLAIN, under_way
 from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.mcp.http import open_mcp
 
 # The client's own HTTP library leaves generators behind.
@@ -31,7 +31,7 @@ pytestmark = [
 
 
 @asynccontextmanager
-async def served(service: SessionService, **options: Any) -> AsyncIterator[str]:
+async def served(service: RuntimeService, **options: Any) -> AsyncIterator[str]:
     """Serve the app at `/mcp` of a port; the server ends after the app."""
     site = Starlette()
     async with serving.served(site, close_timeout=1) as port, open_mcp(service, **options) as app:

@@ -21,7 +21,7 @@ from tests.transport.mcp.clients import at_rest
 from tests.transport.stdio.client import line
 from warren.actors.streams import LineReader
 from warren.messages import UserMessage
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.mcp import stdio
 from warren.transport.mcp.server import MAX_CALLS
 from warren.transport.mcp.stdio import LINGER, MAX_IN_FLIGHT, serve_mcp
@@ -71,7 +71,7 @@ class Wire:
 
 
 @asynccontextmanager
-async def wired(service: SessionService) -> AsyncIterator[Wire]:
+async def wired(service: RuntimeService) -> AsyncIterator[Wire]:
     """Serve over streams in memory, with the handshake done; the body leaves the server to end by itself."""
     sink, requests = memory_stream_one_way_pair()
     answers, source = memory_stream_one_way_pair()

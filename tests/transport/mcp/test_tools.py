@@ -20,7 +20,7 @@ from warren.errors import ProviderError
 from warren.memory import MemoryHit
 from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock
 from warren.model import ModelReply
-from warren.service import Capabilities, SessionService
+from warren.service import Capabilities, RuntimeService
 from warren.tools import tool
 from warren.transport.mcp.tools import TOOLS
 from warren.usage import Usage
@@ -260,7 +260,7 @@ async def test_an_interrupt_ends_the_turn_of_another_call() -> None:
 
 async def test_a_fault_of_ours_is_told_without_its_innards(caplog: pytest.LogCaptureFixture) -> None:
     """A bug behind a tool is an internal error to the client and a traceback in the log; the server goes on."""
-    service: SessionService = FakeService(on_read=RuntimeError("secret"))
+    service: RuntimeService = FakeService(on_read=RuntimeError("secret"))
     async with connected(service) as program:
         body = await program.fail("warren_read", session_id="s1")
         await program.client.list_tools()

@@ -13,14 +13,14 @@ import trio
 
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway
-from warren.service import SessionService
+from warren.service import RuntimeService
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Never used; without it each client would read the certificates of the world."""
 
 
 @asynccontextmanager
-async def rest(service: SessionService, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def rest(service: RuntimeService, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
     """Serve sessions for a body; yields a client of the gateway."""
     async with gateway(service, **settings) as port, client(port) as http:
         yield http

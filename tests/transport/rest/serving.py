@@ -9,14 +9,14 @@ import httpx
 
 from tests.transport.rest.clients import rest
 from warren.config import Config, StoreConfig
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.embed import open_supervisor
 
 
 @asynccontextmanager
 async def served(
     folder: Path | None = None, *, config: Config | None = None, **providers: Any
-) -> AsyncIterator[tuple[SessionService, httpx.AsyncClient]]:
+) -> AsyncIterator[tuple[RuntimeService, httpx.AsyncClient]]:
     """A runtime behind a gateway; yields the service and a client."""
     config = config or Config(store=StoreConfig(folder) if folder is not None else None)
     async with open_supervisor(config, providers=providers, environ={}) as service, rest(service) as http:

@@ -11,13 +11,13 @@ import pytest
 from tests.support.fake_service import FakeService
 from tests.transport.clients import Client, connect, gateway
 from tests.transport.stdio.client import Near, near
-from warren.service import SessionService
+from warren.service import RuntimeService
 
 MAX = 5
 
 
 @asynccontextmanager
-async def served(how: str, service: SessionService) -> AsyncIterator[Client | Near]:
+async def served(how: str, service: RuntimeService) -> AsyncIterator[Client | Near]:
     """Serve one client."""
     if how == "stdio":
         async with near(service, max_in_flight=MAX) as line:

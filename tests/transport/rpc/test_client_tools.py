@@ -19,7 +19,7 @@ from warren.config import Config, Limits
 from warren.errors import CapacityExceededError
 from warren.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock
 from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.tools import ToolError, ToolSpec, tool
 from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.endpoint import Dispatcher
@@ -179,7 +179,7 @@ class OverWebSocket(Client):
 
 
 @asynccontextmanager
-async def over_websocket(service: SessionService) -> AsyncIterator[OverWebSocket]:
+async def over_websocket(service: RuntimeService) -> AsyncIterator[OverWebSocket]:
     """Connect over a real socket."""
     async with gateway(service) as port, connect(port) as client:
         yield OverWebSocket(client.socket)

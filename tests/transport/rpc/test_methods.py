@@ -43,9 +43,10 @@ class FakeCaller(Caller):
         self.calls.append(("stream", session_id))
         return await run(None)
 
-    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+    async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         await trio.lowlevel.checkpoint()
         self.calls.append(("subscribe", session_id, after_seq))
+        return after_seq or 0
 
     def unsubscribe(self, session_id: str) -> bool:
         self.calls.append(("unsubscribe", session_id))
@@ -407,7 +408,10 @@ async def test_a_search_where_nothing_is_remembered() -> None:
 async def test_subscriptions_are_the_callers() -> None:
     """Following and leaving a session concerns the connection, not the service."""
     service, caller = FakeService(), FakeCaller()
-    assert await call("session/subscribe", service, caller, session_id="s1", after_seq=3) == {"subscribed": True}
+    assert await call("session/subscribe", service, caller, session_id="s1", after_seq=3) == {
+        "subscribed": True,
+        "after_seq": 3,
+    }
     assert await call("session/unsubscribe", service, caller, session_id="s1") == {"unsubscribed": True}
     assert await call("session/unsubscribe", service, caller, session_id="s2") == {"unsubscribed": False}
     assert caller.calls == [("subscribe", "s1", 3), ("unsubscribe", "s1"), ("unsubscribe", "s2")]

@@ -13,7 +13,7 @@ from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from tests.transport.cli.process import LIMIT, Cli, Ended, Running
 from warren.actors.streams import LineReader
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.stdio.server import StdioConfig, serve_stdio
 
 
@@ -107,7 +107,7 @@ class Near:
 
 @asynccontextmanager
 async def near(
-    service: SessionService, *, lockstep: bool = False, dialect: Any = None, **settings: Any
+    service: RuntimeService, *, lockstep: bool = False, dialect: Any = None, **settings: Any
 ) -> AsyncIterator[Near]:
     """Serve a client over streams in memory; with `lockstep` what is not read cannot be written."""
     ours, theirs = lockstep_stream_pair() if lockstep else memory_stream_pair()

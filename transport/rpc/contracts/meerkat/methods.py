@@ -61,9 +61,9 @@ class WithoutEvents(Caller):
         """Run the turn without its events. A subscription of the caller still gets them."""
         return await run(None)
 
-    async def subscribe(self, session_id: str, after_seq: int | None) -> None:
+    async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """See Caller."""
-        await self._caller.subscribe(session_id, after_seq)
+        return await self._caller.subscribe(session_id, after_seq)
 
     def unsubscribe(self, session_id: str) -> bool:
         """See Caller."""

@@ -1,0 +1,85 @@
+"""A cable between a client and a gateway that can be cut."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import attrs
+import trio
+
+from tests.transport.clients import HOST
+
+
+@attrs.define(eq=False)
+class Cable:
+    """Carries bytes to a port.
+
+    Attributes:
+        target: the port of the gateway; it may change.
+        port: the port of this end.
+        closed: whether new connections are refused.
+        opened: connections so far.
+        held: while set to an event, bytes from the gateway wait for it.
+    """
+
+    target: int
+    port: int = 0
+    closed: bool = False
+    opened: int = 0
+    held: trio.Event | None = None
+    _scopes: set[trio.CancelScope] = attrs.field(factory=set)
+
+    @property
+    def url(self) -> str:
+        """The address of this end."""
+        return f"ws://{HOST}:{self.port}"
+
+    @property
+    def carrying(self) -> int:
+        """The number of connections."""
+        return len(self._scopes)
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def serve(self, client: trio.SocketStream) -> None:
+        """Carry one connection."""
+        async with client:
+            if self.closed:
+                return
+            self.opened += 1
+            with trio.CancelScope() as scope:
+                self._scopes.add(scope)
+                try:
+                    async with await trio.open_tcp_stream(HOST, self.target) as server, trio.open_nursery() as tasks:
+                        tasks.start_soon(partial(self._carry, client, server, scope, down=False))
+                        tasks.start_soon(partial(self._carry, server, client, scope, down=True))
+                except OSError:
+                    pass  # the gateway is away
+                finally:
+                    self._scopes.discard(scope)
+
+    async def _carry(
+        self, source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope, *, down: bool
+    ) -> None:
+        try:
+            async for piece in source:
+                if down and self.held is not None:
+                    await self.held.wait()
+                await sink.send_all(piece)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        scope.cancel()
+
+
+@asynccontextmanager
+async def cable(target: int) -> AsyncIterator[Cable]:
+    """Lay a cable to a port."""
+    laid = Cable(target)
+    async with trio.open_nursery() as tasks:
+        listeners = await tasks.start(trio.serve_tcp, laid.serve, 0)
+        laid.port = listeners[0].socket.getsockname()[1]
+        yield laid
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,339 @@
+"""`warren.client` against a gateway in the test's process: events, tools, errors and lost connections."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pytest
+import trio
+import trio.lowlevel
+
+from tests.support.models import Emit, FunctionModel, reply
+from tests.support.waiting import inbox_has, until
+from tests.transport.client.cable import Cable, cable
+from tests.transport.clients import gateway
+from tests.transport.gateway.serving import runtime
+from warren.client import RemoteService, connect
+from warren.errors import AgentError, InvalidParamsError
+from warren.events import Envelope, RunCompleted, TextDelta
+from warren.messages import ToolUseBlock
+from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.service import RuntimeService
+from warren.tools import ToolError, tool
+from warren.transport.client.links import MAX_REQUESTS
+from warren.transport.client.readers import MAX_HELD
+
+PIECES: Final = 3 * MAX_HELD
+RIGHT: Final = "right-token-0123456789"
+
+
+@attrs.define(eq=False)
+class Gate:
+    """A model that says a word, and the rest of its answer when it is let through."""
+
+    calls: int = 0
+    began: trio.Event = attrs.field(factory=trio.Event)
+    go: trio.Event = attrs.field(factory=trio.Event)
+
+    async def complete(self, _request: ModelRequest, emit: Emit) -> ModelReply:
+        self.calls += 1
+        emit(TextPiece("one "))
+        self.began.set()
+        await self.go.wait()
+        emit(TextPiece("two"))
+        return reply("one two")
+
+
+@asynccontextmanager
+async def linked(
+    service: RuntimeService, *, patience: float = 10, **settings: Any
+) -> AsyncIterator[tuple[RemoteService, Cable]]:
+    """A client of a service, by way of a cable."""
+    async with (
+        gateway(service, **settings) as port,
+        cable(port) as wire,
+        connect(wire.url, patience=patience) as remote,
+    ):
+        yield remote, wire
+
+
+async def events_of(service: RuntimeService | RemoteService, session_id: str, last: int) -> list[int]:
+    """Return the numbers of a session's events up to one."""
+    found = list[int]()
+    async with service.subscribe(session_id, after_seq=0) as reader:
+        async for envelope in reader:
+            found.append(envelope.seq)
+            if envelope.seq >= last:
+                return found
+    return found
+
+
+async def test_a_busy_turn_is_not_sent_twice(tmp_path: Path) -> None:
+    """Its outcome is unknown when the connection is lost; it runs once, is stored, and can be read."""
+    gate = Gate()
+    async with runtime(tmp_path, test=gate) as service, linked(service) as (remote, wire), trio.open_nursery() as tasks:
+        session_id = (await remote.create_session(None, model="test")).session_id
+        tasks.start_soon(_cut_when_begun, gate, wire)
+        with pytest.raises(AgentError) as caught:
+            await remote.start_turn(session_id, "hi")
+        assert caught.value.cause == "connection_lost"
+        gate.go.set()
+        assert len(await events_of(remote, session_id, 7)) > 3
+        assert (gate.calls, (await remote.read(session_id)).state.message_count) == (1, 2)
+
+
+async def _cut_when_begun(gate: Gate, wire: Cable) -> None:
+    await gate.began.wait()
+    wire.cut()
+
+
+@pytest.mark.parametrize("new", [True, False])
+async def test_a_prompt_with_a_key_survives_the_connection(tmp_path: Path, *, new: bool) -> None:
+    """A new session, and a prompt that queues: the turn runs once, and the caller gets each event and the result."""
+    gate, heard = Gate(), list[Envelope]()
+    async with runtime(tmp_path, test=gate) as service, linked(service) as (remote, wire), trio.open_nursery() as tasks:
+        session_id = None if new else (await remote.create_session(None, model="test")).session_id
+        tasks.start_soon(_cut_when_begun, gate, wire)
+        tasks.start_soon(_let_through_after, gate, wire, 2)
+        if session_id is None:
+            result = await remote.create_session("hi", model="test", on_event=heard.append)
+        else:
+            result = await remote.start_turn(session_id, "hi", mode="queue", on_event=heard.append)
+        assert (result.text, gate.calls, wire.opened) == ("one two", 1, 2)
+        assert (heard[0].seq, heard[-1].seq, type(heard[-1].event)) == (result.first_seq, result.last_seq, RunCompleted)
+        said = "".join(each.event.delta for each in heard if isinstance(each.event, TextDelta))
+        assert said == "one two"
+        assert len((await remote.list()).sessions) == 1
+
+
+async def _let_through_after(gate: Gate, wire: Cable, opened: int) -> None:
+    """Let the model go on once the client has connected again."""
+    await until(lambda: wire.opened >= opened)
+    gate.go.set()
+
+
+async def test_a_subscription_survives_lost_connections(tmp_path: Path) -> None:
+    """No event is missed and none comes twice, however often the cable is cut; turns go on meanwhile."""
+    async with runtime(tmp_path) as service, linked(service) as (remote, wire):
+        session_id = (await remote.create_session("hi", model="echo")).session_id
+        seen = list[int]()
+        async with remote.subscribe(session_id, after_seq=0) as reader:
+            for _ in range(5):
+                last = (await service.start_turn(session_id, "again")).last_seq or 0
+                wire.cut()
+                async for envelope in reader:
+                    seen.append(envelope.seq)
+                    if envelope.seq >= last:
+                        break
+        assert seen == list(range(1, 37))
+        assert wire.opened > 5
+
+
+async def test_a_subscription_from_now_on_stays_where_it_began(tmp_path: Path) -> None:
+    """The connection is lost before its first event: what was published meanwhile is not missed."""
+    async with runtime(tmp_path) as service, linked(service) as (remote, wire):
+        session_id = (await remote.create_session("hi", model="echo")).session_id
+        async with remote.subscribe(session_id) as reader:
+            wire.closed = True
+            wire.cut()
+            await service.start_turn(session_id, "again")
+            wire.closed = False
+            assert (await anext(reader)).seq == 7
+
+
+async def test_a_slow_reader_holds_a_bounded_number_of_events(tmp_path: Path) -> None:
+    """It takes none of a long answer, and gets all of it in the end."""
+
+    async def long(_request: ModelRequest, emit: Emit) -> ModelReply:
+        for number in range(PIECES):
+            emit(TextPiece(f"{number} "))
+            if number % 100 == 0:
+                await trio.lowlevel.checkpoint()
+        return reply("".join(f"{number} " for number in range(PIECES)))
+
+    async with runtime(tmp_path, test=FunctionModel(long)) as service, linked(service) as (remote, _):
+        session_id = (await remote.create_session(None, model="test")).session_id
+        async with remote.subscribe(session_id, after_seq=0) as reader:
+            result = await remote.start_turn(session_id, "go")
+            said, seqs = "", list[int]()
+            async for envelope in reader:
+                seqs.append(envelope.seq)
+                if isinstance(envelope.event, TextDelta):
+                    said += envelope.event.delta
+                if envelope.seq >= (result.last_seq or 0):
+                    break
+        assert said == result.text
+        assert seqs == sorted(set(seqs))
+
+
+async def test_two_readers_of_one_session_are_at_places_of_their_own(tmp_path: Path) -> None:
+    """Each has its own position, beside a turn of the same client; connections that are not needed are closed."""
+    async with runtime(tmp_path) as service, linked(service) as (remote, wire):
+        session_id = (await remote.create_session("hi", model="echo")).session_id
+        async with (
+            remote.subscribe(session_id, after_seq=0) as all_of_it,
+            remote.subscribe(session_id, after_seq=4) as the_rest,
+        ):
+            result = await remote.start_turn(session_id, "again")
+            first = [(await anext(all_of_it)).seq for _ in range(12)]
+            second = [(await anext(the_rest)).seq for _ in range(8)]
+        assert (first, second, result.last_seq) == (list(range(1, 13)), list(range(5, 13)), 12)
+        await until(lambda: wire.carrying == 1)
+        assert (await remote.read(session_id)).state.message_count == 4
+
+
+async def test_the_end_of_a_log_ends_its_readers(tmp_path: Path) -> None:
+    """The session is deleted."""
+    async with runtime(tmp_path) as service, linked(service) as (remote, _):
+        session_id = (await remote.create_session("hi", model="echo")).session_id
+        async with remote.subscribe(session_id, after_seq=0) as reader:
+            await remote.delete(session_id)
+            assert [envelope.seq async for envelope in reader] == [1, 2, 3, 4, 5, 6]
+            assert reader.over
+
+
+async def test_a_client_runs_its_tools() -> None:
+    """An async and a sync one, one that fails and one whose arguments do not fit, in one turn."""
+
+    @tool
+    async def look(at: str) -> str:
+        """Look at something."""
+        await trio.lowlevel.checkpoint()
+        return f"it is a {at}"
+
+    @tool
+    def add(one: int, two: int) -> int:
+        """Add."""
+        return one + two
+
+    @tool
+    def fail() -> str:
+        """Fail."""
+        raise ToolError("no luck")
+
+    calls = (
+        ToolUseBlock("c1", "look", {"at": "door"}),
+        ToolUseBlock("c2", "add", {"one": 1, "two": 2}),
+        ToolUseBlock("c3", "fail", {}),
+        ToolUseBlock("c4", "add", {"one": "x"}),
+    )
+    results = list[tuple[str, bool]]()
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        if len(request.messages) == 1:
+            return reply("", *calls)
+        results.extend((each.content, each.is_error) for each in request.messages[-1].results)  # type: ignore[union-attr]
+        return reply("done")
+
+    async with runtime(test=FunctionModel(answer)) as service, linked(service) as (remote, _):
+        result = await remote.create_session("hi", model="test", extra_tools=[look, add, fail])
+    assert (result.text, result.tool_calls) == ("done", 4)
+    assert results[:3] == [("it is a door", False), ("3", False), ("no luck", True)]
+    assert results[3][1]
+
+
+async def test_tools_and_compactors_of_the_runtime_stay_there() -> None:
+    """The error names the argument, and nothing was sent."""
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "a door"
+
+    async with runtime() as service, linked(service) as (remote, _):
+        for bad, path in (({"tools": [look]}, "$.tools[0]"), ({"compactor": object()}, "$.compactor")):
+            with pytest.raises(InvalidParamsError) as caught:
+                await remote.create_session("hi", **bad)
+            assert caught.value.path == path
+        assert (await remote.list()).sessions == ()
+
+
+async def test_a_cancelled_call_leaves_its_turn_alone(tmp_path: Path) -> None:
+    """The turn runs on; its later events reach no later call of the session."""
+    gate, heard = Gate(), list[Envelope]()
+    async with runtime(tmp_path, test=gate) as service, linked(service) as (remote, _):
+        session_id = (await remote.create_session(None, model="test")).session_id
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(remote.start_turn, session_id, "hi")
+            await gate.began.wait()
+            tasks.cancel_scope.cancel()
+        async with trio.open_nursery() as tasks:
+
+            async def next_turn() -> None:
+                result = await remote.start_turn(session_id, "more", mode="queue", on_event=heard.append)
+                assert heard[0].seq == result.first_seq
+
+            tasks.start_soon(next_turn)
+            await inbox_has(service, session_id, 1)
+            gate.go.set()
+        assert gate.calls == 2
+
+
+async def test_a_server_that_stays_away_is_an_error() -> None:
+    """After the client's patience; when the server is back, the same client goes on."""
+    async with runtime() as service, linked(service, patience=0.2) as (remote, wire):
+        session_id = (await remote.create_session("hi", model="echo")).session_id
+        wire.closed = True
+        wire.cut()
+        await until(lambda: wire.carrying == 0)
+        with pytest.raises(AgentError) as caught:
+            await remote.read(session_id)
+        assert (caught.value.cause, caught.value.retryable) == ("unreachable", True)
+        wire.closed = False
+        assert (await remote.read(session_id)).state.message_count == 2
+
+
+async def test_a_wrong_token_is_refused_at_once() -> None:
+    """Once, without patience; the error has the status."""
+    async with runtime() as service, gateway(service, token=RIGHT) as port:
+        with pytest.raises(AgentError, match="HTTP 401") as caught:
+            async with connect(f"http://127.0.0.1:{port}", token=RIGHT[:-1]):
+                pass
+        assert (caught.value.cause, caught.value.retryable) == ("unreachable", False)
+        async with connect(f"http://127.0.0.1:{port}", token=RIGHT) as remote:
+            assert not remote.capabilities().session_store
+
+
+@pytest.mark.parametrize("url", ["", "ftp://here", "ws://", "ws://[", "ws://host:no"])
+async def test_a_bad_address_is_named(url: str) -> None:
+    """Before anything is opened."""
+    with pytest.raises(InvalidParamsError) as caught:
+        async with connect(url):
+            pass
+    assert caught.value.path == "$.url"
+
+
+async def test_many_calls_at_once_get_room() -> None:
+    """More turns than one connection may have in flight, and new sessions beside them: each gets its own events."""
+    many, go, running = MAX_REQUESTS + 10, trio.Event(), set[str]()
+
+    async def answer(request: ModelRequest, emit: Emit) -> ModelReply:
+        emit(TextPiece("yes"))
+        running.add(str(request.messages[-1]))
+        if len(running) == many:
+            go.set()
+        await go.wait()
+        return reply("yes")
+
+    async with runtime(test=FunctionModel(answer)) as service, linked(service) as (remote, wire):
+        ids = [(await service.create_session(None, model="test")).session_id for _ in range(many - 30)]
+        found = set[str]()
+
+        async def one(number: int, session_id: str | None) -> None:
+            heard = list[Envelope]()
+            if session_id is None:
+                result = await remote.create_session(f"say {number}", model="test", on_event=heard.append)
+            else:
+                result = await remote.start_turn(session_id, f"say {number}", on_event=heard.append)
+            assert {each.session_id for each in heard} == {result.session_id}
+            assert isinstance(heard[-1].event, RunCompleted)
+            found.add(result.session_id)
+
+        async with trio.open_nursery() as tasks:
+            for number, session_id in enumerate([*ids, *[None] * 30]):
+                tasks.start_soon(one, number, session_id)
+        assert len(found) == many
+        assert wire.opened < 20

@@ -1,0 +1,302 @@
+"""One WebSocket to a gateway: requests, each answered under its id, and the events of sessions."""
+
+import itertools
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
+
+import anyio
+import attrs
+import httpx
+import httpx_ws
+import wsproto.utilities
+from anyio.abc import TaskGroup, TaskStatus
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from warren import codec
+from warren.errors import WarrenError, of_body
+from warren.events import Envelope
+from warren.transport.rpc import jsonrpc
+from warren.transport.rpc.client_tools import EXECUTE
+from warren.transport.rpc.dialect import EVENT, UNSUBSCRIBED
+from warren.values import define, frozen
+
+CHUNK: Final = 256 * 1024
+"""Bytes of a message that are read at once; a longer message is put together from several."""
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds until a connection that does not open has failed."""
+PING_INTERVAL: Final = 20.0
+"""Seconds of silence after which the server is asked for a sign of life, and within which it has to give one."""
+
+FAILURES: Final = (
+    httpx_ws.HTTPXWSException,
+    httpx.HTTPError,
+    wsproto.utilities.ProtocolError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    OSError,
+)
+"""The exceptions of a connection that is lost, or that does not open."""
+
+logger: Final = logging.getLogger(__name__)
+
+
+class LostError(Exception):
+    """The connection was lost before a request was answered.
+
+    Attributes:
+        sent: whether the server may have got the request.
+    """
+
+    def __init__(self, *, sent: bool) -> None:
+        super().__init__("the connection was lost")
+        self.sent = sent
+
+
+class RefusedError(Exception):
+    """The connection could not be opened. `retryable` says whether it may be later."""
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class Feed(Protocol):
+    """The receiver of one session's events. Its methods must neither block nor raise."""
+
+    def event(self, envelope: Envelope) -> None:
+        """Take the next event."""
+
+    def ended(self) -> None:
+        """Handle the end of the session's log: there are no more events."""
+
+    def lost(self) -> None:
+        """Handle the end of the connection: later events do not come this way."""
+
+
+class NoFeed:
+    """Takes the events that nobody waits for."""
+
+    def event(self, envelope: Envelope) -> None:
+        """Drop it."""
+
+    def ended(self) -> None:
+        """Do nothing."""
+
+    def lost(self) -> None:
+        """Do nothing."""
+
+
+RunTool = Callable[[Any], Awaitable[Mapping[str, Any]]]
+"""Runs a tool for the server: from the parameters of its request to the result."""
+
+
+@define(eq=False)
+class _Request:
+    """A request. `response` stays None if the connection is lost before it comes."""
+
+    answered: Callable[[], None]
+    sent: bool = False
+    response: jsonrpc.Response | None = None
+    done: anyio.Event = attrs.field(factory=anyio.Event)
+
+
+_Frame = tuple[bytes, _Request | None]
+"""A message to send; with its request, if it is one."""
+
+
+@frozen
+class Dial:
+    """The address of a gateway, and the client that opens connections to it."""
+
+    http: httpx.AsyncClient
+    url: str
+    headers: Mapping[str, str]
+
+
+@define(eq=False)
+class Connection:
+    """An open connection.
+
+    It has at most one feed for each session: the server sends each event once a connection, so two readers at different
+    places of one session need two connections.
+
+    Attributes:
+        feeds: the feed of each session.
+        starting: the feed of a session that is being created; its first event tells its id.
+        lost: whether the connection has ended.
+        run_tool: runs the tools that this client has registered.
+    """
+
+    run_tool: RunTool | None = None
+    feeds: dict[str, Feed] = attrs.field(factory=dict)
+    starting: Feed | None = None
+    lost: bool = False
+    _requests: dict[jsonrpc.Id, _Request] = attrs.field(factory=dict)
+    _numbers: "itertools.count[int]" = attrs.field(factory=lambda: itertools.count(1))
+    _closing: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    _frames: "tuple[MemoryObjectSendStream[_Frame], MemoryObjectReceiveStream[_Frame]]" = attrs.field(
+        factory=lambda: anyio.create_memory_object_stream[_Frame](math.inf)
+    )
+
+    @property
+    def in_flight(self) -> int:
+        """The number of requests that are not answered."""
+        return len(self._requests)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing depends on the connection."""
+        return not (self._requests or self.feeds or self.starting)
+
+    async def ask(self, method: str, params: object, answered: Callable[[], None] = lambda: None) -> Any:
+        """Send a request, and return its result as plain data.
+
+        Cancelling it forgets the result; the server goes on with the request.
+
+        Args:
+            method: the method.
+            params: the parameters, as plain data or a domain object.
+            answered: called when the answer comes or the connection is lost, also if the call was cancelled.
+
+        Raises:
+            LostError: if the connection is lost before the answer.
+            WarrenError: the error that the server answers with.
+        """
+        if self.lost:
+            answered()
+            raise LostError(sent=False)
+        number = next(self._numbers)
+        request = self._requests[number] = _Request(answered)
+        self._frames[0].send_nowait((jsonrpc.request(number, method, params), request))
+        await request.done.wait()
+        response = request.response
+        if response is None:
+            raise LostError(sent=request.sent)
+        if response.error is not None:
+            raise _error_of(response.error)
+        return response.result
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._closing.cancel()
+
+    async def run(self, dial: Dial, *, task_status: TaskStatus[None]) -> None:
+        """Open the connection and serve it until it is lost or closed. Raises RefusedError if it does not open."""
+        opened, failures = False, list[BaseException]()
+        try:
+            with self._closing:
+                async with _open(dial) as socket, anyio.create_task_group() as tasks:
+                    opened = True
+                    task_status.started()
+                    tasks.start_soon(self._write, socket)
+                    await self._read(socket, tasks)
+        except* FAILURES as group:
+            failures += _leaves(group)
+        finally:
+            self._hang_up()
+        if not opened:
+            raise _refusal(dial.url, failures)
+        if failures:
+            logger.info("the connection to %s was lost: %r", dial.url, failures[0])
+
+    async def _write(self, socket: httpx_ws.AsyncWebSocketSession) -> None:
+        """Send the messages that wait. It has a task of its own because a cancelled send would leave half a frame."""
+        async for frame, request in self._frames[1]:
+            if request is not None:
+                request.sent = True
+            await socket.send_text(frame.decode())
+
+    async def _read(self, socket: httpx_ws.AsyncWebSocketSession, tasks: TaskGroup) -> None:
+        while True:
+            message = jsonrpc.read(await socket.receive_text())
+            if isinstance(message, jsonrpc.Response):
+                self._answer(message)
+            elif isinstance(message, jsonrpc.Notification):
+                self._hear(message)
+            elif isinstance(message, jsonrpc.Request):
+                tasks.start_soon(self._serve, message)
+            else:
+                logger.warning("the server sent a message that cannot be read: %s", message.error)
+
+    def _answer(self, response: jsonrpc.Response) -> None:
+        request = self._requests.pop(response.id, None)
+        if request is not None:
+            request.response = response
+            request.answered()
+            request.done.set()
+
+    def _hear(self, message: jsonrpc.Notification) -> None:
+        if message.method == UNSUBSCRIBED:
+            feed = self.feeds.get(message.params["session_id"])
+            if feed is not None:
+                feed.ended()
+        elif message.method == EVENT:
+            session_id = message.params["session_id"]
+            feed = self.feeds.get(session_id)
+            if feed is None:
+                if self.starting is None:
+                    return
+                feed = self.feeds[session_id] = self.starting
+                self.starting = None
+            feed.event(codec.from_server(Envelope, message.params))
+
+    async def _serve(self, message: jsonrpc.Request) -> None:
+        """Run a tool that the server asks for."""
+        if message.method != EXECUTE or self.run_tool is None:
+            self._frames[0].send_nowait((jsonrpc.unknown_method(message.id, message.method), None))
+            return
+        answer = await self.run_tool(message.params)
+        self._frames[0].send_nowait((jsonrpc.result(message.id, answer), None))
+
+    def _hang_up(self) -> None:
+        self.lost = True
+        for stream in self._frames:
+            stream.close()
+        requests, feeds = list(self._requests.values()), [*self.feeds.values()]
+        if self.starting is not None:
+            feeds.append(self.starting)
+        self._requests.clear()
+        self.feeds.clear()
+        self.starting = None
+        for feed in feeds:
+            feed.lost()
+        for request in requests:
+            request.answered()
+            request.done.set()
+
+
+def _open(dial: Dial) -> AbstractAsyncContextManager[httpx_ws.AsyncWebSocketSession]:
+    return httpx_ws.aconnect_ws(
+        dial.url,
+        dial.http,
+        max_message_size_bytes=CHUNK,
+        keepalive_ping_interval_seconds=PING_INTERVAL,
+        keepalive_ping_timeout_seconds=PING_INTERVAL,
+        headers=dict(dial.headers),
+    )
+
+
+def _error_of(error: Any) -> WarrenError:
+    """Return the error of an answer: its body is in `data`."""
+    body = error.get("data") if isinstance(error, dict) else None
+    if not isinstance(body, dict) or "code" not in body:
+        body = {"code": "AGENT_ERROR", "message": f"the server answered {error!r}", "details": {"cause": "internal"}}
+    return of_body(body)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found = list[BaseException]()
+    for each in group.exceptions:
+        found += _leaves(each) if isinstance(each, BaseExceptionGroup) else [each]
+    return found
+
+
+def _refusal(url: str, failures: list[BaseException]) -> RefusedError:
+    failure = failures[0] if failures else None
+    if isinstance(failure, httpx_ws.WebSocketUpgradeError):
+        status = failure.response.status_code
+        return RefusedError(f"{url} refused the connection: HTTP {status}", retryable=status in (429, 502, 503, 504))
+    return RefusedError(f"{url} cannot be reached: {failure or 'the connection was closed'!r}", retryable=True)

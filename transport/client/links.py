@@ -1,0 +1,179 @@
+"""The connections of one client: opened when they are needed, and opened again with backoff when they are lost."""
+
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+import attrs
+from anyio.abc import TaskGroup
+
+from warren.errors import AgentError
+from warren.transport.client.connection import Connection, Dial, Feed, LostError, RefusedError, RunTool
+from warren.values import define
+
+MAX_REQUESTS: Final = 200
+"""Requests in flight on one connection; a gateway refuses more than 256 unless told otherwise."""
+MAX_FEEDS: Final = 500
+"""Sessions that one connection carries; a gateway refuses more than 1,000 subscriptions unless told otherwise."""
+MAX_STARTING: Final = 8
+"""Connections on which sessions are created at the same time."""
+FIRST_DELAY: Final = 0.05
+"""Seconds before the second attempt to connect; they double from attempt to attempt, with jitter."""
+MAX_DELAY: Final = 5.0
+ATTEMPTS: Final = 5
+"""How often one request is sent before it fails, if each connection is lost before its answer."""
+
+
+@define(eq=False)
+class Links:
+    """The connections.
+
+    A connection carries one stream a session: the events of a turn of this client, or a subscription. A second stream
+    of the session gets another connection.
+
+    Attributes:
+        dial: opens connections.
+        tasks: serves them.
+        patience: seconds for which a call waits for a server that cannot be reached.
+    """
+
+    dial: Dial
+    tasks: TaskGroup
+    patience: float
+    _open: list[Connection] = attrs.field(factory=list)
+    _opening: anyio.Lock = attrs.field(factory=anyio.Lock)
+    _changed: anyio.Event = attrs.field(factory=anyio.Event)
+
+    async def ask(self, method: str, params: object, *, repeatable: bool) -> Any:
+        """Send a request on any connection, and return its result as plain data.
+
+        If the connection is lost, the request is sent again; one that is not repeatable only if it was never sent.
+
+        Raises:
+            AgentError: with the cause `unreachable` if the server cannot be reached, with the cause `connection_lost`
+                if the outcome is unknown.
+            WarrenError: the error that the server answers with.
+        """
+        for attempt in range(ATTEMPTS):
+            connection = await self._find(lambda _each: True)
+            try:
+                return await connection.ask(method, params, self.tidy)
+            except LostError as exc:
+                check_repeatable(exc, repeatable=repeatable and attempt < ATTEMPTS - 1)
+        raise AssertionError("the last attempt raises")
+
+    async def claim(self, session_id: str | None, feed: Feed) -> "Claim":
+        """Return a connection on which `feed` gets the events of a session; None for a session that is to be created.
+
+        Raises AgentError(cause="unreachable").
+        """
+        if session_id is not None:
+            connection = await self._find(lambda each: session_id not in each.feeds and len(each.feeds) < MAX_FEEDS)
+            connection.feeds[session_id] = feed
+            return Claim(self, connection, session_id)
+        while True:
+            crowded = sum(not each.lost for each in self._open) >= MAX_STARTING
+            free = [each for each in self._open if not each.lost and each.starting is None]
+            if crowded and not free:
+                await self._changed.wait()
+                continue
+            connection = await self._find(lambda each: each.starting is None)
+            connection.starting = feed
+            return Claim(self, connection, None, feed)
+
+    @asynccontextmanager
+    async def own(self, run_tool: RunTool) -> AsyncIterator[Connection]:
+        """Open a connection for a body, for a call with tools of its own."""
+        connection = await self._connect(Connection(run_tool))
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    async def open(self) -> None:
+        """Open the first connection. Raises AgentError(cause="unreachable") after one attempt."""
+        try:
+            await self._dial(Connection())
+        except RefusedError as exc:
+            raise unreachable(exc) from None
+
+    def tidy(self) -> None:
+        """Close connections that are no longer needed but for one, and wake the calls that wait for room."""
+        self._changed.set()
+        self._changed = anyio.Event()
+        self._open = [each for each in self._open if not each.lost]
+        for each in [each for each in self._open if each.idle][: len(self._open) - 1]:
+            self._open.remove(each)
+            each.close()
+
+    async def _find(self, fits: Callable[[Connection], bool]) -> Connection:
+        """Return an open connection that has room and fits, or open one."""
+        while True:
+            for each in self._open:
+                if not each.lost and each.in_flight < MAX_REQUESTS and fits(each):
+                    return each
+            if self._opening.locked():  # by the time that connection is open it may fit
+                async with self._opening:
+                    continue
+            async with self._opening:
+                await self._connect(Connection())
+
+    async def _connect(self, connection: Connection) -> Connection:
+        """Open a connection, with one attempt after another. Raises AgentError(cause="unreachable")."""
+        delay, deadline = FIRST_DELAY, anyio.current_time() + self.patience
+        while True:
+            try:
+                return await self._dial(connection)
+            except RefusedError as exc:
+                pause = delay * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, not a secret
+                if not exc.retryable or anyio.current_time() + pause > deadline:
+                    raise unreachable(exc) from None
+            await anyio.sleep(pause)
+            delay = min(delay * 2, MAX_DELAY)
+            connection = Connection(connection.run_tool)
+
+    async def _dial(self, connection: Connection) -> Connection:
+        await self.tasks.start(connection.run, self.dial)
+        if connection.run_tool is None:
+            self._open.append(connection)
+        return connection
+
+
+@define(eq=False)
+class Claim:
+    """A session's place on a connection: it is given up when `release` is called, or when the connection is lost."""
+
+    links: Links
+    connection: Connection
+    session_id: str | None
+    feed: Feed | None = None
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Send the request whose events the feed gets; the answer gives the place up. See `Connection.ask`."""
+        return await self.connection.ask(method, params, self.release)
+
+    def release(self) -> None:
+        """Give the place up. Idempotent."""
+        connection = self.connection
+        if self.session_id is not None:
+            connection.feeds.pop(self.session_id, None)
+        elif connection.starting is self.feed:
+            connection.starting = None
+        else:
+            for session_id in [each for each, feed in connection.feeds.items() if feed is self.feed]:
+                del connection.feeds[session_id]
+        self.links.tidy()
+
+
+def check_repeatable(exc: LostError, *, repeatable: bool) -> None:
+    """Raise AgentError(cause="connection_lost") for a request that must not be sent again."""
+    if exc.sent and not repeatable:
+        problem = "the connection was lost before the answer: whether the request was carried out is unknown"
+        raise AgentError(problem, cause="connection_lost") from None
+
+
+def unreachable(exc: RefusedError) -> AgentError:
+    """Return the error of a call that gets no connection."""
+    return AgentError(str(exc), cause="unreachable", retryable=exc.retryable)

@@ -1,0 +1,202 @@
+"""Subscriptions over a gateway, which survive lost connections."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+import anyio
+
+from warren import codec
+from warren.errors import AgentError, WarrenError
+from warren.events import Envelope, Event
+from warren.requests import SubscribeRequest
+from warren.service import Notify
+from warren.transport.client.connection import LostError
+from warren.transport.client.links import ATTEMPTS, Claim, Links
+from warren.transport.rpc.results import Subscribed
+
+PAGE: Final = 256
+"""Events that are taken at once."""
+MAX_HELD: Final = 1_000
+"""Events that wait for a slow owner; beyond it the server is told to stop until they are taken."""
+
+
+def _quiet(_event: Event | None) -> None:
+    """Nobody waits."""
+
+
+class _Place:
+    """A reader's feed on one connection. A reader that has moved on to another feed hears no more of this one."""
+
+    def __init__(self, reader: "RemoteReader") -> None:
+        self.reader: RemoteReader | None = reader
+        self.claim: Claim | None = None
+
+    def event(self, envelope: Envelope) -> None:
+        if self.reader is not None:
+            self.reader.hear(envelope)
+
+    def ended(self) -> None:
+        if self.reader is not None:
+            self.reader.end()
+
+    def lost(self) -> None:
+        if self.reader is not None:
+            self.reader.leave()
+
+
+class RemoteReader(AsyncIterator[Envelope]):
+    """A place in a session's log on a server: the `EventReader` of `warren.service`.
+
+    Events are read ahead up to a bound; beyond it, and after a lost connection, the reader subscribes again behind the
+    last event that it has, so that none is missed and none comes twice.
+    """
+
+    def __init__(self, links: Links, session_id: str, cursor: int | None) -> None:
+        """Prepare a reader behind `cursor`; None is for the next event that is published. `load` connects it."""
+        self.notify: Notify = _quiet
+        self._links = links
+        self._session_id = session_id
+        self._cursor = cursor
+        self._held: deque[Envelope] = deque()
+        self._newest = cursor or 0
+        self._place: _Place | None = None
+        self._ended = False
+        self._moved = anyio.Event()
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        return self._session_id
+
+    @property
+    def cursor(self) -> int:
+        """See EventReader."""
+        return self._cursor or 0
+
+    @cursor.setter
+    def cursor(self, seq: int) -> None:
+        self.leave()
+        self._held.clear()
+        self._cursor = seq
+
+    @property
+    def newest(self) -> int:
+        """The last seq that was heard of."""
+        return self._newest
+
+    @property
+    def over(self) -> bool:
+        """See EventReader."""
+        return self._ended and not self._held
+
+    def take(self) -> list[Envelope] | None:
+        """See EventReader. None also means that the reader is not connected."""
+        if not self._held:
+            return [] if self._place is not None or self._ended else None
+        page = [self._held.popleft() for _ in range(min(PAGE, len(self._held)))]
+        self._cursor = page[-1].seq
+        return page
+
+    async def load(self) -> list[Envelope]:
+        """Connect, and return the events that have come. Raises WarrenError if the server refuses."""
+        if self._place is None and not self._ended:
+            await self.connect()
+        return self.take() or []
+
+    def another(self) -> "RemoteReader":
+        """See EventReader."""
+        return RemoteReader(self._links, self._session_id, self._cursor)
+
+    def close(self) -> None:
+        """See EventReader."""
+        self.leave()
+        self._ended = True
+        self._held.clear()
+        self._wake()
+
+    def hear(self, envelope: Envelope) -> None:
+        """Take an event from the connection."""
+        first = not self._held
+        self._held.append(envelope)
+        self._newest = max(self._newest, envelope.seq)
+        if len(self._held) >= MAX_HELD:
+            self.leave()
+        self._wake()
+        if first:
+            self.notify(envelope.event)
+
+    def end(self) -> None:
+        """Handle the end of the log."""
+        self._ended = True
+        self.leave()
+        if not self._held:
+            self.notify(None)
+
+    def leave(self) -> None:
+        """Give the place on the connection up; the next `load` takes another one."""
+        place, self._place = self._place, None
+        if place is None:
+            return
+        place.reader = None
+        claim = place.claim
+        if claim is not None and not claim.connection.lost:
+            self._links.tasks.start_soon(_unsubscribe, claim, self._session_id)
+        self._wake()
+        if not (self._held or self._ended):
+            self.notify(None)
+
+    def __aiter__(self) -> "RemoteReader":
+        return self
+
+    async def __anext__(self) -> Envelope:
+        while not self._held:
+            if self._ended:
+                raise StopAsyncIteration
+            if self._place is None:
+                await self.connect()
+            else:
+                await self._moved.wait()
+        envelope = self._held.popleft()
+        self._cursor = envelope.seq
+        return envelope
+
+    async def connect(self) -> None:
+        """Subscribe behind the last event that is here. Raises WarrenError if the server refuses."""
+        for _ in range(ATTEMPTS):
+            place = _Place(self)
+            claim = place.claim = await self._links.claim(self._session_id, place)
+            after = self._held[-1].seq if self._held else self._cursor
+            self._place = place
+            try:
+                found = await claim.connection.ask(
+                    "session/subscribe", SubscribeRequest(self._session_id, after_seq=after)
+                )
+            except LostError:
+                continue
+            except BaseException as exc:
+                place.reader = self._place = None
+                if isinstance(exc, WarrenError):  # there is no subscription, and so no event of it can come
+                    claim.release()
+                else:
+                    self._links.tasks.start_soon(_unsubscribe, claim, self._session_id)
+                raise
+            if self._cursor is None:
+                self._cursor = codec.from_server(Subscribed, found).after_seq
+                self._newest = max(self._newest, self._cursor)
+            return
+        raise AgentError("each connection was lost before the subscription began", cause="unreachable", retryable=True)
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
+
+
+async def _unsubscribe(claim: Claim, session_id: str) -> None:
+    """Give a place up once no event of it can come any more: behind the answer of the server."""
+    try:
+        await claim.connection.ask("session/unsubscribe", {"session_id": session_id})
+    except (LostError, WarrenError):
+        pass  # there is no subscription any more
+    finally:
+        claim.release()

@@ -1,0 +1,365 @@
+"""`connect`, and the service that it opens."""
+
+import logging
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import attrs
+import httpx
+
+from warren import codec
+from warren.errors import InvalidParamsError, WarrenError
+from warren.events import Envelope
+from warren.fields import FieldValueError
+from warren.inputs import Input
+from warren.keywords import keywords_of, made
+from warren.memory import MemoryHit
+from warren.options import SessionRequest, TurnRequest, given
+from warren.peers import PeerInfo, PeerMessage
+from warren.records import CompactionEntry
+from warren.requests import (
+    ApproveRequest,
+    CompactRequest,
+    ContextRequest,
+    ForkRequest,
+    HistoryRequest,
+    LabelRequest,
+    ListRequest,
+    SearchRequest,
+    SessionRef,
+    SubscribeRequest,
+    WithdrawRequest,
+)
+from warren.service import Capabilities, Health, OnBegin, OnEvent, SessionCall, SessionService, TurnCall
+from warren.tools import Tool
+from warren.transport.client.connection import CONNECT_TIMEOUT, Dial, LostError
+from warren.transport.client.links import ATTEMPTS, Links, check_repeatable
+from warren.transport.client.readers import RemoteReader
+from warren.transport.client.tools import runner_of
+from warren.transport.rpc.params import RegisterTools
+from warren.transport.rpc.results import Greeting, Injected, Inputs, MemoryHits, PeerMessageSent, Peers
+from warren.values import define, frozen
+from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
+
+T = TypeVar("T")
+logger: Final = logging.getLogger(__name__)
+PATIENCE: Final = 30.0
+"""Seconds for which a call waits for a server that cannot be reached, unless `connect` is told otherwise."""
+SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+
+
+@asynccontextmanager
+async def connect(url: str, *, token: str | None = None, patience: float = PATIENCE) -> AsyncIterator["RemoteService"]:
+    """Open the service of a gateway for the body of an `async with`.
+
+    The service is a `SessionService`: the same calls, values and errors as in the process of the runtime. A lost
+    connection is opened again when a call or a subscription needs it. Leaving the block closes the connections; turns
+    that run go on. An exception of the body is raised as it is, never in an exception group.
+
+    Proxies and certificates are those of the environment, as httpx takes them: `SSL_CERT_FILE`, `ALL_PROXY`,
+    `NO_PROXY`. It works on trio and on asyncio. Use it in the task that entered it and in tasks of the same event loop.
+
+    Args:
+        url: the address of the gateway: `ws://host:port`, `wss://…`, `http://…` or `https://…`. Without a path it is
+            `/ws`.
+        token: the token of the gateway's clients; None if it has none.
+        patience: seconds for which a call waits while the server cannot be reached.
+
+    Raises:
+        InvalidParamsError: if the address is bad.
+        AgentError: with the cause `unreachable` if the server cannot be reached or refuses the connection. It is tried
+            once.
+    """
+    address = address_of(url)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    failure: BaseException | None = None
+    async with httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT)) as http:
+        async with anyio.create_task_group() as tasks:
+            links = Links(Dial(http, address, headers), tasks, patience)
+            try:
+                await links.open()
+                found = await links.ask("initialize", {"client_info": {"name": "warren.client"}}, repeatable=True)
+                yield RemoteService(links, codec.from_server(Greeting, found).capabilities)
+            except BaseException as exc:  # noqa: BLE001 - raised below: a task group would wrap it in an exception group
+                failure = exc
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+
+def address_of(url: str) -> str:
+    """Return the address of the WebSocket. Raises InvalidParamsError (path `$.url`)."""
+    try:
+        parts = urlsplit(url if "://" in url else f"ws://{url}")
+        scheme, _port, host = SCHEMES.get(parts.scheme), parts.port, parts.hostname
+    except ValueError:
+        scheme = host = None
+    if not (scheme and host):
+        raise InvalidParamsError(f"$.url: {url!r} is not like ws://127.0.0.1:8420", path="$.url")
+    return parts._replace(scheme=scheme, path=parts.path if parts.path not in ("", "/") else "/ws").geturl()
+
+
+@define(eq=False)
+class _TurnEvents:
+    """The feed of an own turn: passes the events on while they come without a gap.
+
+    Attributes:
+        last: the number of the last event that was passed on; None before the first.
+        live: whether events that come now follow it.
+    """
+
+    links: Links
+    on_event: OnEvent | None
+    on_begin: OnBegin | None
+    last: int | None = None
+    live: bool = True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the caller wants the events."""
+        return self.on_event is not None or self.on_begin is not None
+
+    def event(self, envelope: Envelope) -> None:
+        """Pass an event on."""
+        if not self.live:
+            return
+        if self.last is None and self.on_begin is not None:
+            self.begin(envelope.session_id, (envelope.first_seq or envelope.seq) - 1)
+        self.last = envelope.seq
+        self.tell(envelope)
+
+    def tell(self, envelope: Envelope) -> None:
+        """Call the caller's function; one that raises is not called again."""
+        if self.on_event is not None:
+            try:
+                self.on_event(envelope)
+            except Exception:
+                logger.exception("on_event of session %s raised: it gets no more of this turn", envelope.session_id)
+                self.on_event = None
+
+    def begin(self, session_id: str, cursor: int) -> None:
+        """Give the caller its reader."""
+        if self.on_begin is not None:
+            try:
+                self.on_begin(RemoteReader(self.links, session_id, cursor))
+            except Exception:
+                logger.exception("on_begin of session %s raised: it gets nothing of this turn", session_id)
+
+    def ended(self) -> None:
+        """Do nothing: the answer comes."""
+
+    def lost(self) -> None:
+        """Take no events of a later connection: there may be a gap before them."""
+        self.live = False
+
+
+@frozen
+class _Turn:
+    """The request of a turn; `repeatable` if it may be sent again when its outcome is unknown."""
+
+    method: str
+    params: Mapping[str, Any]
+    session_id: str | None
+    repeatable: bool
+
+
+class RemoteService(SessionService):
+    """A gateway's sessions. `connect` makes it.
+
+    Its methods do what those of `SessionService` say. In addition:
+
+    * Every method may raise AgentError(cause="unreachable") if the server cannot be reached, and those that must not
+      be carried out twice AgentError(cause="connection_lost") if the connection is lost before the answer. All others
+      are sent again. So are new sessions and prompts in the modes `queue` and `steer`: they have an idempotency key,
+      their caller's or one of the client.
+    * `tools` are names, `compactor` has to be None: other tools are given as `extra_tools`, which run in this process
+      while a call lasts.
+    """
+
+    def __init__(self, links: Links, capabilities: Capabilities) -> None:
+        self._links = links
+        self._capabilities = capabilities
+
+    @keywords_of(SessionCall)
+    async def create_session(self, call: SessionCall) -> TurnResult:
+        """See SessionService."""
+        for index, each in enumerate(call.tools or ()):
+            if isinstance(each, Tool):
+                raise FieldValueError(
+                    f"tools[{index}]", "must be a name: a client runs its tools as extra_tools"
+                ).refusal()
+        if call.compactor is not None:
+            raise FieldValueError("compactor", "must be None: it runs in the process of the runtime").refusal()
+        params = given(SessionRequest, call)
+        params.setdefault("idempotency_key", secrets.token_urlsafe(16))
+        return await self._turn(_Turn("session/create", params, None, repeatable=True), call)
+
+    @keywords_of(TurnCall)
+    async def start_turn(self, call: TurnCall) -> TurnResult:
+        """See SessionService."""
+        params = given(TurnRequest, call)
+        if call.mode != "busy":
+            params.setdefault("idempotency_key", secrets.token_urlsafe(16))
+        return await self._turn(_Turn("turn/start", params, call.session_id, repeatable=call.mode != "busy"), call)
+
+    @keywords_of(CompactRequest)
+    async def compact(self, wanted: CompactRequest) -> CompactionEntry:
+        """See SessionService."""
+        return await self._ask(CompactionEntry, "session/compact", wanted)
+
+    @keywords_of(ContextRequest)
+    async def inject_context(self, wanted: ContextRequest) -> bool:
+        """See SessionService."""
+        if wanted.idempotency_key is None:
+            wanted = attrs.evolve(wanted, idempotency_key=secrets.token_urlsafe(16))
+        return (await self._ask(Injected, "session/inject_context", wanted, repeatable=True)).injected
+
+    @keywords_of(SessionRef)
+    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
+        """See SessionService."""
+        return (await self._ask(Inputs, "session/inputs", session, repeatable=True)).inputs
+
+    @keywords_of(WithdrawRequest)
+    async def withdraw(self, wanted: WithdrawRequest) -> None:
+        """See SessionService."""
+        await self._links.ask("session/withdraw", wanted, repeatable=False)
+
+    @keywords_of(PeerMessage)
+    async def send_message(self, message: PeerMessage) -> str:
+        """See SessionService."""
+        return (await self._ask(PeerMessageSent, "peer/send", message)).message_id
+
+    @keywords_of(SessionRef)
+    async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
+        """See SessionService."""
+        return (await self._ask(Peers, "peer/list", session, repeatable=True)).peers
+
+    @keywords_of(ApproveRequest)
+    async def approve_tool(self, said: ApproveRequest) -> None:
+        """See SessionService."""
+        await self._links.ask("tool/approve", said, repeatable=False)
+
+    @keywords_of(SessionRef)
+    async def interrupt(self, session: SessionRef) -> None:
+        """See SessionService."""
+        await self._links.ask("turn/interrupt", session, repeatable=False)
+
+    @keywords_of(SessionRef)
+    async def read(self, session: SessionRef) -> SessionView:
+        """See SessionService."""
+        return await self._ask(SessionView, "session/read", session, repeatable=True)
+
+    @keywords_of(ListRequest)
+    async def list(self, wanted: ListRequest) -> SessionPage:
+        """See SessionService."""
+        return await self._ask(SessionPage, "session/list", wanted, repeatable=True)
+
+    @keywords_of(HistoryRequest)
+    async def history(self, wanted: HistoryRequest) -> HistoryPage:
+        """See SessionService."""
+        return await self._ask(HistoryPage, "session/history", wanted, repeatable=True)
+
+    @keywords_of(SessionRef)
+    async def resume(self, session: SessionRef) -> SessionView:
+        """See SessionService."""
+        return await self._ask(SessionView, "session/resume", session, repeatable=True)
+
+    @asynccontextmanager
+    async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[RemoteReader]:
+        """See SessionService. The subscription survives lost connections: no event is missed, and none comes twice."""
+        wanted = made(SubscribeRequest, session_id, after_seq=after_seq)
+        reader = RemoteReader(self._links, wanted.session_id, wanted.after_seq)
+        try:
+            await reader.connect()
+            yield reader
+        finally:
+            reader.close()
+
+    @keywords_of(SearchRequest)
+    async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
+        """See SessionService."""
+        return (await self._ask(MemoryHits, "memory/search", wanted, repeatable=True)).hits
+
+    @keywords_of(ForkRequest)
+    async def fork(self, wanted: ForkRequest) -> SessionView:
+        """See SessionService."""
+        return await self._ask(SessionView, "session/fork", wanted)
+
+    @keywords_of(LabelRequest)
+    async def label(self, wanted: LabelRequest) -> SessionView:
+        """See SessionService."""
+        return await self._ask(SessionView, "session/label", wanted, repeatable=True)
+
+    @keywords_of(SessionRef)
+    async def archive(self, session: SessionRef) -> None:
+        """See SessionService."""
+        await self._links.ask("session/archive", session, repeatable=True)
+
+    @keywords_of(SessionRef)
+    async def delete(self, session: SessionRef) -> None:
+        """See SessionService."""
+        await self._links.ask("session/delete", session, repeatable=False)
+
+    def capabilities(self) -> Capabilities:
+        """Return the optional capabilities that were on when the client connected."""
+        return self._capabilities
+
+    async def health(self) -> Health:
+        """Return the health of the runtime behind the server."""
+        return await self._ask(Health, "health", {}, repeatable=True)
+
+    async def _ask(self, cls: type[T], method: str, params: object, *, repeatable: bool = False) -> T:
+        return codec.from_server(cls, await self._links.ask(method, params, repeatable=repeatable))
+
+    async def _turn(self, turn: "_Turn", call: SessionCall | TurnCall) -> TurnResult:
+        """Run a turn, and pass its events on before its result or its error."""
+        events = _TurnEvents(self._links, call.on_event, call.on_begin)
+        try:
+            result = codec.from_server(TurnResult, await self._run(turn, events, call.extra_tools))
+        except WarrenError as exc:
+            if exc.session_id is not None:
+                await self._complete(events, exc.session_id, exc.details.get("first_seq"), exc.details.get("last_seq"))
+            raise
+        await self._complete(events, result.session_id, result.first_seq, result.last_seq)
+        return result
+
+    async def _run(self, turn: "_Turn", events: _TurnEvents, tools: Sequence[Tool]) -> Any:
+        for attempt in range(ATTEMPTS):
+            try:
+                if tools:
+                    return await self._run_with_tools(turn, events, tools)
+                claim = await self._links.claim(turn.session_id, events)
+                return await claim.ask(turn.method, turn.params)
+            except LostError as exc:
+                check_repeatable(exc, repeatable=turn.repeatable and attempt < ATTEMPTS - 1)
+        raise AssertionError("the last attempt raises")
+
+    async def _run_with_tools(self, turn: "_Turn", events: _TurnEvents, tools: Sequence[Tool]) -> Any:
+        """Run a turn on a connection of its own: the server asks it to run the tools."""
+        async with self._links.own(runner_of(tools)) as connection:
+            await connection.ask("tools/register", RegisterTools(tuple(each.spec for each in tools)))
+            if turn.session_id is None:
+                connection.starting = events
+            else:
+                connection.feeds[turn.session_id] = events
+            return await connection.ask(turn.method, turn.params)
+
+    async def _complete(self, events: _TurnEvents, session_id: str, first: int | None, last: int | None) -> None:
+        """Pass on the events of a turn that did not come by themselves: those after a lost connection."""
+        if events.live or first is None or last is None or not events.wanted:
+            return
+        if events.last is None:
+            events.begin(session_id, first - 1)
+            events.last = first - 1
+        if events.last >= last or events.on_event is None:
+            return
+        async with self.subscribe(session_id, after_seq=events.last) as reader:
+            async for envelope in reader:
+                events.tell(envelope)
+                if envelope.seq >= last:
+                    return
