@@ -40,3 +40,34 @@ def inbox_full(session_id: str, limit: int) -> CapacityExceededError:
     """Return the error for an input past the `limit` of those that may wait."""
     problem = f"{limit} inputs wait for the session already"
     return CapacityExceededError(problem, session_id=session_id, cause="inbox_full")
+
+
+# -- stores as a whole
+
+
+def in_use(name: str) -> StoreError:
+    """Return the error for a store that another process uses."""
+    return StoreError(f"a process uses the store in {name}: end it first", cause="leased")
+
+
+def not_empty(name: str) -> StoreError:
+    """Return the error for a store that is to become a copy and has sessions of its own."""
+    problem = f"there are sessions in the store {name}: a copy needs a place of its own"
+    return StoreError(problem, cause="exists", retryable=False)
+
+
+def another_copy(name: str, source: str) -> StoreError:
+    """Return the error for a place with an unfinished copy of another store."""
+    problem = f"at {name} there is an unfinished copy of another store ({source}): finish that one, or remove it"
+    return StoreError(problem, cause="exists", retryable=False)
+
+
+def two_copies(name: str) -> StoreError:
+    """Return the error for a copy that another process goes on with."""
+    return StoreError(f"another process copies to {name}: let it end", cause="conflict", retryable=False)
+
+
+def unfinished(name: str) -> StoreError:
+    """Return the error for a place with a copy that is not whole yet."""
+    problem = f"{name} is an unfinished copy of a store: finish it with `warren copy`, or remove it"
+    return StoreError(problem, cause="not_a_store", retryable=False)

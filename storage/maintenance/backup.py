@@ -16,8 +16,9 @@ from warren.storage.maintenance.checks import unreadable
 from warren.storage.maintenance.files import look_at, reading, sync_folder
 from warren.storage.projection.follower import Follower
 from warren.storage.projection.projection import SESSIONS
+from warren.storage.refusals import in_use
 from warren.storage.rows import DELETED, SEQ_STRIDE
-from warren.storage.sqlite.database import transaction, version_of
+from warren.storage.sqlite.database import lock, transaction, version_of
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION
 from warren.storage.sqlite.lease import FOLDER, is_free
 from warren.values import frozen
@@ -118,6 +119,23 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
             _put_in_place(wanted)
     _drop_projections(config)
     return Copied(target, target.stat().st_size, sessions, memory if len(wanted) > 1 else None)
+
+
+def copy_memory(source: StoreConfig, target: StoreConfig) -> None:
+    """Copy the memory of a store, if it has one, into the folder of another store, in place of a memory there.
+
+    Raises StoreError.
+    """
+    memory, copied = (each.path / MEMORY_FOLDER / MEMORY_FILE for each in (source, target))
+    if not _exists(memory):
+        return
+    with ExitStack() as stack:
+        wanted = [_Wanted(stack.enter_context(_snapshot(memory)), copied)]
+        with SESSION_STORE.faults(copied):
+            copied.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _copies(wanted, None):
+            _remove(copied.with_name(MEMORY_INDEX), *_side_files(copied))
+            _put_in_place(wanted)
 
 
 # -- copying
@@ -252,7 +270,7 @@ def _to_ourselves(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         with SESSION_STORE.faults(folder):
             if not all(map(is_free, (folder / FOLDER).glob("*.lock"))):
-                raise _in_use(folder)
+                raise in_use(str(folder))
         for path in (folder / FILE_NAME, folder / MEMORY_FOLDER / MEMORY_FILE):
             if _exists(path):
                 stack.enter_context(_alone_with(path, folder))
@@ -266,18 +284,12 @@ def _alone_with(path: Path, folder: Path) -> Iterator[None]:
     try:
         with SESSION_STORE.faults(path), contextlib.suppress(apsw.NotADBError, apsw.CorruptError):
             try:
-                # SQLite gives the write-ahead log up only for the last connection.
-                db.pragma("journal_mode", "DELETE")
-                db.execute("BEGIN EXCLUSIVE")
+                lock(db)
             except (apsw.BusyError, apsw.LockedError):
-                raise _in_use(folder) from None
+                raise in_use(str(folder)) from None
         yield
     finally:
         db.close()
-
-
-def _in_use(folder: Path) -> StoreError:
-    return StoreError(f"a process uses the store in {folder}: end it first", cause="leased")
 
 
 def _exists(path: Path) -> bool:

@@ -4,6 +4,7 @@ from typing import Final
 
 from psycopg import errors
 
+from warren.config import PostgresConfig
 from warren.errors import StoreCause, StoreError, WarrenError
 from warren.storage.postgres.driver import LostError
 
@@ -52,3 +53,9 @@ def translate(exc: Exception, *, session_id: str | None = None, noun: str = NOUN
     error = StoreError(f"{text.format(noun)} ({problem})", session_id=session_id, cause=cause, retryable=retryable)
     error.__cause__ = exc
     return error
+
+
+def of_opening(exc: Exception, config: PostgresConfig) -> StoreError:
+    """Return the error for a store that cannot be opened: it names the address, without its passwords."""
+    error = translate(exc)
+    return StoreError(f"{config.shown}: {error.message}", cause=error.cause, retryable=error.retryable)  # type: ignore[arg-type]

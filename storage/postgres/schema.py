@@ -18,6 +18,7 @@ from psycopg import errors
 
 from warren.errors import StoreError
 from warren.storage.postgres.driver import Connection
+from warren.storage.refusals import unfinished
 from warren.values import frozen
 
 OLDEST: Final = 14
@@ -26,7 +27,7 @@ LOCK: Final = 4711
 """The first number of all advisory locks of the store; the second one is a holder's key, or 0 for a migration."""
 # A statement that waits for a table's lock keeps all later ones waiting too.
 _MOMENT: Final = "SET LOCAL lock_timeout = '2s'"
-_STATE: Final = "SELECT version, needs, coalesce(release, '') FROM warren.meta"
+_STATE: Final = "SELECT version, needs, coalesce(release, ''), copying IS NOT NULL FROM warren.meta"
 
 
 @frozen
@@ -37,11 +38,13 @@ class State:
         version: how many scripts it has had; 0 if there are no tables.
         needs: how many scripts a program has to know in order to work with them.
         release: the release of Warren that changed them last; empty if it is not known.
+        copying: whether they are an unfinished copy of another store.
     """
 
     version: int = 0
     needs: int = 0
     release: str = ""
+    copying: bool = False
 
 
 @frozen
@@ -81,16 +84,21 @@ SCHEMA: Final = Schema(
 """The tables that this release reads and writes."""
 
 
-async def prepare(db: Connection, schema: Schema = SCHEMA) -> None:
+async def prepare(db: Connection, schema: Schema = SCHEMA, *, copying: bool = False) -> None:
     """Check the server and the tables; create the tables if they are missing, or expand them to this version.
 
     Tables that a newer release has expanded are left as they are. Programs that open one database at the same moment
-    wait for each other. A role that may not create anything can use tables that are there.
+    wait for each other. A role that may not create anything can use tables that are there. An unfinished copy of
+    another store is refused, unless the caller is `copying`.
 
-    Raises StoreError with `cause` "newer_schema", "cannot_open" or "permission", and as `Connection.fetch`.
+    Raises StoreError with `cause` "newer_schema", "not_a_store", "cannot_open" or "permission", and as
+    `Connection.fetch`.
     """
     check_server(db)
-    if (await usable_state(db, schema)).version < schema.version:
+    state = await usable_state(db, schema)
+    if state.copying and not copying:
+        raise unfinished("the database")
+    if state.version < schema.version:
         await expand(db, schema)
 
 

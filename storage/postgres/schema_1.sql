@@ -6,6 +6,7 @@ CREATE TABLE warren.meta (
     version integer NOT NULL,             -- how many of the scripts this database has had
     needs   integer NOT NULL DEFAULT 1,   -- programs that know fewer scripts than this one cannot work with it
     release text,                         -- the release of Warren that changed it last
+    copying text,                         -- how far the copy is that this database is to become; NULL: it is a store
     store   uuid NOT NULL DEFAULT gen_random_uuid()
 );
 INSERT INTO warren.meta (version) VALUES (1);

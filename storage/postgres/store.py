@@ -15,7 +15,7 @@ from warren.records import MessageRow, SessionRecord
 from warren.storage.operations import Operation
 from warren.storage.postgres import queries
 from warren.storage.postgres.driver import Connection, LostError
-from warren.storage.postgres.faults import translate
+from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.pool import Readers
@@ -58,8 +58,7 @@ class PostgresStore:
         try:
             await writer.open()
         except (LostError, errors.Error) as exc:
-            error = translate(exc)
-            raise StoreError(f"{config.shown}: {error.message}", cause=error.cause, retryable=error.retryable) from None  # type: ignore[arg-type]
+            raise of_opening(exc, config) from None
         return cls(writer, Readers(config))
 
     @property

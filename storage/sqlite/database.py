@@ -18,6 +18,7 @@ import apsw
 import attrs
 
 from warren.errors import StoreError, WarrenError
+from warren.storage.refusals import unfinished
 from warren.storage.sqlite.faults import precise, translate
 from warren.values import frozen
 
@@ -32,6 +33,7 @@ class Kind:
         application_id: the number in the header of each file of this kind.
         migrations: scripts of SQL, in order; `user_version` of a file counts the scripts that it has had.
         can_shrink: whether a new file can return free pages to the disk piece by piece.
+        unfinished: the number in the header of a file that is to become one of this kind, and is not whole yet.
     """
 
     noun: str
@@ -39,6 +41,7 @@ class Kind:
     application_id: int
     migrations: Sequence[str] = attrs.field(repr=False)
     can_shrink: bool = False
+    unfinished: int | None = None
 
     @property
     def version(self) -> int:
@@ -187,7 +190,10 @@ def version_of(db: apsw.Connection, kind: Kind) -> int:
         )
         raise StoreError(message, cause="newer_schema", retryable=False)
     tables: int = db.execute("SELECT count(*) FROM sqlite_schema").get
-    if db.pragma("application_id") != kind.application_id and (version or tables):
+    found = db.pragma("application_id")
+    if found == kind.unfinished:
+        raise unfinished(db.filename)
+    if found != kind.application_id and (version or tables):
         message = f"{db.filename} is another program's database, not a {kind.noun}"
         raise StoreError(message, cause="not_a_store", retryable=False)
     return version
@@ -240,6 +246,13 @@ def snapshot(db: apsw.Connection) -> Iterator[None]:
         yield
     finally:
         _roll_back(db)
+
+
+def lock(db: apsw.Connection) -> None:
+    """Begin a transaction during which no other connection can use the file. Raises apsw.BusyError if one is there."""
+    # SQLite gives the write-ahead log up only for the last connection.
+    db.pragma("journal_mode", "DELETE")
+    db.execute("BEGIN EXCLUSIVE")
 
 
 def _roll_back(db: apsw.Connection) -> None:

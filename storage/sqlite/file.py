@@ -9,12 +9,15 @@ from warren.storage.sqlite import database
 from warren.storage.sqlite.database import Kind, check_regular, create, scripts
 
 FILE_NAME: Final = "sessions.sqlite3"
+UNFINISHED: Final = 0x57415243
+"""The number of a file that is to become a copy of another store: the letters WARC."""
 SESSION_STORE: Final = Kind(
     noun="session store",
     file_name=FILE_NAME,
     application_id=0x57415252,  # the letters WARR
     migrations=scripts(__package__, *(f"schema_{version}.sql" for version in (1, 2, 3, 4, 5))),
     can_shrink=True,
+    unfinished=UNFINISHED,
 )
 VERSION: Final = SESSION_STORE.version
 """The version of the files that this program writes."""

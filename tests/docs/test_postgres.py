@@ -58,3 +58,12 @@ async def test_the_program_has_a_memory() -> None:
         async with open_supervisor(names["config"]) as supervisor:
             assert supervisor.health().memory is not None
         assert names["config"].memory.url == url
+
+
+def test_a_store_moves_from_a_folder_to_a_database(cli: Cli) -> None:
+    """The command of the page copies it."""
+    assert cli.run("run", "hello").code == 0
+    with database() as url:
+        program, *arguments = text("sh", "warren copy").replace(f'"{SHOWN}"', url).split()
+        assert program == "warren"
+        assert cli.run(*arguments).out.endswith(": 1 sessions, 2 messages, 6 events\n")

@@ -10,6 +10,7 @@ import attrs
 
 from warren import codec
 from warren.config import StoreConfig
+from warren.creation import Creation
 from warren.errors import WarrenError
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
@@ -18,6 +19,19 @@ from warren.storage.sqlite import Holder, SqliteStore
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 EVENTS: Final = 3
+TEXTS: Final = (
+    "nul \0 in it",
+    "\x01",
+    "\x010",
+    "\0\x01\0",
+    'quo"te \\ {a,b} NULL',
+    "é ߿ ࠀ ￿ 𐀀 􏿿",
+    "new\nline\r\t",
+    "",
+    "NULL",
+    "$1 %s",
+)
+"""Texts that some store could lose."""
 
 
 def turn(session_id: str, number: int = 0, *, text: str = "hello", labels: Mapping[str, str] | None = None) -> Commit:
@@ -89,3 +103,11 @@ async def written(store: SqliteStore, *operations: Operation[Any]) -> list[Any]:
 def causes(outcomes: list[Any]) -> list[str | None]:
     """Return each outcome's `cause`, "ok" for one that is no error."""
     return [outcome.cause if isinstance(outcome, WarrenError) else "ok" for outcome in outcomes]
+
+
+def of_text(text: str) -> Commit:
+    """Return a turn with the text wherever a caller's text can be."""
+    commit = turn("id" + text, text=text, labels={"label" + text: text})
+    said = MessageRow(0, commit.record.updated_at, codec.encode(UserMessage(text)))
+    titled = updated(commit, title=text, model="model" + text)
+    return attrs.evolve(titled, messages=(said, *commit.messages[1:]), creation=Creation("key" + text, {"a": "b"}))

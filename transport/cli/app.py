@@ -50,7 +50,7 @@ class _Group(click.Group):
 
 ELSEWHERE: Final = (
     *("sessions", "memory", "serve", "rpc", "mcp", "acp"),
-    *("config", "completion", "doctor", "backup", "restore", "project", "load", "store"),
+    *("config", "completion", "doctor", "backup", "restore", "copy", "project", "load", "store"),
 )
 """The commands that are in modules of their own."""
 
@@ -86,10 +86,10 @@ def _imported(name: str) -> click.Command:  # noqa: PLR0911 - one return for eac
             from warren.transport.cli.load_app import load  # noqa: PLC0415
 
             return load
-        case "doctor" | "backup" | "restore":
+        case "doctor" | "backup" | "restore" | "copy":
             from warren.transport.cli import doctor_app  # noqa: PLC0415
 
-            return {"doctor": doctor_app.doctor, "backup": doctor_app.backup, "restore": doctor_app.restore}[name]
+            return {each.name: each for each in doctor_app.COMMANDS}[name]
         case "serve":
             from warren.transport.cli.serve_app import serve  # noqa: PLC0415
 

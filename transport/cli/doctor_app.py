@@ -7,10 +7,11 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from warren.database_url import DatabaseUrl
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import F, option
-from warren.transport.cli.options import gather, stored_options
-from warren.transport.cli.values import duration_of
+from warren.transport.cli.options import gather, output_options, stored_options
+from warren.transport.cli.values import duration_of, place_of
 
 FILE: Final = click.Path(path_type=Path)
 
@@ -119,3 +120,27 @@ def restore(file: Path, *, force: bool, **given: Any) -> None:
     from warren.transport.cli import backup as work  # noqa: PLC0415 - help does without it
 
     work.restore(gather(given), file, force=force)
+
+
+@click.command(
+    epilog=examples(
+        "warren copy .rkat postgresql://app@db.example.com/warren",
+        "warren copy postgresql://app@db.example.com/warren conversations --output json",
+        note="A password belongs into PGPASSWORD or ~/.pgpass.",
+    )
+)
+@click.argument("source", metavar="SRC", type=place_of)
+@click.argument("target", metavar="DST", type=place_of)
+@output_options
+def copy(source: Path | DatabaseUrl, target: Path | DatabaseUrl, **given: Any) -> None:
+    """Copy all of a store into another one: a folder, or the address of a PostgreSQL database.
+
+    No other process may use one of them. DST has no sessions yet; it cannot be opened before the copy is whole. If the
+    command is interrupted, the same command goes on where it stopped. At its end it compares each row.
+    """
+    from warren.transport.cli import copy as work  # noqa: PLC0415 - help does without it
+
+    work.copy(gather(given), source, target)
+
+
+COMMANDS: Final = (doctor, backup, restore, copy)

@@ -3,34 +3,16 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.conformance.homes import done, put
-from tests.storage.samples import causes, entry, moved, opened, turn, updated
+from tests.storage.samples import TEXTS, causes, entry, moved, of_text, opened, turn, updated
 from tests.support.postgres import database
-from warren import codec
-from warren.creation import Creation
-from warren.messages import UserMessage
-from warren.records import MessageRow
-from warren.storage import Commit, Label, Store
+from warren.storage import Label, Store
 from warren.storage.postgres.driver import array, escaped, unescaped
-
-TEXTS = (
-    "nul \0 in it",
-    "\x01",
-    "\x010",
-    "\0\x01\0",
-    'quo"te \\ {a,b} NULL',
-    "é ߿ ࠀ ￿ 𐀀 􏿿",
-    "new\nline\r\t",
-    "",
-    "NULL",
-    "$1 %s",
-)
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8")))
@@ -50,14 +32,6 @@ def test_escaped_texts_stay_different(one: str, other: str) -> None:
 def test_a_literal_holds_null_and_the_text() -> None:
     """Numbers, truth, nothing and texts of each kind are elements of an array."""
     assert array([1, None, True, False, "NULL", 'a"\\b']) == '{1,NULL,t,f,"NULL","a\\"\\\\b"}'
-
-
-def of_text(text: str) -> Commit:
-    """Return a turn with the text wherever a caller's text can be."""
-    commit = turn("id" + text, text=text, labels={"label" + text: text})
-    said = MessageRow(0, commit.record.updated_at, codec.encode(UserMessage(text)))
-    titled = updated(commit, title=text, model="model" + text)
-    return attrs.evolve(titled, messages=(said, *commit.messages[1:]), creation=Creation("key" + text, {"a": "b"}))
 
 
 async def facts(store: Store, text: str) -> list[object]:

@@ -36,6 +36,7 @@ PROMISED = (
     "doctor",
     "backup",
     "restore",
+    "copy",
     "project rebuild",
     "store init",
     "store migrate",

@@ -1,0 +1,241 @@
+"""A store in a database as a whole: all of its rows to be copied elsewhere, or a database that is filled with rows."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import trio
+from psycopg import errors
+
+from warren import codec
+from warren.config import PostgresConfig
+from warren.storage.copying import PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table
+from warren.storage.postgres.commit import marks_of
+from warren.storage.postgres.driver import Connection, LostError, array, escaped, unescaped
+from warren.storage.postgres.faults import of_opening, translate
+from warren.storage.postgres.lease import LIVING
+from warren.storage.postgres.schema import prepare
+from warren.storage.refusals import another_copy, in_use, not_empty, two_copies
+
+TIMEOUT: Final = 600.0
+"""Seconds that a statement may take: rows are counted and sorted by the million."""
+# Rows are read in the order of the primary key.
+_ORDER: Final = {
+    "sessions": ("key",),
+    "messages": ("session", "position"),
+    "compactions": ("session", "key"),
+    "events": ("session", "seq"),
+    "inbox": ("session", "number"),
+    "creations": ("key",),
+    "erasures": ("session_id",),
+}
+_TEXTS: Final = frozenset(
+    "session_id model labels title details peer body cuts summary id outcome params".split()  # noqa: SIM905 - legible
+)
+_TEXT_KEYS: Final = frozenset({("inbox", "key"), ("creations", "key")})
+# Columns that have another name or another type here, as they are read and as they are written.
+_READ: Final = {
+    ("sessions", "unreleased"): "(holder IS NOT NULL)::int AS unreleased",
+    ("inbox", "starts"): "starts::int AS starts",
+}
+_WRITTEN: Final = {("sessions", "unreleased"): "holder"}
+# No process ever has the number 0: a session that was not put back has a dead holder here too.
+_VALUE: Final = {("sessions", "unreleased"): "nullif(unreleased, 0) - 1", ("inbox", "starts"): "starts <> 0"}
+# Of the connections of Warren, which say so, all but those that copy.
+_CONNECTED: Final = """
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+        AND application_name LIKE 'warren: %' AND application_name <> 'warren: copy'
+"""
+_EMPTY: Final = "SELECT NOT EXISTS (SELECT FROM warren.sessions) AND NOT EXISTS (SELECT FROM warren.creations)"
+_MARK: Final = "SELECT copying FROM warren.meta FOR UPDATE"
+
+
+class WholeDatabase:
+    """The database of a store, to be read or filled; see `warren.storage.copying`. Made by `source` and `target`.
+
+    Attributes:
+        name: its address without a password.
+        identity: a text that the database has kept since its tables were made.
+    """
+
+    def __init__(self, db: Connection, config: PostgresConfig, identity: str) -> None:
+        self._db = db
+        self.name: str = config.shown
+        self.identity: str = identity
+
+    async def count(self, table: Table) -> int:
+        """See Whole."""
+        count: int = (await self._fetch(f"SELECT count(*) FROM warren.{table.name}"))[0][0]
+        return count
+
+    async def page(self, table: Table, after: Position | None) -> Page:
+        """See Whole."""
+        order = ", ".join(f"t.{each}" for each in _ORDER[table.name])
+        types = ("" if _is_text(table.name, each) else "::int8" for each in _ORDER[table.name])
+        places = ", ".join(f"${at}{kind}" for at, kind in enumerate(types, start=1))
+        where = "" if after is None else f"WHERE ({order}) > ({places})"
+        columns = ", ".join(f"t.{each}" for each in table.columns)
+        read = ", ".join(_READ.get((table.name, each), each) for each in table.columns)
+        # The running sum ends a page inside the server; it does not look at the texts for their length.
+        sql = f"""
+            SELECT {columns}, {order} FROM (
+                SELECT *, sum(octet_length({table.bulk})) OVER (ORDER BY {order}) - octet_length({table.bulk}) AS before
+                FROM (SELECT {read} FROM warren.{table.name} AS t {where} ORDER BY {order} LIMIT {PAGE_ROWS}) AS t
+            ) AS t WHERE before < {PAGE_BYTES} ORDER BY {order}
+        """
+        found = await self._fetch(sql, *(after or ()))
+        width = len(table.columns)
+        texts = [at for at, each in enumerate(table.columns) if _is_text(table.name, each)]
+        return Page([_plain(row[:width], texts) for row in found], found[-1][width:] if found else after or ())
+
+    async def last_input(self) -> int:
+        """See Source."""
+        last: int = (await self._fetch("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM warren.inputs"))[0][
+            0
+        ]
+        return last
+
+    async def remembers(self) -> bool:
+        """See Source."""
+        return bool((await self._fetch("SELECT EXISTS (SELECT FROM warren.memory_entries)"))[0][0])
+
+    async def begin(self, source: str) -> Mark:
+        """See Target."""
+        async with self._transaction():
+            ((found,),) = await self._fetch(_MARK)
+            if found is None:
+                if not (await self._fetch(_EMPTY))[0][0]:
+                    raise not_empty(self.name)
+                await self._fetch("UPDATE warren.meta SET copying = $1", Mark(source).encoded())
+                return Mark(source)
+        mark = Mark.decoded(found)
+        if mark.source != source:
+            raise another_copy(self.name, mark.source)
+        return mark
+
+    async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
+        """See Target."""
+        names = [_WRITTEN.get((table.name, each), each) for each in table.columns]
+        values = [_VALUE.get((table.name, each), each) for each in table.columns]
+        types = ["text[]" if _is_text(table.name, each) else "int8[]" for each in table.columns]
+        columns = [
+            [escaped(value) if isinstance(value, str) else value for value in column]
+            for column in zip(*rows, strict=True)
+        ]
+        given = list(table.columns)
+        if table.name == "sessions":
+            labels = table.columns.index("labels")
+            names, values, types, given = (
+                [*names, "marks"],
+                [*values, "marks::text[]"],
+                [*types, "text[]"],
+                [*given, "marks"],
+            )
+            columns.append([array(marks_of(codec.parse(str(row[labels])))) for row in rows])
+        places = ", ".join(f"${at}::{kind}" for at, kind in enumerate(types, start=1))
+        sql = f"""
+            INSERT INTO warren.{table.name} ({", ".join(names)}) OVERRIDING SYSTEM VALUE
+            SELECT {", ".join(values)} FROM unnest({places}) AS given ({", ".join(given)})
+        """
+        async with self._transaction():
+            ahead = "UPDATE warren.meta SET copying = $1 WHERE copying = $2 RETURNING 1"
+            if not await self._fetch(ahead, after.encoded(), before.encoded()):
+                raise two_copies(self.name)
+            await self._fetch(sql, *(array(column) for column in columns))
+
+    async def finish(self, last_input: int) -> None:
+        """See Target."""
+        async with self._transaction():
+            for name in ("sessions", "compactions"):
+                newest = f"SELECT coalesce(max(key), 0) FROM warren.{name}"
+                sequence = f"pg_get_serial_sequence('warren.{name}', 'key')"
+                await self._fetch(f"SELECT setval({sequence}, greatest(last, 1), last > 0) FROM ({newest}) AS t (last)")
+            await self._fetch("SELECT setval('warren.inputs', greatest($1::int8, 1), $1::int8 > 0)", last_input)
+            await self._fetch("UPDATE warren.meta SET copying = NULL")
+        # For the planner. A role that does not own the tables may not do so; the server will do it by itself.
+        await self._fetch(f"ANALYZE {', '.join(f'warren.{name}' for name in _ORDER)}")
+
+    async def _fetch(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with faults():
+            found = await self._db.fetch(sql, *values)
+        return found  # noqa: RET504 - inside the block, mypy would miss a return
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
+        with faults():
+            await self._db.script("BEGIN")
+        try:
+            yield
+            with faults():
+                await self._db.script("COMMIT")
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._db.roll_back()
+
+
+@contextmanager
+def faults() -> Iterator[None]:
+    """Raise errors of the server and of the connection inside the block as StoreErrors."""
+    try:
+        yield
+    except (LostError, errors.Error) as exc:
+        raise translate(exc) from exc
+
+
+@asynccontextmanager
+async def source(config: PostgresConfig) -> AsyncIterator[WholeDatabase]:
+    """Open a store to be copied: it can be read meanwhile, and not written.
+
+    Raises StoreError with `cause` "leased" if a process that lives uses it, and as `PostgresStore.open`.
+    """
+    async with _opened(config) as (db, identity):
+        with faults():
+            # The snapshot begins with the statement that follows the lock.
+            await db.script("BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE warren.sessions IN SHARE MODE")
+        yield WholeDatabase(db, config, identity)
+
+
+@asynccontextmanager
+async def target(config: PostgresConfig) -> AsyncIterator[WholeDatabase]:
+    """Open a database to be filled: one without tables, with an empty store, or with an unfinished copy.
+
+    Raises StoreError with `cause` "leased" if a process that lives uses it, and as `PostgresStore.open`.
+    """
+    async with _opened(config, copying=True) as (db, identity):
+        yield WholeDatabase(db, config, identity)
+
+
+@asynccontextmanager
+async def _opened(config: PostgresConfig, *, copying: bool = False) -> AsyncIterator[tuple[Connection, str]]:
+    """Open a connection to a store that nobody else uses; yield it and the identity of the store."""
+    try:
+        db = await Connection.open(config, "copy")
+    except (LostError, errors.Error) as exc:
+        raise of_opening(exc, config) from None
+    try:
+        with faults():
+            db.timeout = TIMEOUT
+            await db.script(f"SET statement_timeout = '{TIMEOUT:g}s'; SET idle_in_transaction_session_timeout = 0")
+            await prepare(db, copying=copying)
+            living = [unescaped(name) for name, _ in await db.fetch(LIVING)]
+            if living:
+                raise in_use(f"{config.shown} ({', '.join(living)})")
+            if (await db.fetch(_CONNECTED))[0][0]:
+                raise in_use(config.shown)
+            identity = str((await db.fetch("SELECT store::text FROM warren.meta"))[0][0])
+        yield db, identity
+    finally:
+        db.close()
+
+
+def _is_text(table: str, column: str) -> bool:
+    return column in _TEXTS or (table, column) in _TEXT_KEYS
+
+
+def _plain(row: tuple[Any, ...], texts: Sequence[int]) -> Row:
+    values = list(row)
+    for at in texts:
+        if values[at] is not None:
+            values[at] = unescaped(values[at])
+    return tuple(values)

@@ -1,0 +1,234 @@
+"""A session store in a file as a whole: all of its rows to be copied elsewhere, or a file that is filled with rows."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import apsw
+import attrs
+import trio
+
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.storage.copying import PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table
+from warren.storage.refusals import another_copy, in_use, not_empty, two_copies
+from warren.storage.runner import thread_runner
+from warren.storage.sqlite import database
+from warren.storage.sqlite.database import close_writer, create, lock, transaction
+from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, UNFINISHED, open_writer
+from warren.storage.sqlite.inbox import last_number
+from warren.storage.sqlite.lease import Holder
+
+R = TypeVar("R")
+# Rows are read and added in the order of an index, or of the table itself.
+_ORDER: Final = {
+    "sessions": ("key",),
+    "messages": ("session", "position"),
+    "compactions": ("rowid",),
+    "events": ("session", "seq"),
+    "inbox": ("number",),
+    "creations": ("key",),
+    "erasures": ("session_id",),
+}
+# Columns that have another name here, as they are read and as they are written.
+_READ: Final = {("sessions", "unreleased"): "holder IS NOT NULL", ("compactions", "key"): "rowid"}
+_WRITTEN: Final = {("sessions", "unreleased"): "holder", ("compactions", "key"): "rowid"}
+# No process ever has the number 0: a session that was not put back has a dead holder here too.
+_VALUE: Final = {("sessions", "unreleased"): "nullif(?{at}, 0) - 1"}
+_MEMORY: Final = "memory"
+"""The folder of the memory, in the folder of a store."""
+_KINDS: Final = frozenset({int, str, type(None)})
+_UNFINISHED: Final = attrs.evolve(SESSION_STORE, application_id=UNFINISHED, unfinished=None)
+
+
+class WholeFile:
+    """The file of a session store, to be read or filled; see `warren.storage.copying`. Made by `source` and `target`.
+
+    Attributes:
+        name: the folder.
+        identity: the folder's whole path.
+    """
+
+    def __init__(self, db: apsw.Connection, config: StoreConfig) -> None:
+        self._db = db
+        self._path = config.path / FILE_NAME
+        self.name: str = str(config.path)
+        self.identity: str = str(config.path.resolve())
+
+    async def count(self, table: Table) -> int:
+        """See Whole."""
+        count: int = await self._run(lambda: self._db.execute(f"SELECT count(*) FROM {table.name}").get)
+        return count
+
+    async def page(self, table: Table, after: Position | None) -> Page:
+        """See Whole."""
+        return await self._run(partial(self._page, table, after))
+
+    async def last_input(self) -> int:
+        """See Source."""
+        return await self._run(lambda: last_number(self._db))
+
+    async def remembers(self) -> bool:
+        """See Source."""
+        return await self._run(self._remembers)
+
+    async def begin(self, source: str) -> Mark:
+        """See Target."""
+        return await self._run(partial(self._begin, source))
+
+    async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
+        """See Target."""
+        await self._run(partial(self._add, table, rows, before, after))
+
+    async def finish(self, last_input: int) -> None:
+        """See Target."""
+        await self._run(partial(self._finish, last_input))
+
+    async def _run(self, function: Callable[[], R]) -> R:
+        with trio.CancelScope(shield=True):
+            found = await thread_runner(partial(self._guarded, function))
+        return found  # noqa: RET504 - inside the scope, mypy would miss a return
+
+    def _guarded(self, function: Callable[[], R]) -> R:
+        with SESSION_STORE.faults(self._path):
+            return function()
+
+    def _page(self, table: Table, after: Position | None) -> Page:
+        order = _ORDER[table.name]
+        names = [_READ.get((table.name, each), each) for each in table.columns]
+        where = "" if after is None else f"WHERE ({', '.join(order)}) > ({', '.join('?' for _ in order)})"
+        sql = f"SELECT {', '.join(names)}, {', '.join(order)} FROM {table.name} {where} ORDER BY {', '.join(order)}"
+        bulk, width = table.columns.index(table.bulk), len(table.columns)
+        rows, size, position = list[Row](), 0, after or ()
+        try:
+            for row in self._db.execute(f"{sql} LIMIT {PAGE_ROWS}", after or ()):
+                if not _KINDS.issuperset(map(type, row)):
+                    raise self._damaged(table, rows)
+                rows.append(row[:width])
+                position = row[width:]
+                size += len(row[bulk])
+                if size > PAGE_BYTES:
+                    break
+        except (UnicodeDecodeError, TypeError):
+            raise self._damaged(table, rows) from None
+        return Page(rows, position)
+
+    def _damaged(self, table: Table, rows: Sequence[Row]) -> StoreError:
+        after = f" after {rows[-1][:2]}" if rows else ""
+        problem = f"{self.name}: a row of the table {table.name}{after} cannot be read"
+        advice = "`warren doctor --fix` sets such rows aside"
+        return StoreError(f"{problem}; {advice}", cause="corrupt", retryable=False)
+
+    def _remembers(self) -> bool:
+        return any((self._path.parent / _MEMORY).glob("*.sqlite3"))
+
+    def _begin(self, source: str) -> Mark:
+        db = self._db
+        with transaction(db):
+            if db.pragma("application_id") != _UNFINISHED.application_id:
+                if db.execute("SELECT EXISTS (SELECT 1 FROM sessions) OR EXISTS (SELECT 1 FROM creations)").get:
+                    raise not_empty(self.name)
+                if self._remembers():
+                    raise StoreError(f"there is a memory in {self.name}", cause="exists", retryable=False)
+                db.pragma("application_id", _UNFINISHED.application_id)
+            db.execute("CREATE TABLE IF NOT EXISTS copying (mark TEXT NOT NULL) STRICT")
+            found = db.execute("SELECT mark FROM copying").get
+            if found is None:
+                db.execute("INSERT INTO copying VALUES (?)", (Mark(source).encoded(),))
+                return Mark(source)
+        mark = Mark.decoded(str(found))
+        if mark.source != source:
+            raise another_copy(self.name, mark.source)
+        return mark
+
+    def _add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
+        names = [_WRITTEN.get((table.name, each), each) for each in table.columns]
+        values = [
+            _VALUE.get((table.name, each), "?{at}").format(at=at) for at, each in enumerate(table.columns, start=1)
+        ]
+        if table.name == "sessions":  # followers go by the change; the order of the keys will do
+            names, values = [*names, "change"], [*values, "?1"]
+        with transaction(self._db):
+            self._db.execute("UPDATE copying SET mark = ? WHERE mark = ?", (after.encoded(), before.encoded()))
+            if self._db.changes() != 1:
+                raise two_copies(self.name)
+            sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(values)})"
+            self._db.executemany(sql, rows)
+
+    def _finish(self, last_input: int) -> None:
+        with transaction(self._db):
+            self._db.execute("DELETE FROM sqlite_sequence WHERE name = 'inbox'")
+            self._db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('inbox', ?)", (last_input,))
+            self._db.execute("DROP TABLE copying")
+            self._db.pragma("application_id", SESSION_STORE.application_id)
+
+
+@asynccontextmanager
+async def source(config: StoreConfig) -> AsyncIterator[WholeFile]:
+    """Open the store of a folder to be copied. A store of an older version is migrated first; nobody else can open it.
+
+    Raises StoreError with `cause` "missing", "leased" if a process that lives uses it, and as `SqliteStore.open`.
+    """
+    path = config.path / FILE_NAME
+    if not path.exists():
+        raise StoreError(f"there is no store at {config.path}", cause="missing", retryable=False)
+    with _closing(await _opened(partial(open_writer, config), config)) as db:
+        await thread_runner(partial(_take, db, config))
+        yield WholeFile(db, config)
+
+
+@asynccontextmanager
+async def target(config: StoreConfig) -> AsyncIterator[WholeFile]:
+    """Open a folder to be filled: one without a store, with an empty one, or with an unfinished copy.
+
+    Raises StoreError with `cause` "leased" if a process that lives uses it, and as `SqliteStore.open`.
+    """
+    with _closing(await _opened(partial(_target, config), config)) as db:
+        yield WholeFile(db, config)
+
+
+async def _opened(open_it: Callable[[], apsw.Connection], config: StoreConfig) -> apsw.Connection:
+    def opening() -> apsw.Connection:
+        with SESSION_STORE.faults(config.path / FILE_NAME):
+            return open_it()
+
+    with trio.CancelScope(shield=True):
+        db = await thread_runner(opening)
+    return db  # noqa: RET504 - as above
+
+
+@contextmanager
+def _closing(db: apsw.Connection) -> Iterator[apsw.Connection]:
+    try:
+        yield db
+    finally:
+        close_writer(db)
+
+
+def _target(config: StoreConfig) -> apsw.Connection:
+    path = create(config.path.absolute(), FILE_NAME)
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    made, number = bool(db.pragma("user_version")), db.pragma("application_id")
+    db.close()
+    kind = SESSION_STORE if made and number != _UNFINISHED.application_id else _UNFINISHED
+    if kind is SESSION_STORE:
+        with _closing(open_writer(config)) as db:
+            _take(db, config)
+    return database.open_writer(kind, path.as_uri(), busy_timeout=config.busy_timeout, synchronous=config.synchronous)
+
+
+def _take(db: apsw.Connection, config: StoreConfig) -> None:
+    """Lock a store for this process alone. Raises StoreError(cause="leased") if another one uses it."""
+    with SESSION_STORE.faults(config.path / FILE_NAME):
+        me = Holder.of(config)
+        keys: list[Any] = db.execute("SELECT key FROM holders").fetchall()
+        names = [me.rival(db, key) for (key,) in keys]
+        living = [name for name in names if name is not None]
+        if living:
+            raise in_use(f"{config.path} ({', '.join(living)})")
+        try:
+            lock(db)
+        except (apsw.BusyError, apsw.LockedError):
+            raise in_use(str(config.path)) from None

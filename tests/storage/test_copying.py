@@ -1,0 +1,290 @@
+"""Copies of whole stores: all that a store answers is answered by its copy, whatever their homes are."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import apsw
+import attrs
+import pytest
+
+from tests.storage.conformance.faults import every
+from tests.storage.conformance.homes import done, put
+from tests.storage.samples import NOW, TEXTS, entry, moved, of_text, turn, updated
+from tests.support.postgres import database, name_in, server
+from warren.config import PostgresConfig, StoreConfig
+from warren.creation import FIRST_PROMPT, Creation
+from warren.errors import StoreError
+from warren.peers import Peer
+from warren.requests import ForkRequest
+from warren.storage import (
+    Archive,
+    Claim,
+    Claimed,
+    Delete,
+    EndInputs,
+    Fork,
+    InputOutcome,
+    Label,
+    Lease,
+    Release,
+    Store,
+    copying,
+)
+from warren.storage.copying import Copied, Mark, Source, Target, copy
+from warren.storage.maintenance.doctor import examine
+from warren.storage.postgres import PostgresStore
+from warren.storage.postgres import copying as database_copying
+from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite import copying as file_copying
+from warren.storage.sqlite.file import FILE_NAME
+
+Kind = Literal["sqlite", "postgres"]
+Place = StoreConfig | PostgresConfig
+PAIRS = [(one, other) for one in ("sqlite", "postgres") for other in ("sqlite", "postgres")]
+BIG = "x\0é\U0010ffff" * 50_000
+
+
+@contextmanager
+def place(kind: Kind, folder: Path) -> Iterator[Place]:
+    """Make room for a store."""
+    if kind == "sqlite":
+        yield StoreConfig(folder)
+        return
+    with database() as url:
+        yield PostgresConfig(url, lease=60.0)
+
+
+@asynccontextmanager
+async def store_at(where: Place) -> AsyncIterator[Store]:
+    """Open a store, and leave it in good order."""
+    store = await (PostgresStore.open(where) if isinstance(where, PostgresConfig) else SqliteStore.open(where))
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def source(where: Place) -> AbstractAsyncContextManager[Source]:
+    """Open a store that is copied."""
+    return database_copying.source(where) if isinstance(where, PostgresConfig) else file_copying.source(where)
+
+
+def target(where: Place) -> AbstractAsyncContextManager[Target]:
+    """Open a store that is filled."""
+    return database_copying.target(where) if isinstance(where, PostgresConfig) else file_copying.target(where)
+
+
+async def copied(here: Place, there: Place) -> Copied:
+    """Copy a store."""
+    async with source(here) as one, target(there) as other:
+        found = await copy(one, other)
+        await other.finish(await one.last_input())
+    return found
+
+
+async def fill(store: Store) -> None:
+    """Store something of each kind."""
+    await every(store, *map(of_text, TEXTS))
+    await every(store, turn("big", text=BIG))
+    await every(store, updated(turn("peer"), peer=Peer("scout")), turn("a"), turn("archived"), turn("gone"))
+    await every(store, attrs.evolve(turn("begun"), creation=Creation("once", {"prompt": "digest"})))
+    await every(store, moved(turn("a", 1), entry(1, 2, "so \0 far")))
+    await every(store, moved(turn("a", 2), entry(2, 4)))
+    await done(store, Label("a", {"k": "v", "l": "w"}, "the title"))
+    await done(store, Fork("fork", NOW, ForkRequest("a", labels={"of": "a"})))
+    await every(store, Archive("archived"), Delete("gone"))
+    await every(store, *(Release(each, Lease(1)) for each in ("peer", "begun")))
+    for number in range(3):
+        await done(store, put(f"waits {number}", session_id="a"))
+    keyed = await done(store, put("keyed", key="one", session_id="a"))
+    first = await done(store, put("the first", key=FIRST_PROMPT, session_id="begun"))
+    await done(store, EndInputs("a", InputOutcome((keyed.numbered.number,), b'{"result":1}')))
+    await done(store, EndInputs("begun", InputOutcome((first.numbered.number,), b'{"result":2}')))
+    dropped = await done(store, put("dropped", session_id="a"))
+    await done(store, EndInputs("a", InputOutcome((dropped.numbered.number,), b"{}")))
+
+
+IDS = ("big", "peer", "a", "archived", "gone", "begun", "fork", "none", *("id" + text for text in TEXTS))
+
+
+async def facts(store: Store) -> list[Any]:
+    """Return all that a store can be asked."""
+    found: list[Any] = [await store.list(limit=100, include_archived=True), await store.list(labels={"k": "v"})]
+    for each in IDS:
+        found += [await store.load(each), await store.history(each), await store.messages(each)]
+        found += [await store.replay(each), await store.inbox(each), await store.lost(each, 1)]
+        found.append(await store.context(each, 0, 2) if await store.record(each) else None)
+    found.append(await store.context("a", 4, 6))
+    found += [await store.named("scout"), await store.creation("once"), await store.erasures()]
+    return [*found, *[await store.creation("key" + text) for text in TEXTS], await store.sessions_that_wait()]
+
+
+@pytest.mark.parametrize(("kind", "other"), PAIRS)
+async def test_a_copy_answers_as_its_source(kind: Kind, other: Kind, tmp_path: Path) -> None:
+    """And it goes on as the source would: with the same numbers, keys and names, and leases that are free."""
+    with place(kind, tmp_path / "here") as here, place(other, tmp_path / "there") as there:
+        async with store_at(here) as store:
+            await fill(store)
+        async with store_at(here) as store:
+            expected = await facts(store)
+        result = await copied(here, there)
+        assert result.rows["sessions"] == len(IDS) - 1
+        async with store_at(there) as store:
+            for found, wanted in zip(await facts(store), expected, strict=True):
+                assert found == wanted
+            await goes_on(store)
+        if isinstance(there, StoreConfig):
+            assert examine(there, full=True).healthy
+        async with store_at(here) as store:  # as the source does
+            await goes_on(store)
+
+
+async def goes_on(store: Store) -> None:
+    """Check that sessions can be claimed, with event numbers above those shown, and that new rows have new numbers."""
+    unreleased, released = await done(store, Claim("a")), await done(store, Claim("peer"))
+    assert isinstance(unreleased, Claimed)
+    assert (unreleased.record.last_seq, released.record.last_seq) == (1_000_009, 3)
+    numbers = [each.number for each in unreleased.inbox]
+    known = await done(store, put("keyed", key="one", session_id="a"))
+    assert (known.fresh, known.outcome) == (False, b'{"result":1}')
+    assert (await done(store, put("new", session_id="a"))).numbered.number > max(*numbers, known.numbered.number) + 1
+    (outcome,) = await store.write([Delete("gone")])
+    assert outcome is None
+    (outcome,) = await store.write([attrs.evolve(turn("other"), creation=Creation("once", {}))])
+    assert outcome.cause == "key_used"
+    await every(store, turn("new session"), moved(turn("new session", 1), entry(1, 2)))
+    assert [each.summary for each in (await store.history("new session")).compactions] == ["so far"]
+
+
+@pytest.mark.parametrize(("kind", "other"), [("sqlite", "postgres"), ("postgres", "sqlite")])
+async def test_an_interrupted_copy_is_no_store_and_goes_on(
+    kind: Kind, other: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever step failed, the next attempt begins there; until the end nothing else can use the copy."""
+    monkeypatch.setattr(file_copying, "PAGE_ROWS", 3)
+    monkeypatch.setattr(database_copying, "PAGE_ROWS", 3)
+    with place(kind, tmp_path / "here") as here, place(other, tmp_path / "there") as there:
+        async with store_at(here) as store:
+            await every(store, *(turn(each) for each in "abcdefgh"))
+            expected = await store.list()
+        steps, marks = 0, list[Mark]()
+        while True:
+            async with source(here) as one, target(there) as aim:
+                marks.append(await aim.begin(one.identity))
+                try:
+                    await copy(one, Failing(aim, at=2))
+                except Interrupted:
+                    steps += 1
+                else:
+                    await aim.finish(await one.last_input())
+                    break
+            with pytest.raises(StoreError, match="unfinished copy"):
+                async with store_at(there):
+                    pass
+            with pytest.raises(StoreError, match="unfinished copy"):
+                async with source(there):
+                    pass
+        assert steps > 5
+        assert [each.rows for each in marks] == sorted({each.rows for each in marks})
+        async with store_at(there) as store:
+            assert await store.list() == expected
+
+
+class Interrupted(Exception):  # noqa: N818 - it is no error
+    """The end of a process."""
+
+
+@attrs.define
+class Failing:
+    """A target that some step does not reach."""
+
+    _aim: Target
+    at: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._aim, name)
+
+    async def add(self, *values: Any) -> None:
+        self.at -= 1
+        if not self.at:
+            raise Interrupted
+        await self._aim.add(*values)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_place_that_is_taken_is_refused(kind: Kind, tmp_path: Path) -> None:
+    """By sessions of its own, by a copy of something else, by another copy at the same moment."""
+    with place("sqlite", tmp_path / "here") as here, place(kind, tmp_path / "there") as there:
+        for each in (here, there):
+            async with store_at(each) as store:
+                await every(store, turn("a"))
+        with pytest.raises(StoreError, match="there are sessions in the store"):
+            await copied(here, there)
+        async with store_at(there) as store:
+            assert await store.record("a") is not None
+    with place(kind, tmp_path / "other") as there:
+        async with source(here) as one, target(there) as aim:
+            mark = await aim.begin("something else")
+            with pytest.raises(StoreError, match="unfinished copy of another store"):
+                await copy(one, aim)
+            behind = attrs.evolve(mark, rows=7)
+            with pytest.raises(StoreError, match="another process copies") as raised:
+                await aim.add(copying.TABLES[0], [], behind, behind)
+            assert raised.value.cause == "conflict"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_copy_that_differs_is_not_finished(kind: Kind, tmp_path: Path) -> None:
+    """A row that was lost or changed on the way is found in the end, by its table."""
+    for change in (
+        "DELETE FROM {0}messages",
+        "UPDATE {0}events SET seq = seq + 9",
+        "UPDATE {0}sessions SET title = 't'",
+    ):
+        with place("sqlite", tmp_path / "here") as here, place(kind, tmp_path / change.split()[-1]) as there:
+            async with store_at(here) as store:
+                if await store.record("a") is None:
+                    await every(store, turn("a"))
+            async with source(here) as one, target(there) as aim:
+                await copy(one, aim)
+                if isinstance(there, PostgresConfig):
+                    server().run(name_in(there.url), change.format("warren."))
+                else:
+                    with contextlib.closing(apsw.Connection(str(there.path / FILE_NAME))) as db:
+                        db.execute(change.format(""))
+                table = change.format("").split()[2 if change[0] == "D" else 1]
+                with pytest.raises(StoreError, match=f"the table {table} of") as raised:
+                    await copy(one, aim)
+                assert raised.value.cause == "conflict"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_store_in_use_is_not_copied(kind: Kind, tmp_path: Path) -> None:
+    """Neither one that a process has written, nor one that a process has open."""
+    with place(kind, tmp_path / "here") as here, place("sqlite", tmp_path / "there") as there:
+        async with store_at(here) as store:
+            with pytest.raises(StoreError, match="a process uses the store") as raised:
+                await copied(here, there)
+            assert raised.value.cause == "leased"
+            await every(store, turn("a"))
+            with pytest.raises(StoreError, match=r"a process uses the store.*process [0-9]+ on"):
+                await copied(here, there)
+            async with store_at(there):
+                pass
+            with pytest.raises(StoreError, match="a process uses the store"):
+                await copied(there, here)
+        assert (await copied(here, there)).rows["sessions"] == 1
+
+
+async def test_a_damaged_row_is_named(tmp_path: Path) -> None:
+    """A text that is no UTF-8 has no copy; the error says what to do."""
+    here, there = StoreConfig(tmp_path / "here"), StoreConfig(tmp_path / "there")
+    async with store_at(here) as store:
+        await every(store, turn("a"), turn("b"))
+    with contextlib.closing(apsw.Connection(str(here.path / FILE_NAME))) as db:
+        db.execute("UPDATE messages SET body = CAST(x'22c3ff22' AS TEXT) WHERE position = 1")
+    with pytest.raises(StoreError, match=r"a row of the table messages after .*cannot be read; `warren doctor --fix`"):
+        await copied(here, there)
