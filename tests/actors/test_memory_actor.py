@@ -26,7 +26,7 @@ from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError, P
 from warren.health import MemoryHealth
 from warren.memory import MAX_HITS, MemoryEntry
 from warren.storage import inline_runner
-from warren.storage.sqlite import Holder, SqliteStore
+from warren.storage.sqlite import Holder
 
 pytestmark = pytest.mark.virtual_time
 
@@ -264,7 +264,7 @@ async def test_sessions_end_before_the_memory_and_the_memory_before_storage(tmp_
     """A turn that runs at the end is stored and notified first; then the memory closes, then the store."""
     faults = MemoryFaults()
 
-    async def open_store() -> SqliteStore:
+    async def open_store() -> Any:
         config = StoreConfig(tmp_path)
         store = await Telling.prepared(config, Faults(), inline_runner, Holder.of(config))
         store.told = faults.told

@@ -1,7 +1,7 @@
 """The stage of a scenario: one surface in front of one world, and what has to hold of what it answers."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -10,6 +10,7 @@ import attrs
 from tests.parity.outcome import NUMBERS, Outcome, check_numbers, fields, joined
 from tests.parity.surface import EVERYTHING, TURN, Client, Surface
 from tests.parity.world import Build, Capability, Setting, World
+from tests.support.postgres import database
 from warren.errors import ErrorCode
 from warren.events import Envelope, RunStarted
 
@@ -174,9 +175,11 @@ class Scenario:
 
     async def run(self, surface: Surface, build: Build, folder: Path) -> None:
         """Play it once."""
-        async with staged(surface, World(build, self.setting, folder, not surface.per_process), self.clients) as stage:
-            await self.play(stage)
-            assert stage.met >= self.codes, "it did not come to the errors that it is about"
+        with database() if build.database else nullcontext() as url:
+            world = World(build, self.setting, folder, not surface.per_process, url)
+            async with staged(surface, world, self.clients) as stage:
+                await self.play(stage)
+                assert stage.met >= self.codes, "it did not come to the errors that it is about"
 
 
 @asynccontextmanager

@@ -95,6 +95,7 @@ class Surface(abc.ABC):
         can: the operations that it has words for.
         unseen: fields of results, by operation, that it does not show.
         swallows: errors that are none on it, by contract.
+        lists_archived: whether it can be asked for a list with archived sessions.
         per_process: whether each call is a process of its own: without a store nothing of one is left for the next.
     """
 
@@ -103,6 +104,7 @@ class Surface(abc.ABC):
     can: ClassVar[frozenset[str]] = EVERYTHING
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {}
     swallows: ClassVar[frozenset[ErrorCode]] = frozenset()
+    lists_archived: ClassVar[bool] = True
     per_process: ClassVar[bool] = False
 
     @abc.abstractmethod

@@ -20,7 +20,7 @@ from tests.parity.scenarios import (
 from tests.parity.stage import SCENARIOS, Scenario
 from tests.parity.surface import Surface
 from tests.parity.surfaces import SURFACES
-from tests.parity.world import BUILDS, Build
+from tests.parity.world import BUILDS, DATABASE, Build
 
 MODULES: Final = (
     approvals,
@@ -39,15 +39,28 @@ MODULES: Final = (
 Row = tuple[Scenario, Surface, Build]
 
 
-def everything() -> list[Row]:
-    """Return all rows."""
+def everything(builds: Sequence[Build] = BUILDS) -> list[Row]:
+    """Return all rows of some builds."""
     return [
         (scenario, surface, build)
         for scenario in SCENARIOS
         for surface in SURFACES
-        for build in BUILDS
+        for build in builds
         if scenario.fits(surface, build)
     ]
+
+
+def on_database() -> list[Row]:
+    """Return the rows whose store is in a database."""
+    return everything([DATABASE])
+
+
+def one_each(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield one row for each scenario, on one surface after the other."""
+    for number, scenario in enumerate(SCENARIOS):
+        fitting = [row for row in rows if row[0] is scenario]
+        if fitting:
+            yield fitting[number % len(fitting)]
 
 
 def pairs(row: Row) -> set[frozenset[str]]:

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.parity.table import Row, chosen, everything, name_of
+from tests.parity.table import Row, chosen, everything, name_of, on_database, one_each
+from tests.support.postgres import available, needs_postgres
 
 pytestmark = pytest.mark.time_limit(30)
 ROWS = everything()
 TODAY = list(chosen(ROWS))
+DATABASE_ROWS = on_database()
 
 
 @pytest.mark.parametrize("row", TODAY, ids=name_of)
@@ -18,8 +20,16 @@ async def test_every_two_of_scenario_surface_and_build_meet(row: Row, tmp_path: 
     await scenario.run(surface, build, tmp_path)
 
 
+@pytest.mark.parametrize("row", list(one_each(DATABASE_ROWS)), ids=name_of)
+async def test_every_scenario_meets_a_store_in_a_database(row: Row, tmp_path: Path) -> None:
+    """Each scenario on some surface, and each surface in some scenario."""
+    needs_postgres()
+    scenario, surface, build = row
+    await scenario.run(surface, build, tmp_path)
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("row", ROWS, ids=name_of)
+@pytest.mark.parametrize("row", [*ROWS, *(DATABASE_ROWS if available() else [])], ids=name_of)
 async def test_every_scenario_on_every_surface_in_every_build(row: Row, tmp_path: Path) -> None:
     """The whole table."""
     scenario, surface, build = row

@@ -9,7 +9,7 @@ from tests.parity.bad_input import BAD
 from tests.parity.stage import SCENARIOS
 from tests.parity.surface import COMPACTION_OPTIONS, OPTIONS, Surface
 from tests.parity.surfaces import SURFACES
-from tests.parity.table import chosen, everything, pairs
+from tests.parity.table import chosen, everything, on_database, one_each, pairs
 from tests.parity.world import BUILDS
 from warren.errors import ErrorCode
 
@@ -51,6 +51,14 @@ def test_the_daily_choice_leaves_no_pair_out() -> None:
     assert set().union(*map(pairs, today)) == set().union(*map(pairs, rows))
     assert len(today) < len(rows) / 3
     assert today == list(chosen(rows))
+
+
+def test_the_daily_choice_on_a_database_has_every_scenario_and_surface() -> None:
+    """Each scenario that can be played there, once, and no surface is left out."""
+    rows = on_database()
+    today = list(one_each(rows))
+    assert [row[0].name for row in today] == list(dict.fromkeys(row[0].name for row in rows))
+    assert {row[1].name for row in today} == {surface.name for surface in SURFACES}
 
 
 def test_there_are_bad_inputs_of_many_kinds() -> None:

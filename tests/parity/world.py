@@ -13,10 +13,11 @@ from tests.support.faulty_store import Faults
 from tests.support.memories import memory_in
 from tests.support.runtime import open_runtime
 from warren import codec
+from warren.actors.memory import OpenMemory
 from warren.actors.service import Service
 from warren.budget import Budget
 from warren.compaction import CompactionConfig
-from warren.config import Config, Limits, RetryPolicy
+from warren.config import Config, Limits, PostgresConfig, RetryPolicy
 from warren.events import Envelope, Event
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.options import ModelOptions
@@ -31,10 +32,11 @@ SCRIPT: Final = "script.json"
 
 @attrs.frozen
 class Build:
-    """A set of capabilities, as settings of a runtime."""
+    """A set of capabilities, as settings of a runtime; its store is in files, or in a database."""
 
     name: str
     on: frozenset[Capability] = frozenset()
+    database: bool = False
 
 
 BUILDS: Final = (
@@ -45,6 +47,8 @@ BUILDS: Final = (
     Build("E", frozenset({"store", "memory"})),
     Build("F", frozenset({"store", "memory", "compaction"})),
 )
+DATABASE: Final = Build("G", frozenset({"store", "compaction"}), database=True)
+"""Played where there is a server; see `tests.support.postgres`."""
 
 
 @attrs.frozen
@@ -140,12 +144,14 @@ class World:
         faults: of the store.
         go: lets the tool `hold` return.
         inside: whether the runtime is in this process; else each command opens its own.
+        url: the address of the store's database; None keeps it in files.
     """
 
     build: Build
     setting: Setting
     folder: Path
     inside: bool = True
+    url: str | None = None
     faults: Faults = attrs.field(factory=Faults)
     model: Scripted = attrs.field(init=False)
     go: trio.Event = attrs.field(factory=trio.Event)
@@ -162,9 +168,16 @@ class World:
         return self._service
 
     @property
-    def store(self) -> Path | None:
-        """The folder of the store, None without one."""
+    def store(self) -> Path | PostgresConfig | None:
+        """The folder of the store, or its database; None without one."""
+        if self.url is not None:
+            return PostgresConfig(self.url)
         return self.folder / "store" if "store" in self.build.on else None
+
+    @property
+    def place(self) -> str | None:
+        """The place of the store, as a command is told it."""
+        return self.url or (None if self.store is None else str(self.store))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -183,8 +196,12 @@ class World:
             tools=[look, launch, tool(self.hold)],
             config=self.setting.config(self.build),
             faults=self.faults,
-            memory=memory_in(self.store and self.store / MEMORY) if "memory" in self.build.on else None,
+            memory=self._memory() if "memory" in self.build.on else None,
         )
+
+    def _memory(self) -> OpenMemory:
+        store = self.store
+        return memory_in(store / MEMORY if isinstance(store, Path) else None)
 
     async def hold(self) -> str:
         """Wait until the test goes on."""

@@ -1,19 +1,22 @@
 """The real store, with a switch for everything that can go wrong in it."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import apsw
 import attrs
 import trio
 
-from warren.config import StoreConfig
+from warren.config import PostgresConfig, StoreConfig
 from warren.errors import WarrenError
 from warren.records import SessionRecord
-from warren.storage import Commit, Operation, Runner, StoredSession
+from warren.storage import Commit, Operation, Runner, Store, StoredSession
+from warren.storage.postgres import Holder as PostgresHolder
+from warren.storage.postgres import PostgresStore
 from warren.storage.results import Context
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.apply import SqliteOperation, apply
+from warren.storage.sqlite.file import SESSION_STORE
 
 
 class CrashError(Exception):
@@ -117,20 +120,29 @@ class HalfDone(SqliteOperation[None]):
         raise self.error
 
 
-class FaultyStore(SqliteStore):
-    """A store that fails as its `faults` say."""
+class FaultyStore:
+    """A store of any home that fails as its `faults` say; all else goes to the store behind it."""
 
-    faults: Faults
+    def __init__(self, store: Store, faults: Faults) -> None:
+        self._store = store
+        self.faults = faults
 
     @classmethod
-    async def prepared(cls, config: StoreConfig, faults: Faults, runner: Runner, holder: Holder) -> Self:
-        """Open the store."""
+    async def prepared(
+        cls, config: StoreConfig | PostgresConfig, faults: Faults, runner: Runner, holder: "Holder | PostgresHolder"
+    ) -> Any:
+        """Open the store; it can do all that the store behind it can."""
         if faults.take("crash_open"):
             raise CrashError("while opening")
-        store = await cls.open(config, holder=holder, runner=runner)
-        store.faults = faults
+        store = cls(await _opened(config, runner, holder), faults)
         faults.opened += 1
         return store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def aclose(self, *, leave: bool = True) -> None:
+        await self._store.aclose(leave=leave)
 
     async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         faults = self.faults
@@ -139,19 +151,30 @@ class FaultyStore(SqliteStore):
         if faults.take("crash_before"):
             raise CrashError("before the commit")
         await self._wait(faults.delay, faults.gate)
-        outcomes = await super().write(faults.spoil(operations))
+        outcomes = await self._written(faults.spoil(operations))
         await self._wait(faults.delay_after, None)
         if faults.take("crash_after"):
             raise CrashError("after the commit")
         return outcomes
 
+    async def _written(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        """Write a group. A file takes an operation back that is half done; a database is not asked for such a one."""
+        if isinstance(self._store, SqliteStore):
+            return await self._store.write(operations)
+        asked = [each for each in operations if not isinstance(each, HalfDone)]
+        found = iter(await self._store.write(asked) if asked else [])
+        return [
+            SESSION_STORE.fault(each.error, session_id=each.session_id) if isinstance(each, HalfDone) else next(found)
+            for each in operations
+        ]
+
     async def load(self, session_id: str) -> StoredSession | None:
         await self._loading()
-        return await super().load(session_id)
+        return await self._store.load(session_id)
 
     async def context(self, session_id: str, head: int, count: int) -> Context:
         await self._loading()
-        return await super().context(session_id, head, count)
+        return await self._store.context(session_id, head, count)
 
     async def _loading(self) -> None:
         await self._wait(self.faults.read_delay, None)
@@ -160,7 +183,7 @@ class FaultyStore(SqliteStore):
 
     async def record(self, session_id: str) -> SessionRecord | None:
         await self._wait(self.faults.read_delay, None)
-        return await super().record(session_id)
+        return await self._store.record(session_id)
 
     async def _wait(self, seconds: float, gate: trio.Event | None) -> None:
         with trio.CancelScope(shield=True):
@@ -168,3 +191,11 @@ class FaultyStore(SqliteStore):
                 await trio.sleep(seconds)
             if gate is not None:
                 await gate.wait()
+
+
+async def _opened(config: StoreConfig | PostgresConfig, runner: Runner, holder: "Holder | PostgresHolder") -> Store:
+    if isinstance(config, PostgresConfig):
+        assert isinstance(holder, PostgresHolder)
+        return await PostgresStore.open(config, holder=holder)
+    assert isinstance(holder, Holder)
+    return await SqliteStore.open(config, holder=holder, runner=runner)

@@ -16,12 +16,13 @@ from warren.actors.memory import MemoryActor, OpenMemory
 from warren.actors.service import Service
 from warren.actors.storage import StorageActor
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.config import Config, StoreConfig
+from warren.config import Config, PostgresConfig, StoreConfig
 from warren.events import Envelope, Event
 from warren.messages import Message
 from warren.model import Provider
 from warren.service import SessionService
 from warren.storage import Runner, inline_runner
+from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.sqlite import Holder
 from warren.tools import Tool
 from warren.transport.providers import open_providers
@@ -33,7 +34,7 @@ E = TypeVar("E", bound=Event)
 async def open_runtime(
     model: Provider | None = None,
     *,
-    store: Path | None = None,
+    store: Path | PostgresConfig | None = None,
     tools: Iterable[Tool] = (),
     config: Config | None = None,
     faults: Faults | None = None,
@@ -44,7 +45,7 @@ async def open_runtime(
 ) -> AsyncIterator[Service]:
     """Run the actors; `model` is what sessions that name none are answered by (else echo).
 
-    `memory` opens one: see `tests.support.memories`.
+    `store` is a folder or a database; `memory` opens one: see `tests.support.memories`.
     """
     settings = config or Config()
     if model is not None:
@@ -52,8 +53,9 @@ async def open_runtime(
     extra = {**(models or {}), **({"test": model} if model is not None else {})}
     opener = None
     if store is not None:
-        where = StoreConfig(store, synchronous=synchronous)
-        opener = functools.partial(FaultyStore.prepared, where, faults or Faults(), runner, Holder.of(where))
+        where = store if isinstance(store, PostgresConfig) else StoreConfig(store, synchronous=synchronous)
+        holder = PostgresHolder.of(where) if isinstance(where, PostgresConfig) else Holder.of(where)
+        opener = functools.partial(FaultyStore.prepared, where, faults or Faults(), runner, holder)
     async with (
         open_providers({}, extra=extra) as providers,
         runtime.open_runtime(settings, providers, tools, open_store=opener, open_memory=memory) as opened,

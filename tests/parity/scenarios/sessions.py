@@ -70,8 +70,9 @@ async def archived(stage: Stage) -> None:
     if stored:
         stage.well(read, "session/read", lifecycle="archived", message_count=2, last_assistant_text="one")
         stage.well(history, "session/history", said=[("user", "hi"), ("assistant", "one")])
-        everything = await stage.one.call("session/list", include_archived=True)
-        stage.well(everything, "session/list", ids=[session_id])
+        if stage.surface.lists_archived:
+            everything = await stage.one.call("session/list", include_archived=True)
+            stage.well(everything, "session/list", ids=[session_id])
         stage.well(await _ask(stage, "session/archive", session_id), "session/archive", archived=True)
     else:
         stage.refused(read, ErrorCode.SESSION_NOT_FOUND, session_id=session_id)

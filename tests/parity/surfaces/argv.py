@@ -120,7 +120,7 @@ def _text(value: object) -> str:
 
 def _usual(world: World, operation: str, given: Mapping[str, Any]) -> Iterator[str]:
     """Yield the options that make a process of this build with this setting; what the call says itself is left out."""
-    yield "--ephemeral" if world.store is None else f"--store={world.store}"
+    yield "--ephemeral" if world.place is None else f"--store={world.place}"
     if operation not in RUN_A_MODEL:
         return
     if operation == CREATE and "model" not in given:

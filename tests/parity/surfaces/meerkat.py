@@ -41,6 +41,7 @@ class Meerkat(Surface):
     name: ClassVar[str] = "meerkat"
     column: ClassVar[str | None] = "jsonrpc"
     can: ClassVar[frozenset[str]] = METHODS | {OPTIONS}
+    lists_archived: ClassVar[bool] = False
     swallows: ClassVar[frozenset[ErrorCode]] = frozenset({ErrorCode.SESSION_NOT_RUNNING})
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {
         "session/list": frozenset({"sessions", "damaged"}),
