@@ -50,6 +50,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/encoded.py",
     "transport/providers/failures.py",
     "transport/providers/http/reader.py",
+    "transport/providers/http/writer.py",
     "transport/providers/openai.py",
     "transport/providers/settings.py",
     "transport/providers/sse.py",

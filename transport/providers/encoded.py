@@ -14,6 +14,8 @@ from warren.values import define
 
 PIECE: Final = 256 * 1024
 """Bytes of a request that go out between two checkpoints: they are copied and, over TLS, encrypted in one step."""
+MOST_PARTS: Final = 64
+"""Parts of the newest piece that each request joins anew: joining a thousand takes as long as sending them."""
 MOST_TOOLS: Final = 1024
 """Definitions of tools that are kept encoded for each protocol."""
 
@@ -63,6 +65,8 @@ class Encoded(ABC):
     def between(self, head: bytes, tail: bytes) -> list[bytes]:
         """Return the messages as a member between other members of an object, in pieces of `PIECE` bytes."""
         begin = head + b',"messages":['
+        if len(self._newest) > MOST_PARTS:
+            self._newest = [b"".join(self._newest)]
         newest = b"".join((*self._newest, self._shut, self._last(), b"]", tail))
         return [begin, *self._pieces, newest] if self._pieces else [begin + newest]
 

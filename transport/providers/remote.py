@@ -4,6 +4,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
+from itertools import groupby
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -351,9 +352,19 @@ async def parsed(parse: Callable[[bytes], T], data: bytes) -> T:
     return found  # noqa: RET504 - mypy assumes that the scope may swallow an error
 
 
+def together(pieces: list[Piece]) -> Iterator[Piece]:
+    """Yield pieces with neighbours of one kind joined."""
+    for kind, group in groupby(pieces, type):
+        yield kind("".join([piece.text for piece in group]))
+
+
 @define
 class _Feeder:
-    """Feeds events to an answer and emits its pieces; on the first failure it keeps the error and ends the reading."""
+    """Feeds events to an answer and emits its pieces; on the first failure it keeps the error and ends the reading.
+
+    Pieces that arrive together are emitted as one: nobody could see the first of them earlier than the last, and each
+    is an event for the log, the store and all readers.
+    """
 
     answer: Answer
     emit: Callable[[Piece], None]
@@ -366,11 +377,15 @@ class _Feeder:
         """Feed the events that have arrived together."""
         if self.failure is not None or not events:
             return
-        answer, emit, size = self.answer, self.emit, self.answer.size
+        answer, size = self.answer, self.answer.size
+        pieces: list[Piece] = []
         try:
-            for data in events:
-                for piece in answer.feed(data) if len(data) < OFF_THE_LOOP else await parsed(answer.feed, data):
-                    emit(piece)
+            try:
+                for data in events:
+                    pieces += answer.feed(data) if len(data) < OFF_THE_LOOP else await parsed(answer.feed, data)
+            finally:
+                for piece in together(pieces):
+                    self.emit(piece)
         except Exception as exc:  # noqa: BLE001 - `_stream` raises it when the reading has ended
             self.failure = exc
             self.scope.cancel()

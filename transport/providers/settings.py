@@ -1,6 +1,7 @@
 """Addresses and keys of the HTTP providers, from the environment. Keys stay out of every repr and message."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -69,12 +70,12 @@ class ModelEndpoint:
     url: str = attrs.field(repr=False)  # a URL may contain a password
     key: str | None = attrs.field(default=None, repr=False)
 
-    @property
+    @cached_property
     def official(self) -> bool:
         """Whether requests go to the vendor itself, not to another server with the same protocol."""
         return self.host == urlsplit(self.vendor.official_url).hostname
 
-    @property
+    @cached_property
     def host(self) -> str:
         """The host, and the port if the URL has one: the part of the address that a message may show."""
         try:
@@ -84,7 +85,7 @@ class ModelEndpoint:
             return ""
         return f"{parts.hostname}{port}" if parts.hostname else ""
 
-    @property
+    @cached_property
     def problem(self) -> str | None:
         """The reason why the provider cannot be called, for a person; None if no setting is missing."""
         return self.url_problem or self.key_problem

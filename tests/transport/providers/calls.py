@@ -6,7 +6,7 @@ import attrs
 import httpx
 import trio
 
-from tests.transport.providers.server import Handler, events, serve
+from tests.transport.providers.server import Handler, event, serve
 from warren.messages import Message, UserMessage
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
 from warren.options import ModelOptions
@@ -64,11 +64,11 @@ async def over(
 
 
 async def streamed(asked: ModelRequest, *data: object, pieces: list[Piece] | None = None) -> Outcome:
-    """Call a model that streams these events."""
-    return await over(lambda _: httpx.Response(200, headers=SSE, content=events(*data)), asked, pieces)
+    """Call a model that streams these events, each in a part of its own."""
+    return await in_parts(asked, [event(each) for each in data], pieces)
 
 
-async def in_parts(asked: ModelRequest, parts: Iterable[bytes]) -> Outcome:
+async def in_parts(asked: ModelRequest, parts: Iterable[bytes], pieces: list[Piece] | None = None) -> Outcome:
     """Call a model whose stream arrives in these parts."""
 
     async def body() -> AsyncIterator[bytes]:
@@ -76,7 +76,7 @@ async def in_parts(asked: ModelRequest, parts: Iterable[bytes]) -> Outcome:
             await trio.lowlevel.checkpoint()
             yield part
 
-    return await over(lambda _: httpx.Response(200, headers=SSE, content=body()), asked)
+    return await over(lambda _: httpx.Response(200, headers=SSE, content=body()), asked, pieces)
 
 
 async def answered(asked: ModelRequest, body: object, code: int = 200, **headers: str) -> Outcome:

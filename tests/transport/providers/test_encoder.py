@@ -84,6 +84,23 @@ async def test_the_kept_bytes_are_those_of_the_context(new: type[Encoded], data:
 
 
 @contexts
+def test_many_small_messages(new: type[Encoded]) -> None:
+    """The bytes are those of a new context, also if many messages come between two requests."""
+    context = new()
+    told: list[Message] = []
+    for round_ in range(3):
+        for number in range(100 * round_):
+            told += [UserMessage(f"prompt {number}"), AssistantMessage((TextBlock(f"answer {number}"),))]
+            context.add(told[-2])
+            context.add(told[-1])
+        aside = context.copy()
+        assert body(context) == anew(new, told)
+        aside.add(UserMessage("aside"))
+        assert body(aside) == anew(new, [*told, UserMessage("aside")])
+        assert body(context) == anew(new, told)
+
+
+@contexts
 @given(told=messages)
 async def test_a_list_of_messages_is_encoded_as_a_transcript_is(new: type[Encoded], told: list[Message]) -> None:
     """Hosts and compactions give plain lists; they make the same bytes."""

@@ -25,7 +25,7 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import ReasoningPiece, TextPiece
+from warren.model import Piece, ReasoningPiece, TextPiece
 from warren.transport.providers import wire
 from warren.transport.providers.openai import ChatContext
 from warren.usage import Usage
@@ -254,6 +254,18 @@ async def test_content_and_reasoning_in_one_chunk() -> None:
         TextPiece("b"),
     ]
     assert outcome.reply.message.blocks == (ReasoningBlock("hmm..."), TextBlock("ab"))
+
+
+async def test_pieces_that_arrive_together() -> None:
+    """They are one piece of each kind, in their order, also if the answer breaks off behind them."""
+    said = [delta("", reasoning_content="h"), delta("", reasoning_content="m"), delta("so "), delta("it"), delta(" is")]
+    outcome = await in_parts(request(GPT), [events(*said), events(delta("!", "stop"), DONE)])
+    assert outcome.pieces == [ReasoningPiece("hm"), TextPiece("so it is"), TextPiece("!")]
+    assert outcome.reply.message.blocks == (ReasoningBlock("hm"), TextBlock("so it is!"))
+    pieces: list[Piece] = []
+    with pytest.raises(ProviderError):
+        await in_parts(request(GPT), [events(*said, {"error": {"message": "no more"}})], pieces)
+    assert pieces == [ReasoningPiece("hm"), TextPiece("so it is")]
 
 
 async def test_tool_calls() -> None:

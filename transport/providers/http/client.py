@@ -1,14 +1,66 @@
 """The client that models and embedders share: httpx's own, with the connections of `pool.py`."""
 
-from typing import Any
+from typing import Any, Final
 
+import attrs
 import httpx
 
-from warren.transport.providers.http.connecting import Connector
+from warren.transport.providers.http.connecting import Connector, Origin
 from warren.transport.providers.http.pool import LIMITS, HttpPool
+from warren.transport.providers.http.proxies import EnvironmentProxies
+from warren.values import define
 
-LOCAL = ("127.0.0.1", "localhost", "[::1]")
-"""A proxy cannot reach this machine."""
+SOCKS: Final = ("socks5", "socks5h")
+
+
+@define(eq=False)
+class HttpRoutes(httpx.AsyncBaseTransport):
+    """A transport of httpx that has a pool for direct connections, and one for each proxy.
+
+    Attributes:
+        proxies: the proxies.
+        limits: the limits of each pool.
+        trust_env: whether SSL_CERT_FILE and SSL_CERT_DIR name the certificates to trust.
+    """
+
+    proxies: EnvironmentProxies
+    limits: httpx.Limits
+    trust_env: bool
+    _pools: dict[httpx.URL | None, httpx.AsyncBaseTransport] = attrs.field(factory=dict, repr=False)
+    _ways: dict[Origin, httpx.AsyncBaseTransport] = attrs.field(factory=dict, repr=False)
+    _closed: bool = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request by the way to its server. Raises httpx.ProxyError for a bad address of a proxy."""
+        origin = Origin.of(request.url)
+        way = self._ways.get(origin)
+        if way is None:
+            way = self._ways[origin] = self._way(origin)
+        return await way.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close all pools."""
+        self._closed = True
+        self._ways.clear()
+        for pool in self._pools.values():
+            await pool.aclose()
+
+    def _way(self, origin: Origin) -> httpx.AsyncBaseTransport:
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        proxy = self.proxies.proxy_for(origin)
+        key = None if proxy is None else proxy.url
+        if key not in self._pools:
+            self._pools[key] = self._pool(proxy)
+        return self._pools[key]
+
+    def _pool(self, proxy: httpx.Proxy | None) -> httpx.AsyncBaseTransport:
+        if proxy is None or proxy.url.scheme not in SOCKS:
+            return HttpPool(Connector(proxy, trust_env=self.trust_env), self.limits)
+        try:
+            return httpx.AsyncHTTPTransport(proxy=proxy, limits=self.limits, trust_env=self.trust_env)
+        except ImportError as exc:
+            raise httpx.ProxyError(str(exc)) from exc
 
 
 class Client(httpx.AsyncClient):
@@ -17,29 +69,29 @@ class Client(httpx.AsyncClient):
     Such a request follows no redirect, keeps no cookie and calls no hook. Proxies and certificates are those of the
     environment, as httpx reads it: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR. A SOCKS
     proxy has httpx's own connections.
+
+    Args:
+        limits: the limits of the connections.
+        trust_env: whether proxies and certificates are those of the environment.
+        headers: headers of every request that it builds.
     """
+
+    def __init__(
+        self, limits: httpx.Limits = LIMITS, *, trust_env: bool = True, headers: dict[str, str] | None = None
+    ) -> None:
+        proxies = EnvironmentProxies.of_environment() if trust_env else EnvironmentProxies()
+        self.routes: HttpRoutes = HttpRoutes(proxies, limits, trust_env)
+        super().__init__(transport=self.routes, trust_env=trust_env, headers=headers)
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         """Send a request; see httpx. The body of a streamed answer is read from it, or from its `stream`."""
         if not stream or request.url.userinfo:
             return await super().send(request, stream=stream, **options)
-        response = await self._transport_for_url(request.url).handle_async_request(request)
+        response = await self.routes.handle_async_request(request)
         response.request = request
         return response
-
-    def _init_transport(self, *args: Any, **settings: Any) -> httpx.AsyncBaseTransport:
-        """Return the way to servers: httpx calls it for the client."""
-        del args
-        return settings["transport"] or HttpPool(Connector(trust_env=settings["trust_env"]), settings["limits"])
-
-    def _init_proxy_transport(self, proxy: httpx.Proxy, *args: Any, **settings: Any) -> httpx.AsyncBaseTransport:
-        """Return the way through a proxy: httpx calls it for each proxy of the environment."""
-        if proxy.url.scheme not in ("http", "https"):
-            return super()._init_proxy_transport(proxy, *args, **settings)
-        return HttpPool(Connector(proxy, trust_env=settings["trust_env"]), settings["limits"])
 
 
 def new_client() -> httpx.AsyncClient:
     """Return the client that all providers share. It has no bound on connections: the runtime bounds its calls."""
-    direct = {f"all://{host}": None for host in LOCAL}
-    return Client(limits=LIMITS, mounts=direct, headers={"user-agent": "warren"})
+    return Client(headers={"user-agent": "warren"})

@@ -12,6 +12,7 @@ import trio
 
 from warren.transport.providers.http.connection import CHUNK, ClientConnection, reason
 from warren.transport.providers.http.reader import ResponseReader
+from warren.transport.providers.http.writer import RequestHeads
 from warren.values import define
 
 PORTS: Final = {"http": 80, "https": 443}
@@ -43,6 +44,7 @@ class Connector:
 
     proxy: httpx.Proxy | None = None
     trust_env: bool = True
+    _heads: RequestHeads = attrs.field(factory=RequestHeads, repr=False)
     _sessions: dict[Origin, ssl.SSLSession] = attrs.field(factory=dict, repr=False)
 
     @cached_property
@@ -82,10 +84,10 @@ class Connector:
             context = proxy.ssl_context or self._tls
             stream = await self._secured(stream, context, Origin.of(proxy.url))
         if origin.scheme == "http":
-            return ClientConnection(stream, socket, forward=None if proxy is None else _headers(proxy))
+            return ClientConnection(stream, socket, self._heads, forward=None if proxy is None else _headers(proxy))
         if proxy is not None:
             await _tunnel(stream, origin, _headers(proxy))
-        return ClientConnection(await self._secured(stream, self._tls, origin), socket)
+        return ClientConnection(await self._secured(stream, self._tls, origin), socket, self._heads)
 
     async def _secured(
         self, stream: trio.abc.Stream, context: ssl.SSLContext, origin: Origin

@@ -9,6 +9,7 @@ import httpx
 import trio
 
 from warren.transport.providers.http.reader import ResponseReader
+from warren.transport.providers.http.writer import RequestHeads, RequestWriter
 from warren.values import define
 
 CHUNK: Final = 64 * 1024
@@ -39,6 +40,7 @@ class ClientConnection:
     Attributes:
         stream: the bytes, within TLS if there is any.
         socket: the socket below.
+        heads: the heads of requests that were written before, on any connection.
         forward: the headers that a proxy gets with each request if it is one that forwards; None without such a proxy.
         idle_since: the time of trio's clock at which its last request ended; 0 if none has.
         reader: the answer of the request that has it now, or had it last.
@@ -46,6 +48,7 @@ class ClientConnection:
 
     stream: trio.abc.Stream
     socket: trio.SocketStream
+    heads: RequestHeads = attrs.field(factory=RequestHeads)
     forward: list[tuple[bytes, bytes]] | None = None
     idle_since: float = 0.0
     reader: ResponseReader = attrs.field(factory=ResponseReader)
@@ -71,7 +74,7 @@ class ClientConnection:
         Raises:
             httpx.TransportError: as httpx's own transport does; the connection is of no use any more.
         """
-        self.reader, self._sent = ResponseReader(), False
+        self.reader, self._sent = ResponseReader(bodiless=request.method == "HEAD"), False
         broken: httpx.WriteError | None = None
         try:
             await self._send(request, patience.write)
@@ -99,30 +102,31 @@ class ClientConnection:
         self.reader.feed(bytes(data))
 
     async def _send(self, request: httpx.Request, seconds: float) -> None:
-        """Send a request; h11 writes it, and refuses one that is not valid."""
-        writer = h11.Connection(h11.CLIENT)
+        """Send a request, unless it is not valid."""
+        writer = RequestWriter(self.heads)
         try:
-            batch = [_written(writer, self._head(request))]
+            batch = [self._head(request, writer)]
             if isinstance(request.stream, httpx.ByteStream):
-                batch += [_written(writer, h11.Data(data=piece)) for piece in request.stream]
+                batch += [writer.piece(piece) for piece in request.stream]
             else:
                 assert isinstance(request.stream, httpx.AsyncByteStream)  # noqa: S101 - for the type checker
                 batch = await self._send_pieces(aiter(request.stream), writer, batch, seconds)
-            batch.append(_written(writer, h11.EndOfMessage()))
+            if end := writer.end():
+                batch.append(end)  # an empty one would make `join` copy a large piece
         except h11.LocalProtocolError as exc:
             raise httpx.LocalProtocolError(str(exc)) from exc
         if rest := b"".join(batch):
             await self._write(rest, seconds)
-        self._sent = writer.our_state is h11.DONE
+        self._sent = True
 
     async def _send_pieces(
-        self, pieces: AsyncIterator[bytes], writer: h11.Connection, batch: list[bytes], seconds: float
+        self, pieces: AsyncIterator[bytes], writer: RequestWriter, batch: list[bytes], seconds: float
     ) -> list[bytes]:
         """Send the pieces of a body, many small ones at once; return those that are left to be sent."""
         size = 0
         try:
             async for piece in pieces:
-                batch.append(_written(writer, h11.Data(data=piece)))
+                batch.append(writer.piece(piece))
                 size += len(piece)
                 if size >= CHUNK:
                     await self._write(b"".join(batch), seconds)
@@ -132,12 +136,12 @@ class ClientConnection:
                 await close()
         return batch
 
-    def _head(self, request: httpx.Request) -> h11.Request:
+    def _head(self, request: httpx.Request, writer: RequestWriter) -> bytes:
         headers, target = request.headers.raw, request.url.raw_path
         if self.forward is not None:
             url = request.url
             headers, target = [*headers, *self.forward], url.raw_scheme + b"://" + url.netloc + url.raw_path
-        return h11.Request(method=request.method, target=target, headers=headers)
+        return writer.head(request.method.encode("ascii"), target, headers)
 
     async def _write(self, data: bytes, seconds: float) -> None:
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
@@ -147,10 +151,6 @@ class ClientConnection:
                 raise httpx.WriteError(reason(exc)) from exc
         if scope.cancelled_caught:
             raise httpx.WriteTimeout(f"nothing was taken for {seconds:g} s")
-
-
-def _written(writer: h11.Connection, event: h11.Event) -> bytes:
-    return writer.send(event) or b""
 
 
 def reason(exc: BaseException) -> str:

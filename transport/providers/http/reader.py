@@ -17,6 +17,7 @@ class ResponseReader:
     """Takes the bytes of one answer. The parser calls the methods that begin with `on_`.
 
     Attributes:
+        bodiless: whether the answer ends with its head, as one to HEAD does whatever its Content-Length says.
         status: the status code; 0 until it has arrived. Those of `100 Continue` and the like are passed over.
         reason: the words behind it.
         headers: the headers, as they were sent.
@@ -26,6 +27,7 @@ class ResponseReader:
         failure: the reason why nothing more can be read; what came before it counts.
     """
 
+    bodiless: bool = False
     status: int = 0
     reason: bytes = b""
     headers: list[tuple[bytes, bytes]] = attrs.field(factory=list)
@@ -102,6 +104,8 @@ class ResponseReader:
         status = self._parser.get_status_code()
         if status >= 200:  # noqa: PLR2004 - those below are words before the answer
             self.status, self.begun = status, True
+            if self.bodiless:
+                self.on_message_complete()
         else:
             self.headers.clear()
             self.reason = b""

@@ -130,7 +130,7 @@ async def serving(
 
 
 @asynccontextmanager
-async def proxying(*, refuse: bool = False) -> AsyncIterator[Server]:
+async def proxying(*, refuse: bool = False, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     """Run a proxy for a body: it connects to servers on this machine, and answers requests to forward by itself."""
 
     async def answering(request: Arrived, stream: trio.abc.Stream) -> None:
@@ -142,7 +142,7 @@ async def proxying(*, refuse: bool = False) -> AsyncIterator[Server]:
         else:
             await stream.send_all(HELLO)
 
-    async with serving(answering) as server:
+    async with serving(answering, tls=tls) as server:
         yield server
 
 

@@ -1,6 +1,7 @@
 """Connections of the providers' client: which are used again, which never, and when they end."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from functools import partial
 from itertools import count
 
@@ -356,6 +357,76 @@ async def test_an_answer_before_the_end_of_the_request() -> None:
             await response.aclose()
         nursery.cancel_scope.cancel()
     assert response.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
+        ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ("DELETE", b"HTTP/1.1 204 No Content\r\n\r\n"),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"),
+    ],
+)
+async def test_an_answer_without_a_body(method: str, answer: bytes) -> None:
+    """It ends with its head, and its connection is used again."""
+    async with serving(saying(answer)) as server, new_client() as client:
+        with trio.fail_after(5):
+            for _ in range(2):
+                assert (await client.request(method, server.url)).content == b""
+    assert [each.connection for each in server.arrived] == [0, 0]
+
+
+async def test_heads_of_requests() -> None:
+    """Each request has its own length and headers, although those of one kind are written once."""
+    async with serving() as server, new_client() as client:
+        for size in (0, 3, 70_000, 3):
+            assert await ask(client, server.url, b"x" * size) == b"hello"
+        await client.get(server.url + "/other?a=b", headers={"x-one": "1"})
+        await client.get(server.url + "/other?a=b", headers={"x-one": "2"})
+    assert [len(each.body) for each in server.arrived] == [0, 3, 70_000, 3, 0, 0]
+    assert [each.headers.get("content-length") for each in server.arrived] == ["0", "3", "70000", "3", None, None]
+    assert [each.headers.get("x-one") for each in server.arrived[4:]] == ["1", "2"]
+    assert server.arrived[5].line == "GET /other?a=b HTTP/1.1"
+    assert server.opened == 1
+
+
+@pytest.mark.parametrize("size", ["2", "4", "x", "-3", "3, 3"])
+async def test_a_body_of_another_length(size: str) -> None:
+    """A request is refused if its body has not the length that it says; its connection is not used any more."""
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield b"abc"
+
+    async with serving() as server, limited(1) as client, aclosing(pieces()) as body:
+        asked = client.build_request("POST", server.url, content=body, headers={"content-length": size})
+        with pytest.raises(httpx.LocalProtocolError):
+            await client.send(asked, stream=True)
+        assert await ask(client, server.url, pool=1) == b"hello"
+
+
+async def test_a_body_of_unknown_length() -> None:
+    """It goes out in chunks."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for part in (b"one", b"", b"two"):
+            yield part
+
+    arrived = b""
+
+    async def answer(stream: trio.SocketStream) -> None:
+        nonlocal arrived
+        while not arrived.endswith(b"0\r\n\r\n"):
+            arrived += await stream.receive_some()
+        await stream.send_all(HELLO)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        async with new_client() as client:
+            url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+            assert (await client.post(url, content=pieces())).content == b"hello"
+        nursery.cancel_scope.cancel()
+    assert arrived.endswith(b"\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
 
 
 async def test_a_body_in_pieces() -> None:

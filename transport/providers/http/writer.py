@@ -1,0 +1,81 @@
+"""Requests as bytes. h11 checks and writes them; the head of a kind of request is written once. No I/O."""
+
+from typing import Final
+
+import attrs
+import h11
+
+from warren.values import define
+
+MOST_HEADS: Final = 64
+"""RequestHeads that are kept: the endpoints of a runtime are few."""
+LENGTH: Final = b"content-length"
+
+Fields = list[tuple[bytes, bytes]]
+"""The names and the values of headers."""
+
+
+@define(eq=False)
+class RequestHeads:
+    """RequestHeads of requests by h11, which takes as long for one as for all else that a connection does.
+
+    Requests to one endpoint have the same head but for their length, so that line is left out and added behind.
+    """
+
+    _made: dict[tuple[object, ...], bytes] = attrs.field(factory=dict, repr=False)
+
+    def written(self, method: bytes, target: bytes, fields: Fields) -> bytes:
+        """Return a head without the empty line at its end. Raises h11.LocalProtocolError if it is not valid."""
+        key = (method, target, *fields)
+        head = self._made.get(key)
+        if head is None:
+            if len(self._made) >= MOST_HEADS:
+                self._made.clear()
+            request = h11.Request(method=method, target=target, headers=fields)
+            head = self._made[key] = (h11.Connection(h11.CLIENT).send(request) or b"")[:-2]
+        return head
+
+
+@define(eq=False)
+class RequestWriter:
+    """Writes one request. Its body has the length of its Content-Length, or comes in chunks, which h11 writes.
+
+    Attributes:
+        heads: the heads that were written before.
+    """
+
+    heads: RequestHeads
+    _left: int = 0
+    _chunks: h11.Connection | None = None
+
+    def head(self, method: bytes, target: bytes, fields: Fields) -> bytes:
+        """Return the head as bytes. Raises h11.LocalProtocolError if it is not valid."""
+        sizes = [value for name, value in fields if name.lower() == LENGTH]
+        if len(sizes) > 1 or any(name.lower() == b"transfer-encoding" for name, _ in fields):
+            self._chunks = h11.Connection(h11.CLIENT)
+            return self._chunks.send(h11.Request(method=method, target=target, headers=fields)) or b""
+        rest = fields if not sizes else [field for field in fields if field[0].lower() != LENGTH]
+        head = self.heads.written(method, target, rest)
+        if not sizes:
+            return head + b"\r\n"
+        if not sizes[0].isdigit():
+            raise h11.LocalProtocolError("bad Content-Length")
+        self._left = int(sizes[0])
+        return b"%bContent-Length: %b\r\n\r\n" % (head, sizes[0])
+
+    def piece(self, data: bytes) -> bytes:
+        """Return the next piece of the body as bytes. Raises h11.LocalProtocolError if there is too much of it."""
+        if self._chunks is not None:
+            return self._chunks.send(h11.Data(data=data)) or b""
+        self._left -= len(data)
+        if self._left < 0:
+            raise h11.LocalProtocolError("Too much data for declared Content-Length")
+        return data
+
+    def end(self) -> bytes:
+        """Return the end of the body as bytes. Raises h11.LocalProtocolError if the body is too short."""
+        if self._chunks is not None:
+            return self._chunks.send(h11.EndOfMessage()) or b""
+        if self._left:
+            raise h11.LocalProtocolError("Too little data for declared Content-Length")
+        return b""
