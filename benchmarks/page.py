@@ -22,6 +22,7 @@ SCRIPTS: Final = (
     "memory_turn",
     "durable_turn",
     "postgres_turn",
+    "postgres_memory",
     "peer_turns",
     "projection",
     "growth",

@@ -162,9 +162,7 @@ class MemoryConfig:
     embedder: str = "bm25"
     busy_timeout: float = attrs.field(default=5.0, validator=not_negative)
     readers: int = attrs.field(default=2, validator=positive)
-    url: str | None = attrs.field(
-        default=None, validator=attrs.validators.optional(is_database_url), repr=lambda url: repr(_shown(url))
-    )
+    url: str | None = attrs.field(default=None, validator=attrs.validators.optional(is_database_url))
 
     def __attrs_post_init__(self) -> None:
         """Refuse two places."""
@@ -174,8 +172,11 @@ class MemoryConfig:
     @property
     def place(self) -> str:
         """The folder, or the address without its password, for people."""
-        return "the process" if self.path is None and self.url is None else _shown(self.url) or str(self.path)
+        if self.url is not None:
+            return without_password(self.url)
+        return "the process" if self.path is None else str(self.path)
 
-
-def _shown(url: str | None) -> str | None:
-    return None if url is None else without_password(url)
+    def __repr__(self) -> str:
+        shown = None if self.url is None else without_password(self.url)
+        others = [f"{field.name}={getattr(self, field.name)!r}" for field in attrs.fields(MemoryConfig)[:-1]]
+        return f"MemoryConfig({', '.join(others)}, url={shown!r})"

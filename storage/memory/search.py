@@ -36,6 +36,8 @@ from warren.storage.sqlite.database import snapshot
 from warren.values import frozen
 
 WITHOUT_VECTOR: Final = 500
+ROWS_FOR_WORDS: Final = 12_000
+"""Rows the full-text table may rank: of the query's terms it is given the rarest that stay within."""
 _TERM: Final = 4
 """Bytes of a term."""
 _ROWS: Final = f"""
@@ -194,7 +196,7 @@ class MemoryReader:
         return _first(self._db.execute("SELECT id FROM entries WHERE session = ?", (row[0],)))
 
     def _by_words(self, question: Question, session: int | None) -> list[int]:
-        terms = rarest(question, {term: self._count(term) for term in question.terms.tolist()})
+        terms = rarest(question, {term: self._count(term) for term in question.terms.tolist()}, ROWS_FOR_WORDS)
         if not terms:
             return []
         match = " OR ".join(f'"{_spelt(term)}"' for term in terms)

@@ -17,8 +17,6 @@ QUERY_LENGTH: Final = 4_000
 BY_WORDS: Final = 100
 BY_VECTORS: Final = 100
 """Candidates that are looked for by the words of a query, and by its vector."""
-ROWS_FOR_WORDS: Final = 12_000
-"""Rows that are ranked by words: of the query's terms the rarest count that stay within."""
 SMALL_SESSION: Final = 1_000
 """Entries up to which all of a session is searched, also by words alone."""
 BACKGROUND: Final = 64
@@ -39,13 +37,19 @@ def space_of(config: MemoryConfig, embedder: Embedder | None) -> Space:
     return BUILT_IN[config.embedder]
 
 
-def rarest(question: Question, containing: Mapping[int, int]) -> list[int]:
-    """Return the terms to look for, by how many texts contain each: the rarest ones, and at least one."""
+def rarest(question: Question, containing: Mapping[int, int], most: int) -> list[int]:
+    """Return the terms to look for: the rarest ones that stay within `most` rows, and at least one.
+
+    Args:
+        question: the terms.
+        containing: how many texts contain each.
+        most: rows that the home ranks quickly enough.
+    """
     chosen: list[int] = []
     rows = 0
     for count, term in sorted((containing[term], term) for term in question.terms[question.telling].tolist()):
         rows += count
-        if chosen and rows > ROWS_FOR_WORDS:
+        if chosen and rows > most:
             break
         if count:
             chosen.append(term)

@@ -31,19 +31,25 @@ from warren.storage.rows import moment
 from warren.storage.runner import Runner
 from warren.values import define, frozen
 
+ROWS_FOR_WORDS: Final = 8_000
+"""Postings that are ranked: with more of them no better answers were found."""
+AT_ONCE_ON_LOOP: Final = 64 * 1024
+"""Bytes of terms that are weighed on the event loop: less than a millisecond. More are weighed in a thread."""
 _TOTALS: Final = "SELECT sum(entries)::int8, sum(terms)::int8 FROM warren.memory_totals"
 _CONTAINING: Final = """
     SELECT term, (SELECT count(*) FROM warren.memory_postings p WHERE p.term = asked.term)
     FROM unnest($1::int4[]) AS asked(term)
 """
 _SESSION: Final = "SELECT key, entries FROM warren.memory_sessions WHERE session_id = $1"
-# BM25 without the rarity of the terms, which comes as their worth. OFFSET 0 keeps the index in use, whatever the
+# BM25 without the rarity of the terms, which comes as their worth; in floating point, which is ten times as fast as the
+# decimal arithmetic of a constant without a type. OFFSET 0 keeps the index in use, whatever the
 # planner guesses of the terms.
 _BY_WORDS: Final = f"""
     SELECT p.entry FROM unnest($1::int4[], $2::float8[]) AS asked(term, worth), LATERAL (
         SELECT entry, times, length FROM warren.memory_postings WHERE term = asked.term OFFSET 0
     ) AS p {{}} GROUP BY p.entry
-    ORDER BY sum(worth * times / (times + {SATURATION * (1 - LENGTH)} + $3::float8 * length)) DESC, p.entry
+    ORDER BY
+        sum(worth * times / (times::float8 + {SATURATION * (1 - LENGTH)}::float8 + $3::float8 * length)) DESC, p.entry
     LIMIT {BY_WORDS}
 """
 _WITHIN: Final = "JOIN warren.memory_entries o ON o.id = p.entry AND o.session = $4::int8"
@@ -91,7 +97,7 @@ class Searcher:
     Attributes:
         space: the space of the vectors.
         table: their table; None if words alone decide.
-        runner: runs the weighing, beside the event loop.
+        runner: runs long computing, beside the event loop.
     """
 
     space: Space
@@ -102,18 +108,23 @@ class Searcher:
     _counted_at: int = 0
 
     async def find(self, db: Connection, query: Query) -> list[MemoryHit]:
-        """Return the best answers, best first, all from one state of the database. Raises as `Connection.fetch`."""
+        """Return the best answers, best first; one that is removed meanwhile is left out. Raises as `Connection.fetch`.
+
+        The candidates are of one state of the database, and an entry never changes: so no transaction is needed, whose
+        ends would take as long as the search.
+        """
         asked = self._analyzer.terms(query.text[:QUERY_LENGTH])
         if not len(asked) and query.vector is None:
             return []
-        async with snapshot(db):
-            question = await self._question(db, asked)
-            rows = await self._candidates(db, query, question)
-            if not rows:
-                return []
-            floor = await self._floor(db, query.vector)
-            scores = await self.runner(partial(self._scores, rows, question, floor, query.vector))
-            return await _hits(db, rows, scores, query.limit)
+        question = await self._question(db, asked)
+        rows = await self._candidates(db, query, question)
+        if not rows:
+            return []
+        floor = await self._floor(db, query.vector)
+        weigh = partial(self._scores, rows, question, floor, query.vector)
+        short = sum(len(row[1]) for row in rows) <= AT_ONCE_ON_LOOP
+        scores = weigh() if short else await self.runner(weigh)
+        return await _hits(db, rows, scores, query.limit)
 
     async def _question(self, db: Connection, asked: Terms) -> Question:
         texts, terms = await totals(db)
@@ -145,7 +156,7 @@ class Searcher:
         return await self._by_words(db, question, query.vector, None)
 
     async def _by_words(self, db: Connection, question: Question, vector: str | None, session: int | None) -> list[Row]:
-        terms = rarest(question, self._containing)
+        terms = rarest(question, self._containing, ROWS_FOR_WORDS)
         parts: list[str] = []
         values: list[Any] = []
         if terms:
@@ -209,12 +220,16 @@ async def unsettled(db: Connection) -> list[Unsettled]:
 
 
 async def _hits(db: Connection, rows: Sequence[Row], scores: Scores, limit: int) -> list[MemoryHit]:
-    best = best_first(scores)[:limit]
-    found = {row[0]: row[1:] for row in await db.fetch(_HITS, array([rows[at][0] for at in best]))} if best else {}
-    hits = []
-    for at in best:
-        content, session_id, turn = found[rows[at][0]]
-        hits.append(MemoryHit(unescaped(content), score_of(float(scores[at])), unescaped(session_id), turn))
+    best = best_first(scores)
+    hits: list[MemoryHit] = []
+    # The next best take the places of entries that were removed meanwhile.
+    while best and len(hits) < limit:
+        some, best = best[: limit - len(hits)], best[limit - len(hits) :]
+        found = {row[0]: row[1:] for row in await db.fetch(_HITS, array([rows[at][0] for at in some]))}
+        for at in some:
+            if rows[at][0] in found:
+                content, session_id, turn = found[rows[at][0]]
+                hits.append(MemoryHit(unescaped(content), score_of(float(scores[at])), unescaped(session_id), turn))
     return hits
 
 

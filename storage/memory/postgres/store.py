@@ -39,8 +39,9 @@ R = TypeVar("R")
 NOUN: Final = "memory store"
 EMBED_AT_ONCE: Final = 64
 """Stored entries that an embedder gets in one call."""
-# Compiling a query takes longer than any query of a memory; the graph has to return as many as are asked for.
-_SETTINGS: Final = "SET jit = off; SET hnsw.ef_search = 100"
+# Compiling a query takes longer than any query of a memory, and so does planning it anew each time; the graph has to
+# return as many as are asked for.
+_SETTINGS: Final = "SET jit = off; SET plan_cache_mode = force_generic_plan; SET hnsw.ef_search = 100"
 _TABLES: Final = ("sessions", "entries", "postings", "totals", "spaces", "vectors")
 _BYTES: Final = """
     SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::int8,
@@ -63,13 +64,9 @@ class PostgresMemory:
 
     Several processes may use one database at once. A connection that breaks is replaced, and the call made again, for
     as long as the settings allow. Vectors need pgvector.
-
-    Attributes:
-        words_alone: the reason why words alone decide although an embedder was given; None if there is none.
     """
 
     def __init__(self, pool: Readers, space: Space, table: Table | None, runner: Runner) -> None:
-        self.words_alone: str | None = None
         self._pool = pool
         self._space = space
         self._table = table
@@ -106,9 +103,7 @@ class PostgresMemory:
             raise _shown(exc, config) from None
         if isinstance(table, str):
             logger.warning("%s", table)
-            made = cls(pool, TermSpace(), None, runner)
-            made.words_alone = table
-            return made
+            return cls(pool, TermSpace(), None, runner)
         made = cls(pool, space, table, runner)
         try:
             made._behind = await made._read(made._count_bare)

@@ -118,11 +118,6 @@ async def table_for(db: Connection, space: Space) -> Table | str:
         return FORBIDDEN
 
 
-async def extension_is_there(db: Connection) -> bool:
-    """Return whether the database has pgvector, or can have it. Raises as `Connection.fetch`."""
-    return bool(await db.fetch(_HOME) or await db.fetch(_OFFERED))
-
-
 async def drop_others(db: Connection, table: Table) -> None:
     """Remove the vectors of all other embedders, and their graphs. Raises as `Connection.fetch`."""
     for (key,) in await db.fetch(_OTHERS, table.space):

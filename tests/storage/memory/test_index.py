@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.storage.memory.samples import NOW, SubjectEmbedder, contents, entries, entry, numbered, opened
+from tests.storage.memory.samples import NOW, Place, SubjectEmbedder, contents, entries, entry, numbered, opened
 from tests.support.memories import remembered
 from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
 from warren.fields import FieldValueError
@@ -19,13 +19,13 @@ from warren.storage.memory import FileMemory, builder
 from warren.storage.memory.file import FILE_NAME
 
 
-async def test_indexing_twice_stores_once(tmp_path: Path) -> None:
+async def test_indexing_twice_stores_once(place: Place) -> None:
     """An entry is told by its session and position: the same text there again is not stored."""
-    async with opened(tmp_path) as memory:
+    async with opened(place) as memory:
         assert await memory.index(numbered(3)) == 3
         assert await memory.index(numbered(4)) == 1
         assert (await memory.stats()).entries == 4
-    async with opened(tmp_path) as memory:
+    async with opened(place) as memory:
         assert await memory.index(numbered(4)) == 0
 
 
@@ -108,25 +108,25 @@ def totals_of(path: Path) -> tuple[int, int, int]:
     return totals
 
 
-async def test_one_position_twice_in_a_call() -> None:
+async def test_one_position_twice_in_a_call(place: Place) -> None:
     """Of two entries with the same position in one call, the first is stored."""
-    async with opened() as memory:
+    async with opened(place) as memory:
         assert await memory.index([entry("first words"), entry("second words")]) == 1
         assert contents(await memory.search("words")) == ["first words"]
 
 
-async def test_blank_texts_are_left_out() -> None:
+async def test_blank_texts_are_left_out(place: Place) -> None:
     """A text of white space alone is not stored."""
-    async with opened() as memory:
+    async with opened(place) as memory:
         assert await memory.index(entries(["", "  \n\t", "word"])) == 1
         assert await memory.index([]) == 0
         assert (await memory.stats()).entries == 1
 
 
-async def test_a_failing_embedder_refuses_all() -> None:
+async def test_a_failing_embedder_refuses_all(vector_place: Place) -> None:
     """If the embedder fails nothing of the call is stored, and the same call succeeds later."""
     model = SubjectEmbedder(fails=True)
-    async with opened(None, model) as memory:
+    async with opened(vector_place, model) as memory:
         with pytest.raises(ProviderError, match="the model is away"):
             await memory.index(numbered(3))
         assert (await memory.stats()).entries == 0
@@ -153,13 +153,13 @@ async def test_bad_vectors_refuse_all(vectors: Any) -> None:
         assert (await memory.stats()).entries == 0
 
 
-async def test_forgetting_is_for_good(tmp_path: Path) -> None:
+async def test_forgetting_is_for_good(place: Place) -> None:
     """A text that was forgotten is found no more, also after opening again, and a late write does not bring it back."""
-    async with opened(tmp_path) as memory:
+    async with opened(place) as memory:
         await memory.index(numbered(3) + numbered(2, session="b"))
         assert await memory.forget("a") == 3
         assert await memory.forget("a") == 0
-    async with opened(tmp_path) as memory:
+    async with opened(place) as memory:
         assert {hit.session_id for hit in await memory.search("common")} == {"b"}
         assert await memory.search("common", session_id="a") == []
         with pytest.raises(SessionNotFoundError) as raised:
@@ -169,9 +169,9 @@ async def test_forgetting_is_for_good(tmp_path: Path) -> None:
         assert (stats.entries, stats.sessions, stats.indexed, stats.behind) == (2, 1, 2, 0)
 
 
-async def test_forgetting_a_session_that_never_was() -> None:
+async def test_forgetting_a_session_that_never_was(place: Place) -> None:
     """A session without memories can be forgotten before it has any."""
-    async with opened() as memory:
+    async with opened(place) as memory:
         assert await memory.forget("a") == 0
         with pytest.raises(SessionNotFoundError):
             await memory.index([entry("late")])
@@ -211,9 +211,9 @@ async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
         os.umask(before)
 
 
-async def test_a_closed_memory_says_so(tmp_path: Path) -> None:
+async def test_a_closed_memory_says_so(place: Place) -> None:
     """Every call on a closed memory fails with cause "closed"; closing again does nothing."""
-    async with opened(tmp_path) as memory:
+    async with opened(place) as memory:
         await memory.index(numbered(3))
     await memory.aclose()
     for call in (memory.index(numbered(9)), memory.search("x"), memory.forget("a"), memory.stats(), memory.catch_up()):
