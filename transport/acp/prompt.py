@@ -19,7 +19,7 @@ from warren.events import (
     ToolApprovalResolved,
 )
 from warren.records import CompactionEntry
-from warren.service import SessionService
+from warren.service import EventReader, SessionService
 from warren.values import define
 from warren.views import TurnResult
 
@@ -74,11 +74,15 @@ class PendingPrompt:
             AgentError: with the cause `cancelled` if the prompt is cancelled, also before its turn began.
             WarrenError: the errors of `SessionService.start_turn`.
         """
-        start = partial(self.service.start_turn, self.session_id, prompt, approvals=approvals, on_event=self._note)
         relayed = trio.Event()
-        async with self.service.subscribe(self.session_id) as events, trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:
             asking = _Asking(nursery, approve, self._cancelled)
-            nursery.start_soon(self._relay, events, partial(asking.tell, tell), relayed)
+
+            def begin(events: EventReader) -> None:
+                self._begun.set()
+                nursery.start_soon(self._relay, events, partial(asking.tell, tell), relayed)
+
+            start = partial(self.service.start_turn, self.session_id, prompt, approvals=approvals, on_begin=begin)
             outcome = await outcome_of(self._interruptible(start))
             if self._begun.is_set():
                 await relayed.wait()
@@ -125,15 +129,13 @@ class PendingPrompt:
         except WarrenError as exc:
             logger.warning("session %s: the turn could not be interrupted: %s", self.session_id, exc)
 
-    def _note(self, _envelope: Envelope) -> None:
-        self._begun.set()
-
-    async def _relay(self, events: AsyncIterator[Envelope], tell: Tell, relayed: trio.Event) -> None:
+    async def _relay(self, events: EventReader, tell: Tell, relayed: trio.Event) -> None:
         try:
             await _pass_on(events, tell)
         except WarrenError as exc:
             logger.warning("session %s: the client does not get the last events of a turn: %s", self.session_id, exc)
         finally:
+            events.close()
             relayed.set()
 
 

@@ -102,7 +102,16 @@ async def test_a_cancel_for_another_session_changes_nothing() -> None:
 async def test_a_cancel_at_any_moment_hits_its_own_prompt_alone(tmp_path: Path, *, stored: bool) -> None:
     """However far the turn is, the answer says end_turn or cancelled, and the prompt after it runs to its end."""
     seen = set()
-    async with open_runtime(store=tmp_path if stored else None) as service, connect(service) as client:
+
+    async def words(_request: ModelRequest, emit: Any) -> ModelReply:
+        for word in ("one ", "two ", "three"):
+            emit(TextPiece(word))
+            for _ in range(5):
+                await trio.lowlevel.checkpoint()
+        return reply("one two three")
+
+    model, store = FunctionModel(words), tmp_path if stored else None
+    async with open_runtime(model, store=store) as service, connect(service) as client:
         session_id = await client.new()
         for moment in range(60):
             first = client.request("session/prompt", sessionId=session_id, prompt=said("one two three"))

@@ -19,7 +19,7 @@ from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, Client, cancel, connect, said
 from warren.config import StoreConfig
-from warren.events import Event, RunCompleted, TextDelta, ToolApprovalRequested
+from warren.events import Event, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
 from warren.messages import AssistantMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.retention import Retention
@@ -27,7 +27,7 @@ from warren.storage.maintenance.retention import plan, prune
 from warren.tools import tool
 from warren.transport.acp import AgentSettings, serve_acp, server
 from warren.transport.acp.prompt import PendingPrompt
-from warren.views import HistoryEntry, HistoryPage
+from warren.views import HistoryEntry, HistoryPage, TurnResult
 
 PIECES = 3000
 LOGGED = 6
@@ -89,6 +89,28 @@ async def test_a_slow_reader_whose_events_are_no_longer_kept(tmp_path: Path) -> 
     assert prompt.error is None
     assert isinstance(told[-1], RunCompleted)
     assert 0 < sum(isinstance(event, TextDelta) for event in told) < PIECES
+
+
+async def test_the_turn_of_another_caller_is_not_relayed() -> None:
+    """A turn that ends just before the prompt's own turn begins is neither told to the client nor taken for its own."""
+    told = list[Event]()
+
+    class Late(FakeService):
+        """A service in which another caller is quicker."""
+
+        async def start_turn(self, session_id: str, prompt: str, **options: Any) -> TurnResult:
+            await super().start_turn(session_id, "theirs")
+            return await super().start_turn(session_id, prompt, **options)
+
+    async def tell(event: Event) -> None:
+        told.append(event)
+
+    with trio.fail_after(10):
+        result = await PendingPrompt(Late(), "s1").turn("a b c", tell, nobody_asks)
+    assert isinstance(told[0], RunStarted)
+    assert (told[0].prompt, [type(each) for each in told].count(RunCompleted)) == ("a b c", 1)
+    assert "".join(each.delta for each in told if isinstance(each, TextDelta)) == "abc"
+    assert result.text == "a b c"
 
 
 async def test_tool_calls_that_a_slow_reader_missed_come_after_all() -> None:
