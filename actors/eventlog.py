@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from warren.events import Envelope, Event, StreamTruncated
-from warren.journal import Entry, Journal, LogItem
+from warren.journal import Journal, LogItem
 from warren.service import Notify
 from warren.values import define, frozen
 
@@ -63,7 +63,7 @@ class EventLog:
     _readers: "list[LogReader]" = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.journal = Journal(self.session_id)
+        self.journal = Journal()
 
     @property
     def last_seq(self) -> int:
@@ -104,27 +104,27 @@ class EventLog:
         self.journal.start_above(record_seq)
         self._notify_all()
 
-    def unstored(self, terminal: Entry | None) -> tuple[LogItem, ...]:
+    def unstored(self, terminal: Envelope | None) -> tuple[LogItem, ...]:
         """Return the events that the store does not have yet, with a terminal event that is not published yet."""
         return self.journal.runs(terminal)
 
-    def stamp(self, event: Event) -> Entry:
+    def stamp(self, event: Event) -> Envelope:
         """Return the event with the next number and the time, without publishing it."""
-        return Entry(self.journal.last_seq + 1, utc_now(), event)
+        return Envelope(self.session_id, self.journal.last_seq + 1, utc_now(), event)
 
-    def publish(self, entry: Entry) -> None:
+    def publish(self, envelope: Envelope) -> None:
         """Append to the journal, and notify every reader that has read all before it; never waits."""
         before = self.journal.last_seq
-        self.journal.append(entry)
+        self.journal.append(envelope)
         for reader in tuple(self._readers) if self._readers else ():
             if reader.cursor >= before:
-                reader.notify(entry.event)
+                reader.notify(envelope.event)
 
     def emit(self, event: Event) -> int:
         """Publish the next event; return its number."""
-        entry = self.stamp(event)
-        self.publish(entry)
-        return entry.seq
+        envelope = self.stamp(event)
+        self.publish(envelope)
+        return envelope.seq
 
     def stored(self) -> None:
         """Forget the events, which are all in the store now, except those that a reader is about to read.

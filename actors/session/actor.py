@@ -42,9 +42,8 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of
 from warren.actors.turn.turn import Turn, cancelled, shut_down
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
-from warren.events import CompactionCompleted, RunFailed
+from warren.events import CompactionCompleted, Envelope, RunFailed
 from warren.inputs import Input
-from warren.journal import Entry
 from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage import Archive, Delete, InputOutcome, retired
@@ -103,7 +102,7 @@ class TurnEnd:
     turn: Turn
     outcome: Outcome
     ending: Ending
-    terminal: Entry | None
+    terminal: Envelope | None
     record: SessionRecord | None
     committed: Committed
 
@@ -502,7 +501,7 @@ class SessionActor:
         # for it would take one more pass of the scheduler, which is a seventh of a turn in memory.
         self._work()
 
-    def _terminal(self, turn: Turn, outcome: Outcome) -> Entry | None:
+    def _terminal(self, turn: Turn, outcome: Outcome) -> Envelope | None:
         """Return the terminal event of a turn; None if it only compacted, and published no first event."""
         return self.log.stamp(outcome.terminal(self.session_id)) if turn.first_seq is not None else None
 

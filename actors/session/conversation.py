@@ -12,9 +12,8 @@ from warren.actors.storage import Storage
 from warren.actors.turn.compaction import prefix_of
 from warren.creation import Creation
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
-from warren.events import RunFailed
+from warren.events import Envelope, RunFailed
 from warren.forking import relabelled
-from warren.journal import Entry
 from warren.messages import SystemMessage
 from warren.records import CompactionEntry, MessageRow, SessionRecord
 from warren.storage import (
@@ -261,7 +260,7 @@ class Conversation:
         same = record.labels is labels and record.title == title
         self.record = record if same else record.changed(labels=labels, title=title)
 
-    async def commit(self, record: SessionRecord, terminal: Entry | None, ending: Ending) -> Committed:
+    async def commit(self, record: SessionRecord, terminal: Envelope | None, ending: Ending) -> Committed:
         """Store a turn that has ended: its record, messages and events, and its ending for the inputs that it took.
 
         Changes nothing here: the loop does, by `keep` or `roll_back`.
@@ -290,7 +289,7 @@ class Conversation:
             return exc
         return None
 
-    async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, announcement: Entry) -> None:
+    async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, announcement: Envelope) -> None:
         """Store a new head in the middle of a turn, with the turn's messages and its events up to the announcement.
 
         The context is still the old one: the turn replaces it.
@@ -310,7 +309,7 @@ class Conversation:
         self,
         record: SessionRecord,
         first: int,
-        last: Entry | None = None,
+        last: Envelope | None = None,
         compaction: CompactionEntry | None = None,
         *,
         ending: Ending | None = None,

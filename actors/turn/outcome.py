@@ -7,8 +7,7 @@ import attrs
 from warren import codec
 from warren.budget import Spent
 from warren.errors import AgentError, BudgetExhaustedError, ProviderError, StoreError, WarrenError
-from warren.events import Event, FailureCause, RunCompleted, RunFailed
-from warren.journal import Entry
+from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
 from warren.messages import StopReason
 from warren.records import CompactionEntry, SessionRecord, Span
 from warren.usage import Usage
@@ -64,7 +63,7 @@ class Outcome:
             return RunCompleted(session_id, self.text, self.usage)
         return RunFailed(session_id, self.error.message, cause_of(self.error))
 
-    def ending(self, session_id: str, first_seq: int | None, terminal: Entry | None) -> TurnResult | WarrenError:
+    def ending(self, session_id: str, first_seq: int | None, terminal: Envelope | None) -> TurnResult | WarrenError:
         """Return the result or the error for each call that waits for the turn, with the numbers of its events.
 
         Args:
@@ -98,7 +97,7 @@ class Outcome:
         return now.changed(**self._costs(base))
 
     def record_after(
-        self, base: SessionRecord, now: SessionRecord, terminal: Entry | None, last_seq: int, message_count: int
+        self, base: SessionRecord, now: SessionRecord, terminal: Envelope | None, last_seq: int, message_count: int
     ) -> SessionRecord:
         """Return the record after the turn; `terminal` is None if the turn only compacted."""
         return now.changed(

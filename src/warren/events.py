@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
+import attrs
+
 from warren.categories import Category
 from warren.messages import StopReason
 from warren.usage import Usage
@@ -288,6 +290,8 @@ class Envelope:
         timestamp: the time of the event (UTC).
         event: the event.
         first_seq: the number of the first delta if adjacent deltas were merged: the event stands for first_seq..seq.
+        encoded: the JSON of the event once it was made, which all rows and messages with the event share; None before.
+            `warren.codec.encode_event` fills it.
     """
 
     session_id: str
@@ -295,3 +299,4 @@ class Envelope:
     timestamp: datetime
     event: Event
     first_seq: int | None = None
+    encoded: bytes | None = attrs.field(default=None, init=False, eq=False, repr=False)

@@ -10,7 +10,7 @@ import attrs
 from warren import codec
 from warren.events import DELTAS, Envelope, Event, ReasoningDelta, StreamTruncated, TextDelta
 from warren.records import EventRow
-from warren.values import define, value
+from warren.values import define
 
 PAGE: Final = 256
 """Envelopes that a reader gets at once."""
@@ -20,30 +20,35 @@ TEXT: Final = 256 * 1024
 """Characters of deltas that a reader gets at once: they are copied for it."""
 
 
-@value
-class Entry:
-    """An event with its number and its time (UTC). Subscribers get it as an envelope."""
-
-    seq: int
-    timestamp: datetime
-    event: Event
-
-    def envelope(self, session_id: str) -> Envelope:
-        """Return the envelope for subscribers."""
-        return Envelope(session_id, self.seq, self.timestamp, self.event)
-
-
 @define
 class Deltas:
-    """Adjacent deltas of one kind in one step. They take less memory together than as entries."""
+    """Adjacent deltas of one kind in one step. They take less memory together than as envelopes.
 
+    Attributes:
+        session_id: the session.
+        first_seq: the number of the first delta.
+        seq: the number of the last delta.
+        kind: the class of the deltas.
+        timestamps: the time of each (UTC).
+        pieces: the text of each.
+        last_part: the part that was read last. All readers that keep up read the same one, and often the row has it
+            too, so it is made and encoded once.
+    """
+
+    session_id: str
     first_seq: int
     seq: int
     kind: type[TextDelta | ReasoningDelta]
     timestamps: list[datetime]
     pieces: list[str]
+    last_part: Envelope | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
-    def parts(self, session_id: str, after_seq: int) -> Iterator[tuple[int, Envelope]]:
+    @property
+    def size(self) -> int:
+        """About how many bytes the deltas have."""
+        return sum(map(len, self.pieces)) + (0 if self.last_part is None else _size(self.last_part))
+
+    def parts(self, after_seq: int) -> Iterator[tuple[int, Envelope]]:
         """Yield the deltas above a number, merged up to a length, each with its length."""
         start = max(after_seq - self.first_seq + 1, 0)
         while start < len(self.pieces):
@@ -51,13 +56,23 @@ class Deltas:
             while end < len(self.pieces) and size < LONGEST:
                 size += len(self.pieces[end])
                 end += 1
-            first, last = self.first_seq + start, self.first_seq + end - 1
-            event = self.kind("".join(self.pieces[start:end]))
-            yield size, Envelope(session_id, last, self.timestamps[start], event, _first(first, last))
+            yield size, self._part(start, end)
             start = end
 
+    def whole(self) -> Envelope:
+        """Return all the deltas as one."""
+        return self._part(0, len(self.pieces))
 
-LogItem = Entry | Deltas
+    def _part(self, start: int, end: int) -> Envelope:
+        first, last, part = self.first_seq + start, self.first_seq + end - 1, self.last_part
+        if part is None or part.seq != last or part.first_seq != _first(first, last):
+            event = self.kind("".join(self.pieces[start:end]))
+            part = Envelope(self.session_id, last, self.timestamps[start], event, _first(first, last))
+            self.last_part = part
+        return part
+
+
+LogItem = Envelope | Deltas
 """An event of a log, or adjacent deltas as one."""
 
 
@@ -66,7 +81,6 @@ class Journal:
     """An append-only run of events in memory.
 
     Attributes:
-        session_id: the session.
         last_seq: the last number of an event, in the journal or not.
         floor: the last number that is no longer in the journal (0 at the start); such events are in the store, if
             anywhere.
@@ -74,11 +88,10 @@ class Journal:
             close behind.
     """
 
-    session_id: str
     last_seq: int = 0
     floor: int = attrs.field(default=attrs.Factory(lambda self: self.last_seq, takes_self=True))
     stored: int = attrs.field(default=attrs.Factory(lambda self: self.floor, takes_self=True))
-    _runs: list[Entry | Deltas] = attrs.field(factory=list, repr=False)
+    _runs: list[LogItem] = attrs.field(factory=list, repr=False)
 
     @property
     def pending(self) -> bool:
@@ -88,24 +101,23 @@ class Journal:
     @property
     def size(self) -> int:
         """About how many bytes the events of the journal have."""
-        return sum(
-            sum(map(len, run.pieces)) if isinstance(run, Deltas) else codec.weight(run.event) for run in self._runs
-        )
+        return sum(run.size if isinstance(run, Deltas) else _size(run) for run in self._runs)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, envelope: Envelope) -> None:
         """Add the next event. Its seq must be above `last_seq`."""
-        event, run = entry.event, self._runs[-1] if self._runs else None
-        self.last_seq = entry.seq
+        event, run = envelope.event, self._runs[-1] if self._runs else None
+        self.last_seq = envelope.seq
         if not isinstance(event, DELTAS):
-            self._runs.append(entry)
-        elif isinstance(run, Deltas) and run.kind is type(event) and run.seq + 1 == entry.seq and self.pending:
-            run.seq = entry.seq  # only without a gap: a piece is found by its seq
-            run.timestamps.append(entry.timestamp)
+            self._runs.append(envelope)
+        elif isinstance(run, Deltas) and run.kind is type(event) and run.seq + 1 == envelope.seq and self.pending:
+            run.seq = envelope.seq  # only without a gap: a piece is found by its seq
+            run.timestamps.append(envelope.timestamp)
             run.pieces.append(event.delta)
         else:
-            self._runs.append(Deltas(entry.seq, entry.seq, type(event), [entry.timestamp], [event.delta]))
+            seq = envelope.seq
+            self._runs.append(Deltas(envelope.session_id, seq, seq, type(event), [envelope.timestamp], [event.delta]))
 
-    def runs(self, last: Entry | None = None) -> tuple[LogItem, ...]:
+    def runs(self, last: Envelope | None = None) -> tuple[LogItem, ...]:
         """Return the events that are not stored, with `last` after them; `row_of` makes rows of the log of them."""
         new = self._runs if self.floor >= self.stored else self._runs[self._above(self.stored) :]
         return tuple(new) if last is None else (*new, last)
@@ -122,9 +134,9 @@ class Journal:
         text = 0
         for run in self._runs[(start := self._above(seq)) : start + PAGE]:
             if not isinstance(run, Deltas):
-                page.append(run.envelope(self.session_id))
+                page.append(run)
                 continue
-            for size, part in run.parts(self.session_id, seq):
+            for size, part in run.parts(seq):
                 page.append(part)
                 text += size
                 if text >= TEXT:
@@ -203,7 +215,20 @@ def row_of(run: EventRow | LogItem) -> EventRow:
     if isinstance(run, EventRow):
         return run
     if not isinstance(run, Deltas):
-        return EventRow(run.seq, run.seq, run.timestamp, codec.encode(run.event), None)
+        return EventRow(run.seq, run.seq, run.timestamp, codec.encode_event(run))
     cuts = codec.encode([len(piece) for piece in run.pieces]) if run.first_seq < run.seq else None
-    body = codec.encode(run.kind("".join(run.pieces)))
-    return EventRow(run.first_seq, run.seq, run.timestamps[0], body, cuts)
+    whole = run.whole()
+    return EventRow(run.first_seq, run.seq, whole.timestamp, codec.encode_event(whole), cuts)
+
+
+def release(items: Iterable[EventRow | LogItem]) -> None:
+    """Drop the JSON that events hold for further rows and messages. It is made again if it is needed again."""
+    for item in items:
+        if isinstance(item, Deltas):
+            item.last_part = None
+        elif isinstance(item, Envelope) and item.encoded is not None:
+            object.__setattr__(item, "encoded", None)
+
+
+def _size(envelope: Envelope) -> int:
+    return codec.weight(envelope.event) + len(envelope.encoded or b"")

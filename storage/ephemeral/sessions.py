@@ -11,7 +11,7 @@ import attrs
 from warren import codec
 from warren.creation import FIRST_PROMPT
 from warren.inputs import Input, Numbered
-from warren.journal import LogItem, row_of
+from warren.journal import LogItem, release, row_of
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome
@@ -91,6 +91,7 @@ class EphemeralSession:
         times: the time (UTC) at which each message was added.
         compactions: the moves of its head, in order.
         events: the newest events of its log; a row is made of one when it is read.
+        newest: those of the last commit. Alone among the events they may hold their JSON too, for readers.
         gone: events up to this number are no longer kept.
         inbox: its inputs.
         epoch: how often the lease has changed hands.
@@ -103,6 +104,7 @@ class EphemeralSession:
     times: list[datetime] = attrs.field(factory=list)
     compactions: list[CompactionEntry] = attrs.field(factory=list)
     events: list[EventRow | LogItem] = attrs.field(factory=list)
+    newest: Sequence[EventRow | LogItem] = ()
     gone: int = 0
     inbox: HeldInputs = attrs.field(factory=HeldInputs)
     epoch: int = 0
@@ -120,6 +122,8 @@ class EphemeralSession:
 
     def add_events(self, rows: Sequence[EventRow | LogItem], keep: int) -> None:
         """Add rows of the log, and drop the oldest past `keep`."""
+        release(self.newest)  # by now their readers have them
+        self.newest = rows
         self.events.extend(rows)
         oldest = len(self.events) - keep
         if oldest > 0:
@@ -141,7 +145,10 @@ class EphemeralSession:
     def events_after(self, seq: int, limit: int) -> list[EventRow]:
         """Return rows of the log that end above a number."""
         first = bisect_right(self.events, seq, key=_SEQ)
-        return list(map(row_of, self.events[first : first + limit]))
+        found = self.events[first : first + limit]
+        rows = list(map(row_of, found))
+        release(found)
+        return rows
 
     # -- forks
 

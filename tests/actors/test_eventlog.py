@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.checks import numbers
 from warren.actors.eventlog import TAIL, EventLog, LogPage, LogReader
 from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import LONGEST, TEXT, Entry, envelopes, row_of
+from warren.journal import LONGEST, TEXT, envelopes, row_of
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -54,12 +54,12 @@ class Stream:
         for text in texts:
             self.publish(self.log.stamp(TextDelta(text)))
 
-    def publish(self, entry: Entry) -> None:
+    def publish(self, entry: Envelope) -> None:
         """Publish one event."""
-        self.published.append(entry.envelope("s"))
+        self.published.append(entry)
         self.log.publish(entry)
 
-    def store(self, terminal: Entry) -> None:
+    def store(self, terminal: Envelope) -> None:
         """Commit the journal and the terminal event, as a turn does: before that event is published."""
         self.rows += map(row_of, self.log.unstored(terminal))
 

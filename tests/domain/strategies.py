@@ -49,7 +49,7 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
         return SPECIAL[hint]
     if attrs.has(hint):
         hints = get_type_hints(hint)
-        return st.builds(hint, **{field.name: of(hints[field.name]) for field in attrs.fields(hint)})
+        return st.builds(hint, **{field.name: of(hints[field.name]) for field in attrs.fields(hint) if field.init})
     return _generic(get_origin(hint), get_args(hint))
 
 

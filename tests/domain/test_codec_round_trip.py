@@ -122,6 +122,15 @@ def test_an_envelope_in_json() -> None:
     assert codec.parse(codec.encode(Envelope("s", 5, NOW, TextDelta("ab"), 4)))["first_seq"] == 4
 
 
+@given(strategies.of(Envelope))
+def test_an_envelope_around_the_json_of_its_event(envelope: Envelope) -> None:
+    """The event is encoded once for all rows and messages, and each has the same bytes as if it were done for it."""
+    event = codec.encode_event(envelope)
+    assert event == codec.encode(envelope.event)
+    assert codec.encode_envelope(envelope) == codec.encode(envelope)
+    assert codec.encode_event(envelope) is event
+
+
 def test_a_result_shows_all_its_figures() -> None:
     """A turn's result has every key of the contract, also those that are zero; `structured_output` only when set."""
     assert codec.to_data(TurnResult("s")) == {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from warren import codec
 from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import Entry, Journal, cut, envelopes, row_of
+from warren.journal import Journal, cut, envelopes, release, row_of
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -47,7 +47,7 @@ class Skip:
 class Story:
     """A session's stream, told to a journal and to a store that is a list of rows; `live` is what happened."""
 
-    journal: Journal = attrs.field(factory=lambda: Journal("s"))
+    journal: Journal = attrs.field(factory=Journal)
     store: list[EventRow] = attrs.field(factory=list)
     live: list[Envelope] = attrs.field(factory=list)
     stored: int = 0
@@ -69,13 +69,13 @@ class Story:
         stored = list(envelopes("s", [row for row in self.store if row.seq > after], after)) if behind else []
         return [*stored, *self.journal.after(stored[-1].seq if stored else after)]
 
-    def _next(self, event: Event) -> Entry:
+    def _next(self, event: Event) -> Envelope:
         seq = self.journal.last_seq + 1
-        return Entry(seq, EPOCH + timedelta(seconds=seq), event)
+        return Envelope("s", seq, EPOCH + timedelta(seconds=seq), event)
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: Envelope) -> None:
         self.journal.append(entry)
-        self.live.append(entry.envelope("s"))
+        self.live.append(entry)
 
     def _commit(self) -> None:
         last = self._next(END)
@@ -212,9 +212,34 @@ def test_deltas_of_a_kind_share_a_row(script: list[Event | Commit | Skip]) -> No
 def test_rows_do_not_hang_on_the_closing_event() -> None:
     """Asking for rows changes nothing: a commit that fails can be asked for again."""
     story = told([TextDelta("a"), TextDelta("b")])
-    last = Entry(3, EPOCH, END)
+    last = Envelope("s", 3, EPOCH, END)
     assert story.journal.runs(last) == story.journal.runs(last)
     assert (story.journal.last_seq, runs_of(story.journal)) == (2, 1)
+
+
+def test_an_event_is_encoded_once() -> None:
+    """All readers get the same envelopes, also of merged deltas, and the rows have the JSON that was made for them."""
+    journal = told([TextDelta("a"), TextDelta("b"), TurnStarted(0)]).journal
+    read = journal.after(0)
+    made = [codec.encode_event(each) for each in read]
+    assert list(map(id, journal.after(0))) == list(map(id, read))
+    rows = list(map(row_of, journal.runs()))
+    assert [row.body for row in rows] == [
+        b'{"type":"text_delta","delta":"ab"}',
+        b'{"type":"turn_started","turn_number":0}',
+    ]
+    assert [id(row.body) for row in rows] == list(map(id, made))
+
+
+def test_the_json_of_an_event_counts() -> None:
+    """The size of the journal has the bytes that its events hold for rows and messages; `release` drops them."""
+    journal = told([TextDelta("a" * 1000), TurnStarted(0)]).journal
+    before = journal.size
+    rows = list(map(row_of, journal.runs()))
+    assert journal.size >= before + sum(len(row.body) for row in rows)
+    release(journal.runs())
+    assert journal.size == before
+    assert list(map(row_of, journal.runs())) == rows
 
 
 def test_a_row_in_json() -> None:
@@ -231,12 +256,12 @@ def test_a_row_in_json() -> None:
 
 def test_numbers_go_on_above_what_the_store_has() -> None:
     """A revived session starts above its log, and says that what is below is elsewhere."""
-    journal = Journal("s")
+    journal = Journal()
     journal.start_above(7)
     assert (journal.last_seq, journal.floor) == (7, 7)
     journal.start_above(3)
     assert (journal.last_seq, journal.floor) == (7, 7)
-    journal.append(Entry(8, EPOCH, TurnStarted(0)))
+    journal.append(Envelope("s", 8, EPOCH, TurnStarted(0)))
     journal.start_above(20)
     assert (journal.last_seq, journal.floor, len(journal.after(7))) == (20, 7, 1)
 
@@ -252,8 +277,8 @@ def test_what_is_not_stored_yet_stays() -> None:
 
 def test_a_journal_begun_late_has_no_past() -> None:
     """A journal that begins at a number has nothing up to it."""
-    assert Journal("s", 5).floor == 5
-    assert Journal("s").floor == 0
+    assert Journal(5).floor == 5
+    assert Journal().floor == 0
 
 
 @pytest.mark.parametrize(("after", "rest", "first"), [(0, "abcd", 4), (3, "abcd", 4), (4, "cd", 5), (5, "d", None)])

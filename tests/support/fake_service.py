@@ -26,7 +26,6 @@ from warren.errors import (
 )
 from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
 from warren.inputs import Input
-from warren.journal import Entry
 from warren.memory import MemoryHit
 from warren.peers import PeerInfo
 from warren.records import CompactionEntry, Lifecycle
@@ -105,7 +104,7 @@ class FakeSession:
         """Publish an event to all who read."""
         made = envelope(self.events.last_seq + 1, event, self.session_id)
         self.log.append(made)
-        self.events.publish(Entry(made.seq, made.timestamp, event))
+        self.events.publish(made)
         return made
 
     def store(self, *, gone: int = 0, fault: Exception | None = None) -> None:

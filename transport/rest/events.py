@@ -48,11 +48,11 @@ def last_event_id(value: str) -> int:
 def frame(envelope: Envelope) -> bytes:
     """Return an event as it goes out; one that JSON cannot hold is reported missing."""
     try:
-        data = codec.encode(envelope)
+        data = codec.encode_envelope(envelope)
     except Exception:
         logger.exception("session %s: event %d cannot be sent", envelope.session_id, envelope.seq)
         envelope = missing(envelope)
-        data = codec.encode(envelope)
+        data = codec.encode_envelope(envelope)
     kind = KINDS.get(type(envelope.event), "message")
     return f"id: {envelope.seq}\nevent: {kind}\ndata: ".encode() + data + b"\n\n"
 

@@ -48,10 +48,10 @@ class Native:
     def frames(self, envelope: Envelope) -> Sequence[bytes]:
         """Return the event as one notification; if JSON cannot hold the event, report it as missing."""
         try:
-            return (jsonrpc.notification(EVENT, envelope),)
+            return (jsonrpc.event(EVENT, envelope),)
         except Exception:
             logger.exception("session %s: event %d cannot be encoded", envelope.session_id, envelope.seq)
-            return (jsonrpc.notification(EVENT, missing(envelope)),)
+            return (jsonrpc.event(EVENT, missing(envelope)),)
 
 
 def missing(envelope: Envelope) -> Envelope:

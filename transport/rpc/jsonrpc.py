@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 
 from warren import codec
 from warren.errors import AgentError, InvalidParamsError, WarrenError
+from warren.events import Envelope
 from warren.values import frozen
 
 PARSE_ERROR: Final = -32700
@@ -126,8 +127,12 @@ def batch(replies: Iterable[bytes]) -> bytes:
 
 def notification(method: str, params: object) -> bytes:
     """Return a message that asks for no reply; `params` is an object as plain data or a domain object."""
-    # One for each streamed piece: joined from parts, since a dict of it all would be converted to plain data again.
     return _head(method) + codec.encode(params) + b"}"
+
+
+def event(method: str, envelope: Envelope) -> bytes:
+    """Return a notification whose parameters are an envelope."""
+    return _head(method) + codec.encode_envelope(envelope) + b"}"
 
 
 @functools.cache  # there are few methods

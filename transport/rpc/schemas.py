@@ -110,7 +110,7 @@ class Schemas:
             text = described.get(field.name)
             schema = self._field(field, hints[field.name]) | ({"description": text} if text else {})
             properties[codec.wire_name(cls, field.name)] = schema
-        there = [field.name for field in attrs.fields(cls) if self._is_there(cls, field)]
+        there = [field.name for field in attrs.fields(cls) if field.init and self._is_there(cls, field)]
         required = [*([tag] if tag else ()), *(codec.wire_name(cls, name) for name in there)]
         schema = {"type": "object", "description": summary_of(cls), "properties": properties}
         schema |= {"required": required} if required else {}
@@ -159,7 +159,7 @@ class Schemas:
 
 def _in_order(cls: type) -> "list[attrs.Attribute[Any]]":
     """Return the fields of a class in the order of its `__init__`: keywords come last."""
-    return sorted(attrs.fields(cls), key=lambda field: field.kw_only)
+    return sorted((field for field in attrs.fields(cls) if field.init), key=lambda field: field.kw_only)
 
 
 def _bounds(check: Callable[..., Any]) -> Schema:

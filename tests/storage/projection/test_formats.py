@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from tests.storage.projection.histories import IDS, World
 from warren import codec
-from warren.events import Event
+from warren.events import Envelope, Event
 from warren.ids import new_session_id
-from warren.journal import Entry, Journal, envelopes, row_of
+from warren.journal import Journal, envelopes, row_of
 from warren.records import SessionRecord
 from warren.storage import Commit
 from warren.storage.projection.formats import checkpoint_of, is_session_id, mark_of
@@ -31,9 +31,9 @@ def test_the_lines_are_those_of_the_wire(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[Event, datetime]], step: int
 ) -> None:
     """Each line of events.jsonl is, to the byte, what a subscriber of the stored log is sent."""
-    journal = Journal(IDS[0])
+    journal = Journal()
     for number, (event, moment) in enumerate(events, 1):
-        journal.append(Entry(number * step, moment, event))
+        journal.append(Envelope(IDS[0], number * step, moment, event))
     rows = tuple(map(row_of, journal.runs()))
     world = World.at(tmp_path_factory.mktemp("wire") / "store")
     world.write(Commit(SessionRecord(IDS[0], START, START, "echo"), (), rows))
