@@ -16,7 +16,7 @@ from warren.storage.maintenance.checks import MISLABELLED, NO_HOLDER, ORPHANED, 
 from warren.storage.maintenance.damage import FILE, keep, scan
 from warren.storage.maintenance.damage import set_aside as set_row_aside
 from warren.storage.maintenance.files import log_size, reading, rivals
-from warren.storage.maintenance.report import Finding, HolderFacts, Integrity, ProjectionFacts, Report, StoreFacts
+from warren.storage.maintenance.report import FileFacts, Finding, HolderFacts, Integrity, ProjectionFacts, Report
 from warren.storage.maintenance.retention import can_shrink
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
@@ -48,7 +48,7 @@ _LABEL_ANEW: Final = """
 """
 
 
-def examine(config: StoreConfig, *, full: bool = False) -> Report:
+def examine(config: StoreConfig, *, full: bool = False) -> Report[FileFacts]:
     """Examine a store. Nothing in it is changed, and processes that use it go on.
 
     With `full` every page, index and row is checked, else about as much as a backup checks. Both read the whole file.
@@ -78,7 +78,7 @@ def examine(config: StoreConfig, *, full: bool = False) -> Report:
     )
 
 
-def fix(config: StoreConfig, found: Report) -> tuple[str, ...]:
+def fix(config: StoreConfig, found: Report[FileFacts]) -> tuple[str, ...]:
     """Make the repairs that are safe; return sentences about the repairs, and about rows that were left alone.
 
     Each step is one transaction. No step touches a session that another living process holds.
@@ -113,8 +113,8 @@ def _complaints(db: apsw.Connection, *, full: bool) -> tuple[list[str], list[str
     return [line for line in lines if line not in of_rows], of_rows
 
 
-def _file_facts(db: apsw.Connection, path: Path, integrity: Integrity) -> StoreFacts:
-    return StoreFacts(
+def _file_facts(db: apsw.Connection, path: Path, integrity: Integrity) -> FileFacts:
+    return FileFacts(
         path=str(path),
         version=version_of(db, SESSION_STORE),
         bytes=path.stat().st_size,
@@ -129,7 +129,7 @@ def _file_facts(db: apsw.Connection, path: Path, integrity: Integrity) -> StoreF
     )
 
 
-def _counted(db: apsw.Connection, facts: StoreFacts) -> StoreFacts:
+def _counted(db: apsw.Connection, facts: FileFacts) -> FileFacts:
     rows: list[Any] = db.execute(f"SELECT {raw('state')}, count(*) FROM sessions GROUP BY state").fetchall()
     states = dict(rows)
     return attrs.evolve(
@@ -143,7 +143,7 @@ def _counted(db: apsw.Connection, facts: StoreFacts) -> StoreFacts:
     )
 
 
-def _about_file(facts: StoreFacts) -> Iterator[Finding]:
+def _about_file(facts: FileFacts) -> Iterator[Finding]:
     if facts.version < VERSION:
         text = f"the file has version {facts.version}; its next use migrates it to {VERSION}"
         yield Finding("version", f"{text}, and then its rows can be examined", "notice", fixable=True)
@@ -165,7 +165,7 @@ def _about_file(facts: StoreFacts) -> Iterator[Finding]:
         yield Finding("free", text, "notice")
 
 
-def _about_erasures(facts: StoreFacts) -> Iterator[Finding]:
+def _about_erasures(facts: FileFacts) -> Iterator[Finding]:
     if facts.erasures_due:
         text = f"{facts.erasures_due} deleted sessions may still be remembered or projected until the next start"
         yield Finding("erasures", text, "notice")

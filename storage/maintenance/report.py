@@ -1,7 +1,7 @@
 """The findings of an examination of a store, as plain values."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from warren.values import frozen
 
@@ -29,22 +29,14 @@ Integrity = Literal["quick", "full", "failed"]
 """The extent of SQLite's own check of the file, or `failed` if it found damage."""
 
 
-@frozen
+@frozen(kw_only=True)
 class StoreFacts:
-    """A store's file.
+    """A store.
 
     Attributes:
-        path: of the file.
+        path: of its file, or the address of its database without the password.
         version: of its schema.
         bytes: its size.
-        log_bytes: size of the write-ahead log beside it.
-        page_size: in bytes.
-        pages: how many it has.
-        free_pages: how many of them are empty.
-        can_shrink: whether the empty ones can be given back while it is used.
-        disk_free: bytes that the disk has left.
-        read_only: whether the disk is mounted read-only.
-        integrity: the extent of SQLite's own check, or `failed` if it found damage.
         sessions: open ones.
         archived: archived ones.
         deleted: deleted ones, of which only the id is left.
@@ -56,6 +48,29 @@ class StoreFacts:
     path: str
     version: int
     bytes: int
+    sessions: int = 0
+    archived: int = 0
+    deleted: int = 0
+    messages: int = 0
+    events: int = 0
+    erasures_due: int = 0
+
+
+@frozen(kw_only=True)
+class FileFacts(StoreFacts):
+    """A store in files.
+
+    Attributes:
+        log_bytes: size of the write-ahead log beside the file.
+        page_size: in bytes.
+        pages: how many the file has.
+        free_pages: how many of them are empty.
+        can_shrink: whether the empty ones can be given back while it is used.
+        disk_free: bytes that the disk has left.
+        read_only: whether the disk is mounted read-only.
+        integrity: the extent of SQLite's own check, or `failed` if it found damage.
+    """
+
     log_bytes: int
     page_size: int
     pages: int
@@ -64,12 +79,30 @@ class StoreFacts:
     disk_free: int
     integrity: Integrity
     read_only: bool = False
-    sessions: int = 0
-    archived: int = 0
-    deleted: int = 0
-    messages: int = 0
-    events: int = 0
-    erasures_due: int = 0
+
+
+@frozen(kw_only=True)
+class DatabaseFacts(StoreFacts):
+    """A store in a database.
+
+    Attributes:
+        server: the version of the server.
+        synchronous_commit: its setting for this role and database.
+        standbys: servers that follow it now.
+        pgvector: the version of the extension in the database; None without it.
+        dead_rows: rows that were changed or removed and wait for the server's vacuum, about.
+        clock_ahead: seconds by which the server's clock is ahead of this machine's; 0 if the difference is too small.
+    """
+
+    server: str
+    synchronous_commit: str
+    standbys: int
+    pgvector: str | None
+    dead_rows: int
+    clock_ahead: float
+
+
+AnyFacts = TypeVar("AnyFacts", bound=StoreFacts)
 
 
 @frozen
@@ -137,11 +170,11 @@ class MemoryFacts:
 
 
 @frozen
-class Report:
+class Report(Generic[AnyFacts]):
     """The result of an examination.
 
     Attributes:
-        store: the file.
+        store: the file or the database.
         holders: the processes that may write sessions.
         projection: the projection; None if there are no files of one.
         memory: the memory; None if there is none.
@@ -149,7 +182,7 @@ class Report:
         fixed: sentences about the repairs.
     """
 
-    store: StoreFacts
+    store: AnyFacts
     holders: tuple[HolderFacts, ...] = ()
     projection: ProjectionFacts | None = None
     memory: MemoryFacts | None = None

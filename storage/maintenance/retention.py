@@ -4,8 +4,8 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from datetime import datetime
+from typing import Any, Final
 
 import apsw
 import attrs
@@ -16,8 +16,9 @@ from warren.memory import Progress
 from warren.retention import Retention
 from warren.storage.maintenance.damage import readable_session
 from warren.storage.maintenance.files import reading, rivals
+from warren.storage.maintenance.plans import EARLIEST, ROOM, BatchSize, Plan, Pruned, Share, Table, stored_cut
 from warren.storage.operations import Delete
-from warren.storage.rows import ARCHIVED, DELETED, microseconds, shown
+from warren.storage.rows import ARCHIVED, DELETED, shown
 from warren.storage.sqlite.apply import SqliteOperation
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_writer
@@ -26,19 +27,10 @@ from warren.storage.sqlite.operations import NEXT_CHANGE
 from warren.storage.sqlite.writer import Writer
 from warren.values import define, frozen
 
-Table = Literal["messages", "events"]
 Rest = Callable[[float], None]
-TARGET: Final = 0.01
-"""Seconds that one transaction is to take."""
-ROOM: Final = 0.03
-"""The least seconds between two transactions: a process that waits for the file retries within 25 ms, and gets it."""
 PATIENCE_MS: Final = 20
 """Milliseconds of one wait for readers of the log: no process can write meanwhile."""
 ATTEMPTS: Final = 50
-FEWEST: Final = 20
-MOST: Final = 5_000
-
-EARLIEST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
 # A time that is damaged is no reason to remove something. By its type: see `checks.ORPHANED`.
 _IS_YOUNG: Final = f"(typeof({{0}}) <> 'integer' OR {{0}} >= ?1 OR {{0}} < {EARLIEST})"
 # In both, `edge` is the first row that stays.
@@ -98,70 +90,6 @@ _MARK: Final = {
     "events": "UPDATE sessions SET events_after = max(events_after, ?) WHERE key = ?",
 }
 _CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"
-
-
-@frozen
-class Share:
-    """The rows of one session that may be removed.
-
-    Attributes:
-        session_id: the session.
-        table: their table.
-        edge: position or number of the first row that stays.
-        rows: how many go.
-        size: bytes of text in them.
-    """
-
-    session_id: str
-    table: Table
-    edge: int
-    rows: int
-    size: int
-
-
-@frozen
-class Plan:
-    """The rows and sessions that may be removed.
-
-    Attributes:
-        shares: rows, session by session.
-        sessions: archived sessions that go whole after their rows.
-        damaged: sessions that are left alone because their rows cannot be read.
-    """
-
-    shares: tuple[Share, ...] = ()
-    sessions: tuple[str, ...] = ()
-    damaged: tuple[str, ...] = ()
-
-    def rows(self, table: Table) -> int:
-        """Return how many rows of a table go."""
-        return sum(share.rows for share in self.shares if share.table == table)
-
-    @property
-    def size(self) -> int:
-        """Bytes of text that go."""
-        return sum(share.size for share in self.shares)
-
-
-@frozen
-class Pruned:
-    """The result of a removal.
-
-    Attributes:
-        messages: superseded ones, and those of archived sessions.
-        events: rows of the event log; adjacent deltas share one.
-        sessions: archived sessions that were deleted. Copies elsewhere, as in the memory, are due for deletion.
-        bytes_before: size of the file before.
-        bytes_after: size of the file after; larger than possible if a reader was in the way, until the next removal.
-        damaged: sessions that were left alone because their rows cannot be read.
-    """
-
-    messages: int
-    events: int
-    sessions: tuple[str, ...]
-    bytes_before: int
-    bytes_after: int
-    damaged: tuple[str, ...] = ()
 
 
 @frozen
@@ -247,7 +175,7 @@ class Pruning:
     _left: deque[Share]
     _progress: Progress | None
     _rest: Rest
-    _pace: "BatchSize" = attrs.field(factory=lambda: BatchSize(200))
+    _pace: BatchSize = attrs.field(factory=lambda: BatchSize(200))
     gone: dict[Table, int] = attrs.field(factory=lambda: {"messages": 0, "events": 0})
 
     def remove_rows(self) -> None:
@@ -282,23 +210,6 @@ class Pruning:
             if count < share.rows:
                 self._left.appendleft(attrs.evolve(share, rows=share.rows - count))
         return operations
-
-
-@define
-class BatchSize:
-    """How much to do in one transaction.
-
-    Attributes:
-        amount: rows or pages.
-    """
-
-    amount: int
-
-    def took(self, seconds: float) -> float:
-        """Learn how long the last one took; return for how long to leave the file to others."""
-        factor = min(2.0, max(0.25, TARGET / max(seconds, 1e-6)))
-        self.amount = round(min(MOST, max(FEWEST, self.amount * factor)))
-        return max(ROOM, min(seconds, 0.1))
 
 
 def can_shrink(db: apsw.Connection) -> bool:
@@ -347,28 +258,20 @@ class _Due:
 def _due(db: apsw.Connection, table: Table, age: float | None, now: datetime) -> list[_Due]:
     if age is None:
         return []
-    found = db.execute(_SUPERSEDED if table == "messages" else _OLD_EVENTS, (_cut(age, now),))
+    found = db.execute(_SUPERSEDED if table == "messages" else _OLD_EVENTS, (stored_cut(age, now),))
     return [_Due(key, table, edge, rows, size) for key, edge, rows, size in found]
 
 
 def _due_archives(db: apsw.Connection, me: Holder, age: float | None, now: datetime) -> dict[int, None]:
     if age is None:
         return {}
-    found: list[Any] = db.execute(_OLD_ARCHIVES, (_cut(age, now),)).fetchall()
+    found: list[Any] = db.execute(_OLD_ARCHIVES, (stored_cut(age, now),)).fetchall()
     return {key: None for key, holder in found if holder is None or me.rival(db, holder) is None}
 
 
 def _whole(db: apsw.Connection, table: Table, key: int) -> _Due:
     edge, rows, size = db.execute(_WHOLE[table], (key,)).get
     return _Due(key, table, edge or 0, rows, size or 0)
-
-
-def _cut(age: float, now: datetime) -> int:
-    """Return the stored form of the time `age` seconds ago; the earliest time there is if that overflows."""
-    try:
-        return microseconds(now - timedelta(seconds=age))
-    except OverflowError:
-        return EARLIEST
 
 
 def _value(outcome: int | WarrenError | None) -> int:

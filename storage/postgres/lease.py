@@ -23,7 +23,8 @@ GRACE: Final = 0.25
 _LOCKED: Final = f"""EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCK} AND objsubid = 2
     AND objid = h.key::oid AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""
-_ALIVE: Final = f"""h.expires_at > clock_timestamp() AND (h.graced_until > clock_timestamp() OR {_LOCKED})"""
+ALIVE: Final = f"""h.expires_at > clock_timestamp() AND (h.graced_until > clock_timestamp() OR {_LOCKED})"""
+"""A condition of SQL: the process of the row `h` lives."""
 _ENTER: Final = """
     WITH entered AS (
         INSERT INTO warren.holders (name, version, expires_at, graced_until) SELECT $1, $4::int,
@@ -41,9 +42,9 @@ _REAP: Final = f"""
 """
 _TRY_LOCK: Final = f"SELECT pg_try_advisory_lock({LOCK}, $1::int)"
 # `alive` is read before the row is changed; a row that another process removed is put in again.
-LIVING: Final = f"SELECT h.name, h.version FROM warren.holders h WHERE {_ALIVE} ORDER BY h.key"
+LIVING: Final = f"SELECT h.name, h.version FROM warren.holders h WHERE {ALIVE} ORDER BY h.key"
 """A query for the living processes: their names, and how many scripts of the tables their programs know."""
-OLDER: Final = f"SELECT h.name FROM warren.holders h WHERE h.version < $1::int AND {_ALIVE} ORDER BY h.key"
+OLDER: Final = f"SELECT h.name FROM warren.holders h WHERE h.version < $1::int AND {ALIVE} ORDER BY h.key"
 """A query for the living processes whose programs know fewer than $1 scripts of the tables."""
 _RENEW: Final = """
     WITH old AS (
@@ -65,7 +66,7 @@ _LEAVE: Final = """
 
 def rival(owner: str, me: str) -> str:
     """Return SQL for the name of the process `owner` if it is alive and not `me`; else NULL."""
-    return f"(SELECT h.name FROM warren.holders h WHERE h.key = {owner} AND h.key IS DISTINCT FROM {me} AND {_ALIVE})"
+    return f"(SELECT h.name FROM warren.holders h WHERE h.key = {owner} AND h.key IS DISTINCT FROM {me} AND {ALIVE})"
 
 
 @define(eq=False)

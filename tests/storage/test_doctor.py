@@ -19,7 +19,7 @@ from warren.memory import MemoryEntry
 from warren.storage import Archive, Claimed, Delete, Release
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.maintenance.memory import examine_memory
-from warren.storage.maintenance.report import Finding, Report
+from warren.storage.maintenance.report import FileFacts, Finding, Report
 from warren.storage.memory import builder
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.operations import Lease
@@ -47,7 +47,7 @@ def damage(config: StoreConfig, *statements: str) -> None:
     db.close()
 
 
-def found(report: Report, level: str = "problem") -> list[Finding]:
+def found(report: Report[FileFacts], level: str = "problem") -> list[Finding]:
     """Return the findings of a level."""
     return [finding for finding in report.findings if finding.level == level]
 

@@ -23,7 +23,8 @@ from warren.model import ModelRequest
 from warren.retention import Retention
 from warren.storage import Archive, Claim, Delete, Release
 from warren.storage.maintenance.doctor import examine
-from warren.storage.maintenance.retention import BatchSize, Drop, Plan, Pruned, plan, prune, rewrite
+from warren.storage.maintenance.plans import BatchSize, Plan, Pruned
+from warren.storage.maintenance.retention import Drop, plan, prune, rewrite
 from warren.storage.operations import Lease
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, open_writer

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warren import codec
+from warren.config import PostgresConfig, StoreConfig
 from warren.errors import InvalidParamsError
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import existing_files_of, files_of, store_of
+from warren.transport.cli.runtime import existing_store_of, files_of, store_of
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:
@@ -20,12 +21,13 @@ def back_up(options: Options, file: Path, *, force: bool) -> None:
 
     Raises:
         InvalidParamsError: if the file is a folder or a device, which `force` would replace too; the path is `file`.
+            Also if the store is in a database; the path is `store`.
         SessionNotFoundError: if there is no store.
         StoreError: see `storage.maintenance.backup`.
     """
     if not file.name or (file.exists() and not file.is_file()):
         raise InvalidParamsError(f"$.file: {file} is not a plain file", path="$.file")
-    config = existing_files_of(options)
+    config = _of_files(existing_store_of(options))
     from warren.storage.maintenance import backup  # noqa: PLC0415 - it has an extra of its own
 
     with bar(Streams(), "copying") as progress:
@@ -34,13 +36,25 @@ def back_up(options: Options, file: Path, *, force: bool) -> None:
 
 
 def restore(options: Options, file: Path, *, force: bool) -> None:
-    """Run `warren restore`. Raises PersistenceDisabledError without the extra, StoreError as the storage does."""
-    config = files_of(store_of(options, needed=True))
+    """Run `warren restore`.
+
+    Raises PersistenceDisabledError without the extra, InvalidParamsError for a database, and StoreError.
+    """
+    config = _of_files(store_of(options, needed=True))
     from warren.storage.maintenance import backup  # noqa: PLC0415 - it has an extra of its own
 
     with bar(Streams(), "copying") as progress:
         copied = backup.restore(file, config, force=force, progress=progress)
     _show(options, copied)
+
+
+def _of_files(store: StoreConfig | PostgresConfig | None) -> StoreConfig:
+    """Return a store that can be copied as a file. Raises InvalidParamsError for a database."""
+    if isinstance(store, PostgresConfig):
+        problem = f"$.store: the store is the database {store.shown}"
+        advice = "copy it by `pg_dump -Fc --schema=warren`, and make it anew by `pg_restore`"
+        raise InvalidParamsError(f"{problem}: {advice}", path="$.store")
+    return files_of(store)
 
 
 def _show(options: Options, copied: "Copied") -> None:

@@ -2,23 +2,25 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from warren import codec
-from warren.errors import MemoryDisabledError
+from warren.config import PostgresConfig
+from warren.errors import InvalidParamsError, MemoryDisabledError
 from warren.retention import Retention
 from warren.transport.cli.memory import forget
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import MEMORY_FOLDER, execute, existing_files_of, holds_memory, memory_of
+from warren.transport.cli.runtime import MEMORY_FOLDER, execute, existing_store_of, holds_memory, memory_of
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:
     from warren.config import StoreConfig
-    from warren.storage.maintenance.report import Finding, Report
-    from warren.storage.maintenance.retention import Plan, Pruned
+    from warren.storage.maintenance.plans import Plan, Pruned
+    from warren.storage.maintenance.report import DatabaseFacts, FileFacts, Finding, Report
 
 STYLES = {"problem": "red", "notice": "yellow"}
 
@@ -28,21 +30,48 @@ def examine(options: Options, *, full: bool, fix: bool) -> int:
 
     Raises SessionNotFoundError without a store, and StoreError if the store cannot be read or is damaged.
     """
-    config = existing_files_of(options)
+    store = existing_store_of(options)
+    if isinstance(store, PostgresConfig):
+        _show(options, report := execute(partial(_examine_database, store, full=full, fix=fix), options))
+        return 0 if report.healthy else 1
+    of_files = _examine_files(options, store, full=full, fix=fix)
+    _show(options, of_files)
+    return 0 if of_files.healthy else 1
+
+
+def _examine_files(options: Options, config: "StoreConfig", *, full: bool, fix: bool) -> "Report[FileFacts]":
     from warren.storage.maintenance import doctor  # noqa: PLC0415 - it has an extra of its own
 
     report = doctor.examine(config, full=full)
     if fix:
         fixed = (*doctor.fix(config, report), *_fix_memory(config))
         report = attrs.evolve(doctor.examine(config, full=full), fixed=fixed)
-    report = _with_memory(options, config, report, full=full)
-    _show(options, report)
-    return 0 if report.healthy else 1
+    return _with_memory(options, config, report, full=full)
+
+
+async def _examine_database(config: PostgresConfig, *, full: bool, fix: bool) -> "Report[DatabaseFacts]":
+    from warren.storage.maintenance.postgres import doctor  # noqa: PLC0415 - it has an extra of its own
+
+    fixed = await doctor.fix(config) if fix else ()
+    return attrs.evolve(await doctor.examine(config, full=full), fixed=fixed)
 
 
 def prune(options: Options, ages: Retention, *, dry_run: bool, rewrite: bool) -> None:
-    """Run `warren doctor prune`. Raises SessionNotFoundError without a store, StoreError."""
-    config = existing_files_of(options)
+    """Run `warren doctor prune`.
+
+    Raises SessionNotFoundError without a store, StoreError, and InvalidParamsError for `rewrite` of a database.
+    """
+    store = existing_store_of(options)
+    if not isinstance(store, PostgresConfig):
+        _prune_files(options, store, ages, dry_run=dry_run, rewrite=rewrite)
+    elif rewrite:
+        problem = "$.rewrite: writes a file anew; the owner of tables does so by `VACUUM FULL`, table by table"
+        raise InvalidParamsError(problem, path="$.rewrite")
+    else:
+        _prune_database(options, store, ages, dry_run=dry_run)
+
+
+def _prune_files(options: Options, config: "StoreConfig", ages: Retention, *, dry_run: bool, rewrite: bool) -> None:
     from warren.storage.maintenance import retention  # noqa: PLC0415 - it has an extra of its own
 
     plan = retention.plan(config, ages, datetime.now(UTC))
@@ -55,10 +84,25 @@ def prune(options: Options, ages: Retention, *, dry_run: bool, rewrite: bool) ->
         retention.rewrite(config)
         done = attrs.evolve(done, bytes_after=retention.size_of(config))
     _forget(options, done.sessions)
-    _show_pruned(options, done)
+    _show_pruned(options, done, "the file")
 
 
-def _with_memory(options: Options, config: "StoreConfig", report: "Report", *, full: bool) -> "Report":
+def _prune_database(options: Options, config: PostgresConfig, ages: Retention, *, dry_run: bool) -> None:
+    from warren.storage.maintenance.postgres import retention  # noqa: PLC0415 - it has an extra of its own
+
+    plan = execute(partial(retention.plan, config, ages, datetime.now(UTC)), options)
+    if dry_run:
+        _show_plan(options, plan)
+        return
+    with bar(Streams(), "removing") as progress:
+        done = execute(partial(retention.prune, config, plan, progress), options)
+    _forget(options, done.sessions)
+    _show_pruned(options, done, "the tables")
+
+
+def _with_memory(
+    options: Options, config: "StoreConfig", report: "Report[FileFacts]", *, full: bool
+) -> "Report[FileFacts]":
     """Return the report with the state of the memory, if its extra is installed."""
     if not holds_memory(config.path):
         return report
@@ -101,7 +145,7 @@ def _forget(options: Options, sessions: tuple[str, ...]) -> None:
 # -- the output
 
 
-def _show(options: Options, report: "Report") -> None:
+def _show(options: Options, report: "Report[Any]") -> None:
     streams = Streams()
     if options.mode.json:
         data = {"healthy": report.healthy, **attrs.asdict(report)}
@@ -115,15 +159,14 @@ def _show(options: Options, report: "Report") -> None:
     streams.write("healthy\n" if report.healthy else f"{problems} {'problem' if problems == 1 else 'problems'}\n")
 
 
-def _facts(report: "Report") -> Iterator[tuple[str, str]]:
+def _facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
     """Yield the heading of a report, name by name."""
+    from warren.storage.maintenance.report import FileFacts  # noqa: PLC0415 - help does without it
+
     store = report.store
     yield "store", store.path
     yield "schema", f"version {store.version}"
-    yield "file", f"{size(store.bytes)}, {size(store.free_pages * store.page_size)} of it free"
-    yield "log", size(store.log_bytes)
-    yield "disk", f"{size(store.disk_free)} free"
-    yield "integrity", {"quick": "ok", "full": "ok, every page and index", "failed": "damaged"}[store.integrity]
+    yield from _file_facts(store) if isinstance(store, FileFacts) else _database_facts(store)
     yield "sessions", f"{store.sessions} open, {store.archived} archived, {store.deleted} deleted"
     yield "rows", f"{store.messages} messages, {store.events} events"
     for holder in report.holders:
@@ -132,7 +175,21 @@ def _facts(report: "Report") -> Iterator[tuple[str, str]]:
     yield from _other_facts(report)
 
 
-def _other_facts(report: "Report") -> Iterator[tuple[str, str]]:
+def _file_facts(store: "FileFacts") -> Iterator[tuple[str, str]]:
+    yield "file", f"{size(store.bytes)}, {size(store.free_pages * store.page_size)} of it free"
+    yield "log", size(store.log_bytes)
+    yield "disk", f"{size(store.disk_free)} free"
+    yield "integrity", {"quick": "ok", "full": "ok, every page and index", "failed": "damaged"}[store.integrity]
+
+
+def _database_facts(store: "DatabaseFacts") -> Iterator[tuple[str, str]]:
+    commit = f"synchronous_commit {store.synchronous_commit}"
+    yield "server", f"PostgreSQL {store.server}, {commit}, {store.standbys} standbys"
+    yield "pgvector", store.pgvector or "none"
+    yield "tables", f"{size(store.bytes)}, {store.dead_rows} dead rows"
+
+
+def _other_facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
     projection, memory = report.projection, report.memory
     if projection is not None:
         yield "projection", f"{projection.behind} sessions behind its last checkpoint"
@@ -171,14 +228,14 @@ def _show_plan(options: Options, plan: "Plan") -> None:
     _note_damaged(streams, plan.damaged)
 
 
-def _show_pruned(options: Options, done: "Pruned") -> None:
+def _show_pruned(options: Options, done: "Pruned", noun: str) -> None:
     streams = Streams()
     if options.mode.json:
         streams.write(codec.encode(done).decode() + "\n")
         return
     streams.write(
         f"gone: {done.messages} messages, {done.events} events, {len(done.sessions)} archived sessions\n"
-        f"the file: {size(done.bytes_before)} before, {size(done.bytes_after)} after\n"
+        f"{noun}: {size(done.bytes_before)} before, {size(done.bytes_after)} after\n"
     )
     _note_damaged(streams, done.damaged)
 

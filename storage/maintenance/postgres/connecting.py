@@ -1,5 +1,6 @@
 """The connection of an operator's command to the database of a store."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -31,6 +32,22 @@ async def connected(config: PostgresConfig) -> AsyncIterator[Connection]:
             raise
         named = f"{config.shown}: {error.message}"
         raise StoreError(named, cause=error.cause, retryable=error.retryable, session_id=error.session_id) from None
+
+
+async def be_patient(db: Connection) -> None:
+    """Let statements take as long as they take. Raises as `Connection.fetch`."""
+    await db.script("SET statement_timeout = 0")
+    db.timeout = math.inf
+
+
+@asynccontextmanager
+async def looking(db: Connection) -> AsyncIterator[None]:
+    """Show one state of the database to all reads of the block. Raises as `Connection.fetch`."""
+    await db.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        yield
+    finally:
+        await db.roll_back()
 
 
 async def existing(db: Connection) -> State:

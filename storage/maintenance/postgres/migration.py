@@ -1,10 +1,8 @@
 """The version of a store in a database: seen, made, expanded and contracted."""
 
-import math
-
 from warren.config import PostgresConfig
 from warren.errors import StoreError
-from warren.storage.maintenance.postgres.connecting import connected, missing
+from warren.storage.maintenance.postgres.connecting import be_patient, connected, missing
 from warren.storage.maintenance.versions import Program, StoreVersion
 from warren.storage.postgres.driver import Connection, unescaped
 from warren.storage.postgres.lease import LIVING, OLDER
@@ -38,8 +36,7 @@ async def migrate(
         if not before.version and not make:
             raise missing()
         await usable_state(db, schema)
-        db.timeout = math.inf
-        await db.script("SET statement_timeout = 0")
+        await be_patient(db)
         await expand(db, schema)
         if contracting:
             _, names = await contract(db, schema, OLDER)

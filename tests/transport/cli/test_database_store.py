@@ -1,10 +1,11 @@
 """Commands on a store in PostgreSQL: `--store postgresql://...`."""
 
 import json
+import re
 
 import pytest
 
-from tests.support.postgres import database
+from tests.support.postgres import database, name_in, server
 from tests.transport.cli.process import WITHOUT, Cli, one_line
 
 NOWHERE = "postgresql://app:s3cret@127.0.0.1:1/db"
@@ -31,13 +32,47 @@ def test_a_session_goes_on_in_the_next_command(cli: Cli) -> None:
         assert [each.name for each in (cli.folder / ".rkat").iterdir()] == ["config.toml"]
 
 
-FOR_FILES = ("doctor", "doctor prune --events 1d", "backup x", "restore x", "project rebuild")
+FOR_FILES = {
+    "backup x": "copy it by `pg_dump -Fc --schema=warren`",
+    "restore x": "make it anew by `pg_restore`",
+    "project rebuild": "works on the files of a store",
+    "doctor prune --rewrite": "`VACUUM FULL`",
+}
 
 
 @pytest.mark.parametrize("command", FOR_FILES)
 def test_a_command_for_files_says_so(cli: Cli, command: str) -> None:
-    """It does not open the database."""
-    assert "works on the files of a store" in one_line(cli.run(*command.split(), "--store", NOWHERE), 2)
+    """It does not open the database, and names the tool that takes its place."""
+    line = one_line(cli.run(*command.split(), "--store", NOWHERE), 2)
+    assert FOR_FILES[command] in line
+    assert "s3cret" not in line
+
+
+def test_the_doctor_and_retention(cli: Cli) -> None:
+    """Their output has the shape that it has for a store in files."""
+    with database() as url:
+        server().run(name_in(url), f"ALTER DATABASE {name_in(url)} SET synchronous_commit = 'on'")
+        place = ("--store", url)
+        for prompt in ("one", "two"):
+            assert cli.run("run", prompt, *place).code == 0
+        examined = cli.run("doctor", *place, "--full")
+        facts = [line.partition(":")[0] for line in examined.out.splitlines()]
+        assert facts[:7] == ["store", "schema", "server", "pgvector", "tables", "sessions", "rows"]
+        assert re.search(r"^sessions: +2 open, 0 archived, 0 deleted$", examined.out, re.MULTILINE)
+        assert "problem: fsync is off" in examined.out
+        assert (examined.code, examined.out.splitlines()[-1]) == (1, "2 problems")
+        report = cli.run("doctor", *place, "--output", "json", "--fix").data
+        assert (report["healthy"], report["store"]["messages"], report["fixed"]) == (False, 4, [])
+        assert report["store"]["synchronous_commit"] == "on"
+        would = cli.run("doctor", "prune", "--events", "1d", "--dry-run", *place)
+        assert would.out == "would go: 0 messages, 0 events, 0 archived sessions; 0 B of text\n"
+        server().run(name_in(url), "UPDATE warren.events SET timestamp = 0")
+        gone = cli.run("doctor", "prune", "--events", "1d", *place)
+        assert re.fullmatch(
+            r"gone: 0 messages, \d+ events, 0 archived sessions\nthe tables: .* before, .* after\n", gone.out
+        )
+        assert cli.run("doctor", *place, "--output", "json").data["store"]["events"] == 0
+        assert cli.run("resume", "last", "three", *place).out == "three\n"
 
 
 @pytest.mark.parametrize("args", [("--synchronous", "NORMAL"), ("--projections",)])

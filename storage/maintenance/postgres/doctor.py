@@ -1,0 +1,395 @@
+"""Examines a store in a database beside the processes that use it, and makes the repairs that are safe."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+
+from warren import codec
+from warren.config import PostgresConfig
+from warren.errors import WarrenError
+from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
+from warren.storage.maintenance.postgres.retention import SIZE
+from warren.storage.maintenance.report import DatabaseFacts, Finding, HolderFacts, Report
+from warren.storage.operations import Claim, Claimed, Release
+from warren.storage.postgres import PostgresStore
+from warren.storage.postgres.driver import Connection, unescaped
+from warren.storage.postgres.lease import ALIVE
+from warren.storage.postgres.schema import SCHEMA, State
+from warren.storage.rows import ARCHIVED, DELETED, OPEN, time_in
+from warren.values import frozen
+
+TABLES: Final = ("messages", "events", "compactions", "inbox", "creations", "requests")
+"""Tables with rows that belong to sessions."""
+MANY_DEAD: Final = 100_000
+"""Dead rows of a table from which on they are worth a word, if they are also half as many as the living ones."""
+FAR_BEHIND: Final = 64 << 20
+"""Bytes of the log that a standby or a slot may be behind."""
+OTHER_CLOCK: Final = 2.0
+"""Seconds by which the clock of this machine may differ from the server's."""
+PAGE: Final = 500
+# The row of a creation stays when its session is deleted.
+ORPHANED: Final = {
+    table: f"session NOT IN (SELECT key FROM warren.sessions WHERE state <> {DELETED} OR {table == 'creations'})"
+    for table in TABLES
+}
+_SERVER: Final = """
+    SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
+        current_setting('full_page_writes'), current_setting('autovacuum'),
+        current_setting('synchronous_standby_names'), pg_is_in_recovery(),
+        (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
+        coalesce((SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE schemaname = 'warren'), 0)::int8
+"""
+_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_DEAD_ROWS: Final = f"""
+    SELECT relname::text, n_dead_tup, n_live_tup FROM pg_stat_user_tables
+    WHERE schemaname = 'warren' AND n_dead_tup >= {MANY_DEAD} AND n_dead_tup > n_live_tup / 2 ORDER BY relname
+"""
+_SLOTS: Final = """
+    SELECT slot_name::text, coalesce(wal_status, 'reserved'), coalesce(CASE WHEN pg_is_in_recovery() THEN 0
+        ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) END, 0)::int8 AS behind, active
+    FROM pg_replication_slots WHERE NOT temporary
+        AND (NOT active OR wal_status IN ('unreserved', 'lost')) ORDER BY slot_name
+"""
+# A role without the rights of pg_monitor sees the standbys, but not how far they are.
+_STANDBYS: Final = """
+    SELECT application_name, sync_state, CASE WHEN pg_is_in_recovery() THEN NULL
+        ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8 END
+    FROM pg_stat_replication ORDER BY application_name, pid
+"""
+_COUNTS: Final = "SELECT state, count(*) FROM warren.sessions GROUP BY state"
+_HOLDERS: Final = f"""
+    SELECT key, name, (extract(epoch FROM expires_at) * 1000000)::int8, alive, array(
+        SELECT session_id::text FROM warren.sessions s WHERE s.holder = holders.key AND state <> {DELETED} ORDER BY 1
+    ) FROM (SELECT h.key, h.name, h.expires_at, {ALIVE} AS alive FROM warren.holders h) AS holders
+    UNION ALL SELECT holder, NULL, NULL, false, array_agg(session_id::text ORDER BY session_id) FROM warren.sessions
+        WHERE state <> {DELETED} AND holder IS NOT NULL AND holder NOT IN (SELECT key FROM warren.holders)
+        GROUP BY holder
+    ORDER BY 1
+"""
+
+
+@frozen
+class _Check:
+    """One question: the sessions that its query returns are not as they should be."""
+
+    name: str
+    message: str
+    query: str
+
+
+_CHECKS: Final = (
+    _Check(
+        "transcript",
+        "messages are missing, or there are more than were counted",
+        f"""
+        SELECT session_id FROM warren.sessions LEFT JOIN (
+            SELECT session, count(*) AS found, min(position) AS first, max(position) AS last,
+                min(position) FILTER (WHERE position > 0) AS second
+            FROM warren.messages GROUP BY session
+        ) AS m ON session = key
+        WHERE state <> {DELETED} AND (
+            coalesce(found, 0) <> message_count - greatest(0, messages_from - 1)
+            OR coalesce(last, -1) <>
+                CASE WHEN messages_from < message_count THEN message_count ELSE least(message_count, 1) END - 1
+            OR coalesce(first, 0) <> 0 OR second < messages_from
+        )
+        """,
+    ),
+    _Check(
+        "head",
+        "messages of the model's context are missing, or the summary of earlier messages is",
+        f"""
+        SELECT session_id FROM warren.sessions s WHERE state <> {DELETED} AND (
+            head > message_count OR (state = {OPEN} AND messages_from > greatest(head, 1)) OR head <> coalesce((
+                SELECT c.head FROM warren.compactions c WHERE c.session = s.key ORDER BY c.key DESC LIMIT 1
+            ), 0)
+        )
+        """,
+    ),
+    _Check(
+        "events",
+        "its log has events with numbers above the last, or below those that are kept",
+        f"""
+        SELECT session_id FROM warren.sessions WHERE state <> {DELETED} AND (
+            (SELECT max(seq) FROM warren.events WHERE session = key) > last_seq
+            OR (SELECT first_seq FROM warren.events WHERE session = key ORDER BY seq LIMIT 1) <= events_after
+        )
+        """,
+    ),
+)
+_THOROUGH: Final = (
+    _Check(
+        "events",
+        "events of its log overlap",
+        """
+        SELECT DISTINCT session_id FROM (
+            SELECT session, first_seq, lag(seq) OVER (PARTITION BY session ORDER BY seq) AS before FROM warren.events
+        ) AS e JOIN warren.sessions ON key = session WHERE first_seq <= before
+        """,
+    ),
+)
+
+
+async def examine(config: PostgresConfig, *, full: bool = False) -> Report[DatabaseFacts]:
+    """Examine a store. Nothing in it is changed, and processes that use it go on.
+
+    With `full` the body of each message and event is read too. Both read all tables, in one snapshot of the database.
+
+    Raises StoreError if there is no store that could be examined; its `cause` is "missing", "newer_schema",
+    "permission" and so on.
+    """
+    async with connected(config) as db:
+        state = await existing(db)
+        await be_patient(db)
+        ahead = await _clock(db)
+        async with looking(db):
+            facts, findings = await _about_server(db, config, state, ahead)
+            if state.version >= SCHEMA.version:
+                facts = await _counted(db, facts)
+                holders, dead = await _holders(db)
+                findings += [*dead, *_about_erasures(facts)]
+                findings += [finding async for finding in _about_rows(db, full=full)]
+            else:
+                holders = ()
+    return Report(facts, holders, findings=tuple(sorted(findings, key=lambda finding: finding.level != "problem")))
+
+
+async def fix(config: PostgresConfig) -> tuple[str, ...]:
+    """Make the repairs that are safe; return sentences about them.
+
+    Each step is one transaction. No step touches a session that a living process holds.
+
+    Raises StoreError.
+    """
+    done = []
+    async with connected(config) as db:
+        await existing(db)
+        await be_patient(db)
+        for table in TABLES:
+            count = await db.script(f"DELETE FROM warren.{table} WHERE {ORPHANED[table]}")
+            if count:
+                done.append(f"removed {count} rows of {table} that belonged to no session")
+        _, dead = await _holders(db)
+    freed = await _freed(config, [session_id for finding in dead for session_id in finding.sessions])
+    if freed:
+        done.append(f"freed {freed} sessions of processes that are dead")
+    return tuple(done)
+
+
+# -- the server
+
+
+async def _clock(db: Connection) -> float:
+    """Return by how many seconds the clock of the server is ahead of this machine's; 0 if that cannot be told."""
+    before = datetime.now(UTC).timestamp()
+    ((there,),) = await db.fetch(_CLOCK)
+    after = datetime.now(UTC).timestamp()
+    return 0.0 if before <= there <= after else there - (before + after) / 2
+
+
+async def _about_server(
+    db: Connection, config: PostgresConfig, state: State, ahead: float
+) -> tuple[DatabaseFacts, list[Finding]]:
+    (row,) = await db.fetch(_SERVER)
+    server, commit, fsync, pages, autovacuum, standby_names, recovering, vector, dead_rows = row
+    ((size,),) = await db.fetch(SIZE)
+    standbys = await db.fetch(_STANDBYS)
+    facts = DatabaseFacts(
+        path=config.shown,
+        version=state.version,
+        bytes=size,
+        server=server,
+        synchronous_commit=commit,
+        standbys=len(standbys),
+        pgvector=vector,
+        dead_rows=dead_rows,
+        clock_ahead=ahead,
+    )
+    findings = [*_about_version(state), *_about_durability(commit, fsync, pages, standby_names, len(standbys))]
+    if recovering:
+        findings.append(Finding("standby", "the server is a standby: nothing can be stored on it"))
+    if autovacuum == "off":
+        findings.append(Finding("autovacuum", "autovacuum is off: dead rows are never removed", "notice"))
+    for table, dead, living in await db.fetch(_DEAD_ROWS):
+        text = f"{dead} dead rows are in the table {table}, with {living} living ones: run VACUUM warren.{table}"
+        findings.append(Finding("bloat", text, "notice"))
+    findings += [finding for standby in standbys for finding in _about_standby(*standby)]
+    findings += [finding for slot in await db.fetch(_SLOTS) for finding in _about_slot(*slot)]
+    findings += [*_about_clock(ahead), *await _about_memory(db, vector)]
+    return facts, findings
+
+
+def _about_version(state: State) -> Iterator[Finding]:
+    if state.version < SCHEMA.version:
+        text = f"the tables have version {state.version}: `warren store migrate` brings them to {SCHEMA.version}"
+        yield Finding("version", f"{text}, and then their rows can be examined", "notice")
+
+
+def _about_durability(commit: str, fsync: str, pages: str, standby_names: str, standbys: int) -> Iterator[Finding]:
+    if commit == "off":
+        text = "synchronous_commit is off: a crash of the server loses turns that were confirmed"
+        yield Finding("durability", text)
+    for name, value in (("fsync", fsync), ("full_page_writes", pages)):
+        if value == "off":
+            yield Finding("durability", f"{name} is off: a crash of the server's machine damages the database")
+    if standbys and not standby_names:
+        text = "synchronous_standby_names is empty: a promotion of a standby loses turns that were confirmed"
+        yield Finding("durability", text, "notice")
+
+
+def _about_standby(name: str, _sync: str | None, behind: int | None) -> Iterator[Finding]:
+    if behind is not None and behind > FAR_BEHIND:
+        yield Finding("replication", f"the standby {name} is {behind >> 20} MiB behind", "notice")
+
+
+def _about_slot(name: str, status: str, behind: int, active: bool) -> Iterator[Finding]:  # noqa: FBT001 - private
+    if status in ("unreserved", "lost"):
+        text = f"the replication slot {name} has lost the log that its standby needs: make the standby anew"
+        yield Finding("replication", text)
+    elif not active:
+        text = f"nothing reads the replication slot {name}, so the server keeps {behind >> 20} MiB of its log"
+        yield Finding("replication", text, "problem" if behind > FAR_BEHIND else "notice")
+
+
+def _about_clock(ahead: float) -> Iterator[Finding]:
+    if abs(ahead) > OTHER_CLOCK:
+        where = "ahead of" if ahead > 0 else "behind"
+        text = f"the clock of the server is {abs(ahead):.0f} s {where} this machine's; leases go by the server's"
+        yield Finding("clock", text, "notice")
+
+
+async def _about_memory(db: Connection, vector: str | None) -> list[Finding]:
+    if vector is not None or not (await db.fetch("SELECT to_regclass('warren.memory_entries') IS NOT NULL"))[0][0]:
+        return []
+    if not (await db.fetch("SELECT EXISTS (SELECT FROM warren.memory_entries)"))[0][0]:
+        return []
+    text = "the extension pgvector is not in the database: the memory finds texts by their words alone"
+    return [Finding("pgvector", text, "notice")]
+
+
+# -- the rows
+
+
+async def _counted(db: Connection, facts: DatabaseFacts) -> DatabaseFacts:
+    states: dict[int, int] = dict(await db.fetch(_COUNTS))
+    counts = {
+        table: (await db.fetch(f"SELECT count(*) FROM warren.{table}"))[0][0]
+        for table in ("messages", "events", "erasures")
+    }
+    return attrs.evolve(
+        facts,
+        sessions=states.get(OPEN, 0),
+        archived=states.get(ARCHIVED, 0),
+        deleted=states.get(DELETED, 0),
+        messages=counts["messages"],
+        events=counts["events"],
+        erasures_due=counts["erasures"],
+    )
+
+
+def _about_erasures(facts: DatabaseFacts) -> Iterator[Finding]:
+    if facts.erasures_due:
+        text = f"{facts.erasures_due} deleted sessions may still be remembered or projected until the next start"
+        yield Finding("erasures", text, "notice")
+
+
+async def _holders(db: Connection) -> tuple[tuple[HolderFacts, ...], list[Finding]]:
+    """Return the holders of sessions, and the finding about dead ones."""
+    facts, left = [], []
+    for _, name, expires_at, alive, sessions in await db.fetch(_HOLDERS):
+        until = None if expires_at is None else time_in(expires_at, "expires_at")
+        facts.append(HolderFacts(None if name is None else unescaped(name), alive, until, len(sessions)))
+        left += [] if alive else [unescaped(each) for each in sessions]
+    dead = sum(not fact.alive for fact in facts)
+    text = f"{dead} crashed processes still have {len(left)} sessions: a process that needs one takes it over"
+    findings = [Finding("leases", text, "notice", fixable=True, sessions=tuple(left))] if dead else []
+    return tuple(facts), findings
+
+
+async def _about_rows(db: Connection, *, full: bool) -> AsyncIterator[Finding]:
+    for table in TABLES:
+        ((orphans,),) = await db.fetch(f"SELECT count(*) FROM warren.{table} WHERE {ORPHANED[table]}")
+        if orphans:
+            yield Finding("orphans", f"{orphans} rows of {table} belong to no session", fixable=True)
+    for check in (*_CHECKS, *(_THOROUGH if full else ())):
+        ids = tuple(
+            unescaped(row[0]) for row in await db.fetch(f"SELECT session_id FROM ({check.query}) AS x ORDER BY 1")
+        )
+        if ids:
+            many = "1 session" if len(ids) == 1 else f"{len(ids)} sessions"
+            yield Finding(check.name, f"{many}: {check.message}", sessions=ids)
+    for each in _READABLE if full else ():
+        found = await _unreadable(db, each)
+        if found is not None:
+            yield found
+
+
+@frozen
+class _Bodies:
+    """Texts that a codec has to be able to read."""
+
+    table: str
+    column: str
+    key: str
+    read: Callable[[str], object]
+
+
+def _any(text: str) -> object:
+    return codec.decode_stored(dict[str, Any], text)
+
+
+_READABLE: Final = (
+    _Bodies("sessions", "details", "key", _any),
+    _Bodies("messages", "body", "position", codec.decode_message),
+    _Bodies("events", "body", "seq", _any),
+)
+
+
+async def _unreadable(db: Connection, bodies: _Bodies) -> Finding | None:
+    """Read all texts of a column, page by page; return the finding about those that cannot be read."""
+    session = "key" if bodies.table == "sessions" else "session"
+    query = f"""
+        SELECT {session}, {bodies.key}, {bodies.column},
+            (SELECT session_id FROM warren.sessions s WHERE s.key = t.{session})
+        FROM warren.{bodies.table} t WHERE ({session}, {bodies.key}) > ($1::int8, $2::int8)
+        ORDER BY {session}, {bodies.key} LIMIT {PAGE}
+    """
+    after, bad, count, problem = (-1, -1), dict[str, None](), 0, ""
+    while rows := await db.fetch(query, *after):
+        for _, key, text, name in rows:
+            try:
+                bodies.read(text)
+            except ValueError as exc:
+                count += 1
+                problem = problem or f"row {key}: {exc}"
+                bad[unescaped(name or "")] = None
+        after = rows[-1][:2]
+    if not count:
+        return None
+    text = f"{count} rows of {bodies.table} cannot be read: {problem}"
+    return Finding(bodies.table, text, sessions=tuple(bad))
+
+
+# -- repairs
+
+
+async def _freed(config: PostgresConfig, sessions: list[str]) -> int:
+    """Claim and release sessions of dead processes; return how many there were."""
+    if not sessions:
+        return 0
+    freed = 0
+    store = await PostgresStore.open(config)
+    try:
+        for session_id in sessions:
+            (claimed,) = await store.write([Claim(session_id)])
+            if isinstance(claimed, WarrenError):
+                raise claimed
+            if isinstance(claimed, Claimed):
+                await store.write([Release(session_id, claimed.lease)])
+                freed += 1
+    finally:
+        await store.aclose()
+    return freed

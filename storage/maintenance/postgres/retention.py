@@ -1,0 +1,174 @@
+"""Retention of a store in a database: one read plans the removal of old rows, many short statements do it."""
+# ruff: noqa: S608 - only constants of this module become part of the SQL
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+import trio
+
+from warren.config import PostgresConfig
+from warren.errors import LeasedError, WarrenError
+from warren.memory import Progress
+from warren.retention import Retention
+from warren.storage.maintenance.plans import BatchSize, Plan, Pruned, Share, Table, stored_cut
+from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
+from warren.storage.operations import Delete
+from warren.storage.postgres import PostgresStore
+from warren.storage.postgres.driver import Connection, escaped, unescaped
+from warren.storage.postgres.lease import rival
+from warren.storage.rows import ARCHIVED, DELETED
+
+# In both, `edge` is the first row that stays.
+_SUPERSEDED: Final = f"""
+    WITH held AS (
+        SELECT key, session_id, greatest(1, messages_from) AS low, head FROM warren.sessions
+        WHERE state <> {DELETED} AND head > greatest(1, messages_from)
+    ), due AS (
+        SELECT key, session_id, low, coalesce((
+            SELECT position FROM warren.messages
+            WHERE session = key AND position >= low AND position < head AND created_at >= $1::int8
+            ORDER BY position LIMIT 1
+        ), head) AS edge FROM held
+    )
+    SELECT key, session_id, edge, count(*), sum(octet_length(body))::int8 FROM due
+    JOIN warren.messages ON session = key AND position >= low AND position < edge GROUP BY 1, 2, 3 ORDER BY 1
+"""
+_OLD_EVENTS: Final = f"""
+    WITH due AS (
+        SELECT key, session_id, coalesce((
+            SELECT seq FROM warren.events WHERE session = key AND timestamp >= $1::int8 ORDER BY seq LIMIT 1
+        ), last_seq + 1) AS edge FROM warren.sessions WHERE state <> {DELETED}
+    )
+    SELECT key, session_id, edge, count(*), sum(octet_length(body))::int8 FROM due
+    JOIN warren.events ON session = key AND seq < edge GROUP BY 1, 2, 3 ORDER BY 1
+"""
+_OLD_ARCHIVES: Final = f"""
+    SELECT key, session_id FROM warren.sessions s
+    WHERE state = {ARCHIVED} AND updated_at < $1::int8 AND {rival("s.holder", "NULL::int")} IS NULL ORDER BY key
+"""
+_WHOLE: Final[dict[Table, str]] = {
+    "messages": """
+        SELECT key, session_id, message_count, count(*), sum(octet_length(body))::int8 FROM warren.sessions
+        JOIN warren.messages ON session = key AND position > 0 WHERE key = $1::int8 GROUP BY 1, 2, 3
+    """,
+    "events": """
+        SELECT key, session_id, last_seq + 1, count(*), sum(octet_length(body))::int8 FROM warren.sessions
+        JOIN warren.events ON session = key WHERE key = $1::int8 GROUP BY 1, 2, 3
+    """,
+}
+# One statement is one transaction: the row of the session is locked, so that no commit moves its head meanwhile.
+_DROP: Final[dict[Table, str]] = {
+    "messages": f"""
+        WITH held AS (
+            SELECT key, CASE WHEN state = {ARCHIVED} THEN $2::int8 ELSE least(head, $2::int8) END AS edge
+            FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED} FOR NO KEY UPDATE
+        ), old AS (
+            SELECT session, position FROM warren.messages
+            WHERE session = (SELECT key FROM held) AND position > 0 AND position < (SELECT edge FROM held)
+            ORDER BY position LIMIT $3::int8
+        ), gone AS (
+            DELETE FROM warren.messages m USING old WHERE m.session = old.session AND m.position = old.position
+            RETURNING m.position
+        ), counted AS (SELECT count(*) AS rows, max(position) + 1 AS edge FROM gone)
+        UPDATE warren.sessions s SET messages_from = greatest(messages_from, counted.edge)
+        FROM held, counted WHERE s.key = held.key AND counted.rows > 0 RETURNING counted.rows
+    """,
+    "events": f"""
+        WITH held AS (
+            SELECT key FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED} FOR NO KEY UPDATE
+        ), old AS (
+            SELECT session, seq FROM warren.events WHERE session = (SELECT key FROM held) AND seq < $2::int8
+            ORDER BY seq LIMIT $3::int8
+        ), gone AS (
+            DELETE FROM warren.events e USING old WHERE e.session = old.session AND e.seq = old.seq RETURNING e.seq
+        ), counted AS (SELECT count(*) AS rows, max(seq) AS edge FROM gone)
+        UPDATE warren.sessions s SET events_after = greatest(events_after, counted.edge)
+        FROM held, counted WHERE s.key = held.key AND counted.rows > 0 RETURNING counted.rows
+    """,
+}
+SIZE: Final = """
+    SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_class c
+    WHERE c.relnamespace = 'warren'::regnamespace AND c.relkind = 'r'
+"""
+"""A query for the bytes of all tables with their indexes."""
+Rest = Callable[[float], Awaitable[None]]
+
+
+async def plan(config: PostgresConfig, retention: Retention, now: datetime) -> Plan:
+    """Return the plan for the time `now`; nothing is changed. Raises StoreError."""
+    async with connected(config) as db:
+        await existing(db)
+        await be_patient(db)
+        async with looking(db):
+            archived = await _due(db, _OLD_ARCHIVES, retention.archived, now)
+            parts: list[tuple[Table, Any]] = [
+                (table, row) for key, _ in archived for table, sql in _WHOLE.items() for row in await db.fetch(sql, key)
+            ]
+            gone = {key for key, _ in archived}
+            old = await _due(db, _SUPERSEDED, retention.superseded, now)
+            parts += [("messages", row) for row in old if row[0] not in gone]
+            old = await _due(db, _OLD_EVENTS, retention.events, now)
+            parts += [("events", row) for row in old if row[0] not in gone]
+    shares = (Share(unescaped(name), table, edge, rows, size) for table, (_, name, edge, rows, size) in parts)
+    return Plan(tuple(shares), tuple(unescaped(name) for _, name in archived))
+
+
+async def prune(
+    config: PostgresConfig, planned: Plan, progress: Progress | None = None, rest: Rest = trio.sleep
+) -> Pruned:
+    """Remove the planned rows and sessions; `progress` follows each statement.
+
+    It works beside running processes: each statement is short and locks one session, and `rest` (seconds) leaves room
+    for others between two. If it is interrupted, the finished statements stay, and the next call does the rest. The
+    room is for new rows as soon as the server's autovacuum has seen it; the size of the tables does not shrink.
+
+    Raises StoreError.
+    """
+    gone: dict[Table, int] = {"messages": 0, "events": 0}
+    total, batch = sum(share.rows for share in planned.shares), BatchSize(200)
+    async with connected(config) as db:
+        await existing(db)
+        ((before,),) = await db.fetch(SIZE)
+        for share in planned.shares:
+            left = share.rows
+            while left > 0:
+                began, amount = trio.current_time(), min(left, batch.amount)
+                rows = await db.fetch(_DROP[share.table], escaped(share.session_id), share.edge, amount)
+                count = rows[0][0] if rows else 0
+                gone[share.table] += count
+                left = left - amount if count else 0
+                if progress is not None:
+                    progress(sum(gone.values()), total)
+                await rest(batch.took(trio.current_time() - began))
+        deleted = await _deleted(config, planned.sessions)
+        ((after,),) = await db.fetch(SIZE)
+    return Pruned(gone["messages"], gone["events"], deleted, before, after)
+
+
+async def _deleted(config: PostgresConfig, sessions: tuple[str, ...]) -> tuple[str, ...]:
+    """Delete archived sessions, but those that a process has taken meanwhile; return the ids of those that are gone."""
+    if not sessions:
+        return ()
+    deleted = []
+    # One of them may have very many rows.
+    store = await PostgresStore.open(attrs.evolve(config, timeout=max(config.timeout, LONG)))
+    try:
+        for session_id in sessions:
+            (outcome,) = await store.write([Delete(session_id)])
+            if isinstance(outcome, WarrenError) and not isinstance(outcome, LeasedError):
+                raise outcome
+            if not isinstance(outcome, LeasedError):
+                deleted.append(session_id)
+    finally:
+        await store.aclose()
+    return tuple(deleted)
+
+
+LONG: Final = 600.0
+"""Seconds that the deletion of one session may take."""
+
+
+async def _due(db: Connection, sql: str, age: float | None, now: datetime) -> list[Any]:
+    return [] if age is None else await db.fetch(sql, stored_cut(age, now))

@@ -1,0 +1,213 @@
+"""The doctor on a store in PostgreSQL: its findings about the rows, the holders and the server."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+import trio
+
+from tests.storage.conformance.faults import every, postgres_opened
+from tests.storage.samples import entry, moved, turn
+from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
+from warren.config import PostgresConfig
+from warren.errors import StoreError
+from warren.storage import Archive, Delete, Lease, Release
+from warren.storage.maintenance.postgres.doctor import MANY_DEAD, examine, fix
+from warren.storage.maintenance.report import Finding
+from warren.storage.postgres import PostgresStore
+
+OF_TESTS = {"durability", "autovacuum"}
+"""Findings about the server of the tests: it may lose everything."""
+
+
+@pytest.fixture(scope="module")
+def durable() -> Iterator[str]:
+    """Start a server with the settings of its makers; return the address of an empty store."""
+    needs_postgres()
+    own = Server.make(durable=True)
+    try:
+        fill(own, "postgres")
+        yield own.url("postgres")
+    finally:
+        own.remove()
+
+
+async def examined(url: str, *, full: bool = False) -> list[Finding]:
+    """Return what the doctor finds besides the settings of the tests' server."""
+    report = await examine(PostgresConfig(url), full=full)
+    return [finding for finding in report.findings if finding.check not in OF_TESTS]
+
+
+async def test_a_healthy_store(durable: str) -> None:
+    """It has no findings while it is used, and each fact is right."""
+    async with postgres_opened(durable, lease=60.0) as store:
+        await every(store, turn("a"), turn("a", 1), turn("b"), turn("c"), turn("d"))
+        await every(store, Archive("c"), Delete("d"))
+        report = await examine(PostgresConfig(durable), full=True)
+        facts = report.store
+        found = [finding for finding in report.findings if finding.check != "erasures"]
+        assert (found, report.healthy) == ([], True)
+        assert (facts.sessions, facts.archived, facts.deleted, facts.erasures_due) == (2, 1, 1, 1)
+        assert (facts.messages, facts.events) == (8, 12)
+        assert (facts.synchronous_commit, facts.standbys, facts.clock_ahead) == ("on", 0, 0.0)
+        assert facts.bytes > 0
+        assert facts.server[:2].isdigit()
+        (holder,) = report.holders
+        assert (holder.alive, holder.sessions) == (True, 3)
+
+
+async def test_a_server_that_may_lose_turns_is_a_problem() -> None:
+    """Each setting has its own finding, and goes with the setting."""
+    with database() as url:
+        report = await examine(PostgresConfig(url))
+        lines = [finding.message for finding in report.findings]
+        assert not report.healthy
+        for text in ("synchronous_commit is off", "fsync is off", "full_page_writes is off", "autovacuum is off"):
+            assert any(line.startswith(text) for line in lines), text
+        server().run(name_in(url), f"ALTER DATABASE {name_in(url)} SET synchronous_commit = 'on'")
+        report = await examine(PostgresConfig(url))
+        assert not any("synchronous_commit" in finding.message for finding in report.findings)
+
+
+RELEASED = (Release("a", Lease(1)), Release("b", Lease(1)))
+DAMAGE = {
+    "transcript": "DELETE FROM warren.messages WHERE position = 1 AND session = (SELECT min(key) FROM warren.sessions)",
+    "head": "UPDATE warren.sessions SET head = 99 WHERE session_id = 'a'",
+    "events": "UPDATE warren.sessions SET last_seq = 1 WHERE session_id = 'a'",
+}
+
+
+@pytest.mark.parametrize("check", DAMAGE)
+async def test_rows_that_do_not_fit_are_found(check: str) -> None:
+    """The finding names the session; it is no repair that could be made."""
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await every(store, moved(turn("a"), entry(1, 1)), turn("b"), *RELEASED)
+        assert await examined(url, full=True) == []
+        server().run(name_in(url), DAMAGE[check])
+        (finding,) = await examined(url)
+        assert (finding.check, finding.level, finding.sessions, finding.fixable) == (check, "problem", ("a",), False)
+
+
+async def test_bodies_that_cannot_be_read_are_found_by_a_full_examination() -> None:
+    """And events that overlap."""
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await every(store, turn("a"), turn("b"), *RELEASED)
+        server().run(name_in(url), "UPDATE warren.messages SET body = '{\"type\": 1}' WHERE position = 1")
+        server().run(name_in(url), "UPDATE warren.events SET body = '[' WHERE seq = 2")
+        server().run(name_in(url), "UPDATE warren.events SET first_seq = 2 WHERE seq = 3")
+        assert await examined(url) == []
+        found = {(finding.check, finding.sessions) for finding in await examined(url, full=True)}
+        assert found == {("messages", ("a", "b")), ("events", ("a", "b"))}
+
+
+async def test_rows_of_no_session_are_removed() -> None:
+    """Those of sessions stay."""
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await every(store, turn("a"), RELEASED[0])
+        server().run(name_in(url), "INSERT INTO warren.messages VALUES (99, 0, 0, '{}'), (99, 1, 0, '{}')")
+        (finding,) = await examined(url)
+        assert (finding.message, finding.fixable) == ("2 rows of messages belong to no session", True)
+        assert await fix(PostgresConfig(url)) == ("removed 2 rows of messages that belonged to no session",)
+        assert await examined(url, full=True) == []
+        assert server().run(name_in(url), "SELECT count(*) FROM warren.messages") == [(2,)]
+
+
+async def test_sessions_of_dead_processes_are_freed() -> None:
+    """Those of a process that lives are not, and neither are those that nobody has."""
+    with database() as url:
+        dead = await PostgresStore.open(PostgresConfig(url))
+        await every(dead, turn("a"), turn("b"), turn("free"))
+        assert await dead.write([Release("free", Lease(1))]) == [None]
+        key = dead.holder.key
+        await dead.aclose(leave=False)
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute("UPDATE warren.holders SET graced_until = now(), expires_at = now() WHERE key = %s", (key,))
+        async with postgres_opened(url, lease=60.0) as store:
+            await every(store, turn("c"))
+            (finding,) = await examined(url)
+            assert (finding.check, finding.level, finding.fixable) == ("leases", "notice", True)
+            assert finding.sessions == ("a", "b")
+            assert await fix(PostgresConfig(url)) == ("freed 2 sessions of processes that are dead",)
+            holders = "SELECT session_id FROM warren.sessions WHERE holder IS NOT NULL"
+            assert server().run(name_in(url), holders) == [("c",)]
+
+
+async def test_a_slot_that_nothing_reads_keeps_the_log() -> None:
+    """The notice names it."""
+    with database() as url:
+        server().run("postgres", "SELECT pg_create_physical_replication_slot('idle', true)")
+        try:
+            (finding,) = await examined(url)
+            assert (finding.check, finding.level) == ("replication", "notice")
+            assert "nothing reads the replication slot idle" in finding.message
+        finally:
+            server().run("postgres", "SELECT pg_drop_replication_slot('idle')")
+
+
+TOLD = "SELECT 1 FROM pg_stat_user_tables WHERE relname = 'creations' AND n_dead_tup > 0 AND n_live_tup = 0"
+
+
+async def test_dead_rows_of_a_table_are_told() -> None:
+    """With the statement that removes them."""
+    with database() as url:
+        name = name_in(url)
+        many = "INSERT INTO warren.creations SELECT n::text, 1, '' FROM generate_series(1, %s) AS n"
+        server().run(name, many, MANY_DEAD)
+        server().run(name, "DELETE FROM warren.creations")
+        while not server().run(name, TOLD):  # noqa: ASYNC110 - the server counts a little later
+            await trio.sleep(0.01)
+        (finding,) = await examined(url)
+        assert (finding.check, finding.level) == ("bloat", "notice")
+        assert finding.message.endswith("run VACUUM warren.creations")
+        server().run(name, "VACUUM warren.creations")
+        assert await examined(url) == []
+
+
+ENTRY = """
+    INSERT INTO warren.memory_entries (session, position, turn, created_at, terms, content) VALUES (1, 1, 1, 0, '', 'x')
+"""
+
+
+async def test_a_memory_without_pgvector_is_told() -> None:
+    """A store without a memory needs no vectors."""
+    columns = "session bigint, position bigint, turn bigint, created_at bigint, terms bytea, content text"
+    with database() as url:
+        server().run(name_in(url), f"CREATE TABLE IF NOT EXISTS warren.memory_entries ({columns})")
+        assert await examined(url) == []
+        server().run(name_in(url), ENTRY)
+        (finding,) = await examined(url)
+        assert (finding.check, finding.level) == ("pgvector", "notice")
+
+
+async def test_a_server_with_another_clock_or_that_cannot_be_written_is_told() -> None:
+    """Both are functions of the server, which others of the same names stand in for."""
+    with database() as url:
+        name = name_in(url)
+        for sql in (
+            "CREATE SCHEMA fake",
+            "CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz LANGUAGE sql RETURN now() + '1 hour'",
+            "CREATE FUNCTION fake.pg_is_in_recovery() RETURNS boolean LANGUAGE sql RETURN true",
+            f"ALTER DATABASE {name} SET search_path = fake, pg_catalog",
+        ):
+            server().run(name, sql)
+        standby, clock = await examined(url)
+        assert (standby.check, standby.level, clock.check, clock.level) == ("standby", "problem", "clock", "notice")
+        assert "the clock of the server is 3600 s ahead of this machine's" in clock.message
+        assert (await examine(PostgresConfig(url))).store.clock_ahead == pytest.approx(3600, abs=30)
+
+
+async def test_a_database_without_a_store_is_none() -> None:
+    """Nor is one whose tables are too new."""
+    with database() as url:
+        server().run(name_in(url), "UPDATE warren.meta SET version = 99, needs = 99")
+        with pytest.raises(StoreError, match="use a newer version of Warren") as raised:
+            await examine(PostgresConfig(url))
+        assert raised.value.cause == "newer_schema"
+        server().run(name_in(url), "DROP SCHEMA warren CASCADE")
+        for work in (examine, fix):
+            with pytest.raises(StoreError, match="run `warren store init`") as raised:
+                await work(PostgresConfig(url))
+            assert raised.value.cause == "missing"
