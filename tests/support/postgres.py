@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,12 @@ NO_VECTORS: Final = "no PostgreSQL with pgvector is installed (Debian: postgresq
 _OFFERS_VECTORS: Final = "SELECT FROM pg_available_extensions WHERE name = 'vector'"
 TEMPLATE: Final = "warren_template"
 USER: Final = "warren"
+FORGETFUL: Final = tuple(
+    part for name in ("fsync", "synchronous_commit", "full_page_writes", "autovacuum") for part in ("-c", f"{name}=off")
+)
+"""Settings with which a server is fast, and may lose everything."""
+# The pipe of stdin ends with the process that has its other end.
+_WATCH: Final = 'read -r _; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.1; done 2> /dev/null; rm -rf "$2"'
 _NUMBERS: Final = itertools.count(1)
 
 
@@ -64,25 +70,26 @@ class Server:
         folder: the folder of its data and of its socket.
         flags: settings of its command line.
         programs: the folder with its programs.
+        port: the number in the name of its socket, and its port if it listens on one.
     """
 
     folder: Path
-    flags: tuple[str, ...] = (
-        "-c",
-        "fsync=off",
-        "-c",
-        "synchronous_commit=off",
-        "-c",
-        "full_page_writes=off",
-        "-c",
-        "autovacuum=off",
-    )
+    flags: tuple[str, ...]
     programs: Path | None = None
+    port: int = 5432
     _process: "subprocess.Popen[bytes] | None" = None
+    _watcher: "subprocess.Popen[bytes] | None" = None
 
     @classmethod
-    def make(cls, *, durable: bool = False, programs: Path | None = None) -> "Server":
-        """Make a new server, and start it."""
+    def make(
+        cls,
+        *,
+        durable: bool = False,
+        programs: Path | None = None,
+        port: int = 5432,
+        more: Callable[[Path], tuple[str, ...]] = lambda _: (),
+    ) -> "Server":
+        """Make a new server, and start it; `more` prepares its folder, and returns further settings."""
         bin_folder = programs or binaries()
         assert bin_folder is not None
         folder = Path(tempfile.mkdtemp(prefix="warren-postgres-", dir="/tmp"))
@@ -90,19 +97,21 @@ class Server:
             shutil.chown(folder, "nobody", pwd.getpwnam("nobody").pw_gid)
         command = [str(bin_folder / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", USER]
         _run([*command, "-E", "UTF8", "--locale=C.UTF-8", "-N"], folder)
-        server = cls(folder, programs=bin_folder) if not durable else cls(folder, (), programs=bin_folder)
+        flags = () if durable else FORGETFUL
+        server = cls(folder, (*flags, *more(folder)), bin_folder, port)
         server.start()
         return server
 
     def url(self, database: str) -> str:
         """Return the address of a database."""
-        return f"postgresql://{USER}@/{database}?host={self.folder}"
+        port = "" if self.port == 5432 else f"&port={self.port}"
+        return f"postgresql://{USER}@/{database}?host={self.folder}{port}"
 
     def start(self) -> None:
         """Start it, and wait until it takes connections. After a kill its remains hold its memory for a moment."""
         bin_folder = self.programs
         assert bin_folder is not None
-        listen = ("-k", str(self.folder), "-c", "listen_addresses=", "-c", "max_connections=200")
+        listen = ("-k", str(self.folder), "-p", str(self.port), "-c", "listen_addresses=", "-c", "max_connections=200")
         command = [str(bin_folder / "postgres"), "-D", str(self.folder / "data"), *listen, *self.flags]
         more = ("-c", "shared_buffers=32MB")
         deadline = time.monotonic() + 60
@@ -111,6 +120,7 @@ class Server:
                 self._process = subprocess.Popen(
                     [*command, *more], cwd=self.folder, stderr=subprocess.DEVNULL, **_nobody()
                 )
+                self._watch(self._process.pid)
             try:
                 psycopg.connect(self.url("postgres"), connect_timeout=5).close()
             except psycopg.OperationalError:
@@ -119,11 +129,28 @@ class Server:
             else:
                 return
 
+    def _watch(self, pid: int) -> None:
+        """Let a process end the server and remove its folder if this process ends without doing so."""
+        self._unwatch()
+        arguments = ["sh", "-c", _WATCH, "watcher", str(pid), str(self.folder)]
+        self._watcher = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def _unwatch(self) -> None:
+        if self._watcher is not None:
+            self._watcher.kill()
+            self._watcher.wait()
+            assert self._watcher.stdin is not None
+            self._watcher.stdin.close()
+            self._watcher = None
+
     def kill(self) -> None:
         """End it as `kill -9` does."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+        self._unwatch()
 
     def stop(self) -> None:
         """End it in good order; sessions of clients are cut."""
@@ -131,6 +158,7 @@ class Server:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(60)
+        self._unwatch()
 
     def remove(self) -> None:
         """End it and remove its folder."""
