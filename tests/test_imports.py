@@ -58,7 +58,6 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/event_text.py",
     "transport/rpc/contracts/__init__.py",
     "transport/rpc/contracts/meerkat/dialect.py",
-    "transport/rpc/contracts/meerkat/methods.py",
     "transport/rpc/contracts/meerkat/events.py",
     "transport/rpc/contracts/meerkat/params.py",
     "transport/rpc/contracts/meerkat/versions.py",

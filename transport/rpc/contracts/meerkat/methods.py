@@ -1,9 +1,11 @@
 """The handlers of Meerkat's methods that need no more of a connection than its caller."""
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 import attrs
+import trio
 
 from warren.errors import (
     InvalidParamsError,
@@ -129,8 +131,8 @@ async def create(host: Host, caller: Caller, params: CreateParams) -> TurnResult
 async def start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnResult:
     """Run a turn. In the first one of a deferred session, the prompt of `session/create` comes before that of the turn.
 
-    The prompt waits in the session's inbox, so that it survives the process. If the turn fails and leaves nothing in
-    the history, the prompt is put back.
+    The prompt waits in the session's inbox, so that it survives the process. It is put back if the turn fails and
+    leaves nothing in the history, or if the caller goes away before the turn has begun.
     """
     service = host.service
     deferred = next(
@@ -147,6 +149,13 @@ async def start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnRes
     except WarrenError:
         if (await service.read(params.session_id)).state.message_count == before:
             await _defer(host, params.session_id, deferred.text)
+        raise
+    except trio.Cancelled:
+        # Shielded, for nobody else has the prompt now. A turn that runs has taken it, and goes on.
+        with trio.CancelScope(shield=True), contextlib.suppress(WarrenError):
+            state = (await service.read(params.session_id)).state
+            if state.message_count == before and not state.is_active:
+                await _defer(host, params.session_id, deferred.text)
         raise
     return result
 
