@@ -43,10 +43,13 @@ class Mailbox:
         admit: called with each message right before the mailbox takes it. It refuses the message by raising, and the
             error reaches the sender. There is no checkpoint between `admit` and the taking, so state that `admit`
             claims belongs to a message that is certain to be in the mailbox. It must not send to this mailbox.
+        busy: called at the first mail, and at a `wake`, while the receiver does not wait in `receive`. A receiver that
+            does slow work between its calls of `receive` sets it for that time, to have another task `take` the mail.
     """
 
     capacity: int = 1_000
     admit: Callable[[Message[Any]], None] | None = None
+    busy: Callable[[], None] | None = None
     _waiting: list[Mail[Any]] = attrs.field(factory=list)
     _receiving: bool = False
     _parked: trio.lowlevel.Task | None = None
@@ -110,7 +113,10 @@ class Mailbox:
         return self.take()
 
     def take(self) -> list[Mail[Any]]:
-        """Return all mail, oldest first, without waiting. The batch may be empty. Only the receiver calls this."""
+        """Return all mail, oldest first, without waiting. The batch may be empty.
+
+        Only the receiver calls this, or a task that works for it.
+        """
         batch, self._waiting = self._waiting, []
         return batch
 
@@ -140,11 +146,13 @@ class Mailbox:
 
     @trio.lowlevel.enable_ki_protection
     def wake(self) -> None:
-        """Let a parked `receive` return with an empty batch. If none is parked, this does nothing."""
+        """Let a parked `receive` return with an empty batch. If none is parked, this calls `busy`."""
         if self._parked is not None:
             trio.lowlevel.reschedule(self._parked)
             # Cleared here and not by the receiver, which runs later: a second wake must not reschedule it again.
             self._parked = None
+        elif self.busy is not None and len(self._waiting) <= 1:
+            self.busy()
 
     @property
     def waiting(self) -> bool:

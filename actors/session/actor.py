@@ -1,8 +1,9 @@
 """The session actor: one loop that owns a conversation, runs its turns one at a time, and answers all else meanwhile.
 
-The loop moves the session's state, and no other task does, but for the admission of a turn. It waits for nothing but
-mail. Slow work is done in child tasks that hand their results to the loop: the turn, and errands to the store, one at a
-time. While an errand loads the conversation, the loop leaves it alone: the machine postpones all requests that need it.
+The loop moves the session's state, and nothing else does, but for the admission of a turn. Its work has no checkpoint.
+The actor's task waits for mail and works, or runs a turn; for mail that comes during a turn a child task does the work.
+Errands to the store, one at a time, have a child task that hands their results to the loop. While an errand loads the
+conversation, the loop leaves it alone: the machine postpones all requests that need it.
 """
 
 from collections import deque
@@ -188,7 +189,7 @@ class SessionActor:
         registry before anybody finds one that has ended.
 
         Args:
-            tasks: the nursery for turns and errands.
+            tasks: the nursery for errands, and for the mail that comes during turns.
 
         Raises:
             WarrenError: if the session cannot be loaded. It is as it was last committed.
@@ -196,7 +197,19 @@ class SessionActor:
         self._tasks = tasks
         machine = self._machine
         while machine.state is not State.CLOSED:
-            self._mail.extend(await self.mailbox.receive())
+            if self._turn is None or self.mailbox.waiting:
+                self._mail.extend(await self.mailbox.receive())
+            else:
+                await self._run_turn(self._turn)
+            self._work()
+
+    def _listen(self) -> None:
+        """Start a child task for the mail that comes during a turn: the `busy` of the mailbox."""
+        self._tasks.start_soon(self._hear)
+
+    async def _hear(self) -> None:
+        if self._turn is not None:  # else the actor's task is awake
+            self._mail.extend(self.mailbox.take())
             self._work()
 
     def _work(self) -> None:
@@ -446,7 +459,6 @@ class SessionActor:
             self.log.emit,
             self._commit_compaction,
         )
-        self._tasks.start_soon(self._run_turn, self._turn)
         machine.step(Signal.BEGUN)
 
     async def _drop(self, error: WarrenError) -> Result:
@@ -483,23 +495,23 @@ class SessionActor:
         return publish
 
     async def _run_turn(self, turn: Turn) -> None:
-        """Run a turn and commit it, and hand it to the loop. A cancellation from outside ends it without a trace."""
-        outcome = await turn.run()
-        conversation, record, committed = self.conversation, None, COMMITTED
-        terminal = self._terminal(turn, outcome)
-        ending = outcome.ending(self.session_id, turn.first_seq, terminal)
-        if turn.compacted is None:
-            record = outcome.record_after(
-                turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
-            )
-            committed = await conversation.commit(record, terminal, ending)
+        """Run a turn and commit it. A cancellation from outside ends it without a trace."""
+        self.mailbox.busy = self._listen
+        try:
+            outcome = await turn.run()
+            conversation, record, committed = self.conversation, None, COMMITTED
+            terminal = self._terminal(turn, outcome)
+            ending = outcome.ending(self.session_id, turn.first_seq, terminal)
+            if turn.compacted is None:
+                record = outcome.record_after(
+                    turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
+                )
+                committed = await conversation.commit(record, terminal, ending)
+        finally:
+            self.mailbox.busy = None
         # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
         self._ended = TurnEnd(turn, outcome, ending, terminal, record, committed)
-        if self.mailbox.waiting:
-            return  # the loop is awake, and handles the mail first
-        # The loop sleeps. Its work has no checkpoint, so it does not matter on whose stack it is done; to wake the loop
-        # for it would take one more pass of the scheduler, which is a seventh of a turn in memory.
-        self._work()
+        self._mail.extend(self.mailbox.take())
 
     def _terminal(self, turn: Turn, outcome: Outcome) -> Envelope | None:
         """Return the terminal event of a turn; None if it only compacted, and published no first event."""

@@ -328,6 +328,23 @@ async def test_a_wake_without_mail() -> None:
     assert batches == [0]
 
 
+async def test_mail_for_a_busy_receiver() -> None:
+    """The first mail and a wake call `busy` while nobody waits in `receive`; a parked receiver is woken instead."""
+    calls: list[str] = []
+    mailbox = Mailbox(busy=lambda: calls.append("busy"))
+    mailbox.tell(Question("a"))
+    mailbox.tell(Question("b"))
+    assert calls == ["busy"]
+    assert len(mailbox.take()) == 2
+    mailbox.wake()
+    assert calls == ["busy"] * 2
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mailbox.receive)
+        await wait_all_tasks_blocked()
+        mailbox.tell(Question("c"))
+    assert calls == ["busy"] * 2
+
+
 async def test_statistics() -> None:
     """The figures of the moment: what waits, how much may, whether the actor waits, whether it is over."""
     mailbox = Mailbox(capacity=7)
