@@ -73,11 +73,12 @@ async def test_a_text_that_is_no_text_is_refused_as_from_files(tmp_path: Path) -
                 assert [each.session_id for each in await store.list()] == ["b"]
 
 
-async def test_a_text_of_10_mb_comes_back() -> None:
-    """The loop goes on while it is sent."""
-    text = "x\0é" * 1_000_000
+async def test_a_text_of_10_mb_comes_back_from_each_home(tmp_path: Path) -> None:
+    """NUL, other alphabets and characters of the last plane are in it."""
+    text = "x\0é\U0010ffff" * 1_250_000
+    commit = turn("a", text=text)
     with database() as url:
-        async with postgres_opened(url, timeout=30.0, lease=60.0) as store:
-            commit = turn("a", text=text)
-            await every(store, commit)
-            assert (await store.messages("a"))[0] == list(commit.messages)
+        async with opened(tmp_path) as files, postgres_opened(url, timeout=30.0, lease=60.0) as base:
+            for store in (files, base):
+                await every(store, commit)
+                assert ((await store.messages("a"))[0] == list(commit.messages)) is True  # without a diff of them
