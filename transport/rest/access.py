@@ -1,16 +1,12 @@
-"""Access over HTTP: the pages and the names of the host that the gateway lets in."""
+"""Access over HTTP: the pages that may read the answers, as browsers are told."""
 
 from collections.abc import Iterable
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from warren.transport.http import auth
-from warren.transport.http.refusals import RefusedError
-from warren.transport.rest.answers import refusal
-from warren.values import frozen
 
 METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
 SENT: Final = (
@@ -22,29 +18,6 @@ SENT: Final = (
     "mcp-session-id",
 )
 SHOWN: Final = ("location", "mcp-session-id", "retry-after")
-
-
-@frozen
-class HostGuard:
-    """An application that refuses foreign pages and foreign names of the host, with 403.
-
-    Attributes:
-        app: the application behind.
-        policy: the pages and names that are let in.
-    """
-
-    app: ASGIApp
-    policy: auth.AccessPolicy
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer with the reason."""
-        headers = Headers(scope=scope)
-        try:
-            self.policy.check_source(headers.getlist("origin"), headers.getlist("host"))
-        except RefusedError as exc:
-            await refusal(exc)(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
 
 
 class Cors(CORSMiddleware):

@@ -1,24 +1,19 @@
 """Answers over HTTP: results and errors as JSON, in the one shape that every surface shows."""
 
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ExceptionHandler, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from warren import codec
-from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, ProviderError, WarrenError
+from warren.errors import AgentError, CapacityExceededError, ProviderError, WarrenError
 from warren.transport.http.refusals import JSON, SOON, RefusedError
 from warren.values import define
 
 MAX_UNREAD: Final = 64 * 1024 * 1024
 """Bytes of large answers that may wait for clients to read them; while there are more, no more are made."""
-
-logger: Final = logging.getLogger(__name__)
 
 
 @define
@@ -88,30 +83,3 @@ def _wait(exc: WarrenError) -> float | None:
 def internal_error() -> Response:
     """Return the response to a request that failed in a way that is our fault; it says nothing of how."""
     return failure(AgentError("internal error", cause="internal"))
-
-
-async def _on_refused(_request: Request, exc: Any) -> Response:
-    return refusal(exc)
-
-
-async def _on_failure(_request: Request, exc: Any) -> Response:
-    return failure(exc)
-
-
-async def _on_starlettes(request: Request, exc: Any) -> Response:
-    """Answer a request that Starlette refuses itself: nothing is at its path."""
-    error = InvalidParamsError(f"$.path: nothing is at {request.url.path[:200]}", path="$.path")
-    return answer(error.body(), exc.status_code, exc.headers)
-
-
-async def _on_bug(_request: Request, _exc: Exception) -> Response:
-    return internal_error()
-
-
-HANDLERS: Final[Mapping[Any, ExceptionHandler]] = {
-    RefusedError: _on_refused,
-    WarrenError: _on_failure,
-    HTTPException: _on_starlettes,
-    Exception: _on_bug,
-}
-"""The answers to exceptions of a route."""

@@ -8,11 +8,8 @@ from typing import Any, Final
 
 import attrs
 import trio
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warren import codec
@@ -22,8 +19,7 @@ from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
-from warren.transport.rest.access import Cors, HostGuard
-from warren.transport.rest.answers import HANDLERS, LargeAnswer, Unread, answer, failure, internal_error
+from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
 from warren.transport.rest.openapi import document, missing
 from warren.transport.rest.parameters import (
@@ -35,6 +31,7 @@ from warren.transport.rest.parameters import (
     with_whole_numbers,
 )
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
+from warren.transport.rest.site import Site
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned
 from warren.transport.rpc.methods import Caller, Host, Method, RunTurn
@@ -54,13 +51,10 @@ def rest_app(host: Host, config: GatewayConfig, shutdown: Shutdown, mounts: Mapp
     """
     rest = _Rest(host, config, shutdown)
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
-    routes: list[BaseRoute] = [Route(path, rest.resource(tuple(rows))) for path, rows in by_path]
-    routes.append(Route("/openapi.json", _Resource(config.access, {"GET": rest.openapi}, ("GET",))))
-    routes += [Route(path, _Guarded(config.access, app)) for path, app in mounts.items()]
-    layers = [Middleware(HostGuard, config.access), Middleware(Cors, config.origins)]
-    app = Starlette(routes=routes, middleware=layers, exception_handlers=HANDLERS)
-    app.router.redirect_slashes = False
-    return app
+    apps: dict[str, ASGIApp] = {path: rest.resource(tuple(rows)) for path, rows in by_path}
+    apps["/openapi.json"] = _Resource(config.access, {"GET": rest.openapi}, ("GET",))
+    apps |= {path: _Guarded(config.access, app) for path, app in mounts.items()}
+    return Site(config.access, config.origins, apps)
 
 
 class Unheard(Caller):

@@ -22,6 +22,8 @@ JSON = {"content-type": "application/json"}
 BAD: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/", None, 404, "$.path"),
     ("GET", "/sessions/", None, 404, "$.path"),
+    ("GET", "/health%0A", None, 404, "$.path"),
+    ("GET", "/sessions/s1/history%0A", None, 404, "$.path"),
     ("GET", "/sessions/a/b/c", None, 404, "$.path"),
     ("PUT", "/sessions", {}, 405, "$.method"),
     ("PUT", "/sessions/s1", {}, 405, "$.method"),

@@ -1,0 +1,104 @@
+"""The application behind all paths of the gateway: it finds the one at a path, and answers for its errors."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from warren.errors import WarrenError
+from warren.transport.http.auth import AccessPolicy
+from warren.transport.http.refusals import RefusedError
+from warren.transport.rest.access import Cors
+from warren.transport.rest.answers import failure, internal_error, refusal
+
+PARAMETER: Final = re.compile(r"{(\w+)}")
+VARY: Final = (b"vary", b"Origin")
+"""The header of answers to requests that name no origin; `Cors` adds it to the others."""
+
+
+class Site:
+    """The applications at their paths, for the pages and the names of the host that are let in.
+
+    Starlette could do the same, and takes a third of a short request for it: four layers around each application, and
+    a look at one route after another.
+    """
+
+    def __init__(self, policy: AccessPolicy, origins: Sequence[str], apps: Mapping[str, ASGIApp]) -> None:
+        """Serve applications.
+
+        Args:
+            policy: the pages and names of the host that are let in.
+            origins: the pages that may read the answers, besides those of this machine.
+            apps: the application at each path. A name in braces stands for a part of a path: the application finds
+                the part in the scope under `path_params`, and what is there first is taken.
+        """
+        self._policy = policy
+        self._cors = Cors(self._answer, origins)
+        self._fixed = {path: app for path, app in apps.items() if not PARAMETER.search(path)}
+        self._others = [
+            (re.compile(PARAMETER.sub(r"(?P<\1>[^/]+)", path)), app)
+            for path, app in apps.items()
+            if path not in self._fixed
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
+        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        try:
+            self._policy.check_source(origins, hosts)
+        except RefusedError as exc:
+            await refusal(exc)(scope, receive, send)
+            return
+        if origins:
+            await self._cors(scope, receive, send)
+            return
+
+        async def send_varying(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), VARY]}
+            await send(message)
+
+        await self._answer(scope, receive, send_varying)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the application at the path answer, or answer with the error that it raises before it has begun.
+
+        Other errors are raised, after an answer if none has begun, so that the connection logs them and ends.
+        """
+        begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._found(scope)(scope, receive, send_noted)
+        except RefusedError as exc:
+            if begun:
+                raise
+            await refusal(exc)(scope, receive, send)
+        except WarrenError as exc:
+            if begun:
+                raise
+            await failure(exc)(scope, receive, send)
+        except Exception:
+            if not begun:
+                await internal_error()(scope, receive, send)
+            raise
+
+    def _found(self, scope: Scope) -> ASGIApp:
+        """Return the application at the path of a request. Raises RefusedError (404) if there is none."""
+        path: str = scope["path"]
+        scope["path_params"] = {}
+        app = self._fixed.get(path)
+        if app is not None:
+            return app
+        for pattern, there in self._others:
+            if found := pattern.fullmatch(path):
+                scope["path_params"] = found.groupdict()
+                return there
+        raise RefusedError(404, f"$.path: nothing is at {path[:200]}", field="$.path")
