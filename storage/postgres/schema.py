@@ -9,7 +9,6 @@ says how many scripts it has had, and how many a program has to know.
 # ruff: noqa: S608 - only numbers and texts of this package become part of the SQL
 
 from collections.abc import Mapping
-from importlib.metadata import version as release_of
 from importlib.resources import files
 from typing import Final
 
@@ -20,6 +19,7 @@ from warren.errors import StoreError
 from warren.storage.postgres.driver import Connection
 from warren.storage.refusals import unfinished
 from warren.values import frozen
+from warren.version import VERSION
 
 OLDEST: Final = 14
 """The oldest version of the server that has all that the statements use."""
@@ -74,7 +74,7 @@ class Schema:
         if not version:
             parts += tuple(self.contractions[number] for number in sorted(self.contractions))
             needs = max(self.contractions, default=1)
-        written = f"version = {self.version}, needs = greatest(needs, {needs}), release = '{release_of('warren')}'"
+        written = f"version = {self.version}, needs = greatest(needs, {needs}), release = '{VERSION}'"
         return ";\n".join((*parts, f"UPDATE warren.meta SET {written}"))
 
 
@@ -138,7 +138,7 @@ async def contract(db: Connection, schema: Schema, others: str) -> tuple[int, tu
                 names = tuple(name for (name,) in await db.fetch(others, number))
                 if names:
                     break
-                written = f"needs = {number}, release = '{release_of('warren')}'"
+                written = f"needs = {number}, release = '{VERSION}'"
                 await _changed(db, f"{schema.contractions[number]};\nUPDATE warren.meta SET {written}")
                 state = attrs.evolve(state, needs=number)
         await db.script("COMMIT")

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -30,6 +29,7 @@ from warren.transport.acp.updates import (
     usage_of,
 )
 from warren.values import define, frozen
+from warren.version import VERSION
 from warren.views import SessionSummary
 from warren.windows import window_of
 
@@ -152,7 +152,7 @@ class Agent:
             "mcpCapabilities": {"http": self.settings.tools is not None, "sse": False},
             "sessionCapabilities": sessions,
         }
-        info = {"name": "warren", "title": "Warren", "version": metadata.version("warren")}
+        info = {"name": "warren", "title": "Warren", "version": VERSION}
         result = {"protocolVersion": PROTOCOL, "agentCapabilities": capabilities, "agentInfo": info, "authMethods": []}
         return MethodResult(result)
 

@@ -16,6 +16,7 @@ from warren.transport.load.plan import LoadPlan
 from warren.transport.load.recorder import PERCENTILES, Histogram, Recorder, Second
 from warren.transport.load.stream import Violation
 from warren.values import frozen
+from warren.version import VERSION
 
 FORMAT: Final = 1
 SHOWN: Final = 1_000
@@ -184,7 +185,7 @@ def _machine() -> dict[str, Any]:
         "system": platform.platform(),
         "processors": os.cpu_count() or 0,
         "python": platform.python_version(),
-        "warren": version("warren"),
+        "warren": VERSION,
         "trio": version("trio"),
     }
 

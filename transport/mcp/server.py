@@ -5,7 +5,6 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import metadata
 from typing import Any, Final
 
 import mcp_types as types
@@ -31,6 +30,7 @@ from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.rpc.endpoint import BULKY, check_room
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
+from warren.version import VERSION
 
 MAX_CALLS: Final = 256
 """Calls of one connection that may be unanswered; beyond it only urgent ones, such as interrupts, are accepted."""
@@ -168,7 +168,7 @@ def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
 
     server = Server(
         "warren",
-        version=metadata.version("warren"),
+        version=VERSION,
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import metadata
 from typing import Any, Final, get_args
 
 from warren.events import Envelope
@@ -16,6 +15,7 @@ from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rpc.error_schema import error_schema
 from warren.transport.rpc.methods import Capability
 from warren.transport.rpc.schemas import Schemas
+from warren.version import VERSION
 
 OPENAPI: Final = "3.1.0"
 COMPONENTS: Final = "#/components/schemas/"
@@ -69,7 +69,7 @@ def _document(off: frozenset[str]) -> Mapping[str, Any]:
     named = {SENT + name: schema for name, schema in sent.definitions.items()}
     return {
         "openapi": OPENAPI,
-        "info": {"title": "Warren", "version": metadata.version("warren"), "license": {"name": "MIT"}},
+        "info": {"title": "Warren", "version": VERSION, "license": {"name": "MIT"}},
         "paths": paths,
         "components": {
             "schemas": {**got.definitions, **named, ERROR: error_schema()},

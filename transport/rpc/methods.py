@@ -1,7 +1,6 @@
 """The table of methods: name, parameters, result, handler and documentation of each. Every surface calls these."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib import metadata
 from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import attrs
@@ -47,6 +46,7 @@ from warren.transport.rpc.results import (
 )
 from warren.transport.rpc.settings import Settings
 from warren.values import frozen
+from warren.version import VERSION
 from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
 PROTOCOL: Final = "2.0"
@@ -153,7 +153,7 @@ class Method(Generic[P, R]):
 
 
 async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> Greeting:
-    server = ServerInfo("warren", metadata.version("warren"))
+    server = ServerInfo("warren", VERSION)
     return Greeting(server, PROTOCOL, tuple(METHODS), host.service.capabilities())
 
 

@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from importlib import metadata
 from typing import Any, Final
 
 import attrs
@@ -23,6 +22,7 @@ from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus,
 from warren.actors.tools.mcp.web import open_web
 from warren.tools import Asking, ToolError, ToolSpec, asking
 from warren.values import define
+from warren.version import VERSION
 
 MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100
@@ -166,7 +166,7 @@ class McpConnection:
     async def _connect(self) -> None:
         opened: AbstractAsyncContextManager[tuple[Any, Any]]
         opened = open_web(self.server) if self.server.command is None else open_process(self.server)
-        ours = types.Implementation(name="warren", version=metadata.version("warren"))
+        ours = types.Implementation(name="warren", version=VERSION)
         async with (
             opened as (read, write),
             ClientSession(
