@@ -1,8 +1,7 @@
 """Server-sent events: a session's log as a stream that a client can leave and come back to."""
 
-import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from typing import Any, Final
 
 import trio
@@ -12,7 +11,7 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.events import Envelope
 from warren.requests import SessionRef, SubscribeRequest
-from warren.service import SessionService
+from warren.service import EventReader, SessionService
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.rest.answers import failure
 from warren.transport.rpc.dialect import missing
@@ -29,6 +28,7 @@ END: Final = "end"
 """The kind of the last message once the session is over; it has no id, for it is no event of the log."""
 BATCH: Final = 32
 """Events that leave in one piece, if so many wait."""
+FAILED: Final = "session %s: a stream of its events failed"
 HEADERS: Final = (
     (b"content-type", MEDIA_TYPE.encode()),
     (b"cache-control", b"no-store"),
@@ -96,44 +96,58 @@ class EventStream:
             await failure(exc, 409)(scope, receive, send)  # the form was right: the log has no such event
 
     async def _send(self, receive: Receive, send: Send) -> None:
-        async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as envelopes:
+        async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as reader:
             await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
             async with trio.open_nursery() as tasks:
                 with self.shutdown.cancels(tasks.cancel_scope):
                     tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
-                    await self._relay(envelopes, send, tasks)
+                    await self._relay(reader, send)
                     tasks.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _relay(self, envelopes: AsyncIterator[Envelope], send: Send, tasks: trio.Nursery) -> None:
+    async def _relay(self, reader: EventReader, send: Send) -> None:
         """Send events, and a sign of life after each silence, until there are no more."""
-        put, frames = trio.open_memory_channel[bytes](BATCH)
-        tasks.start_soon(self._collect, envelopes, put)
-        with contextlib.suppress(trio.EndOfChannel):
-            while True:
-                body = await self._next(frames)
+        while not reader.over:
+            page = await self._page(reader)
+            if page is None:
+                return
+            for start in range(0, len(page), BATCH):
+                body = b"".join(map(frame, page[start : start + BATCH]))
                 await send({"type": "http.response.body", "body": body, "more_body": True})
+                if len(page) > 1:  # this reader is behind, and a send is no checkpoint if the kernel has room
+                    await trio.lowlevel.checkpoint()
+            if not page and not reader.over:
+                await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+        if last := await self._last_word():
+            await send({"type": "http.response.body", "body": last, "more_body": True})
 
-    async def _collect(self, envelopes: AsyncIterator[Envelope], put: trio.MemorySendChannel[bytes]) -> None:
-        """Put events into the channel. If that fails the stream ends: the client comes back for more."""
-        with put:
-            try:
-                async for envelope in envelopes:
-                    await put.send(frame(envelope))
-                if await session_over(self.service, self.wanted.session_id):
-                    await put.send(last_frame(self.wanted.session_id))
-            except Exception:
-                logger.exception("session %s: a stream of its events failed", self.wanted.session_id)
+    async def _page(self, reader: EventReader) -> Sequence[Envelope] | None:
+        """Return the next events, none after a silence, None if they cannot be read: the client comes back for more."""
+        try:
+            page = reader.take()
+            if page is not None and not page:
+                await self._news(reader)
+                page = reader.take()
+            return await reader.load() if page is None else page
+        except Exception:
+            logger.exception(FAILED, self.wanted.session_id)
+            return None
 
-    async def _next(self, frames: trio.MemoryReceiveChannel[bytes]) -> bytes:
-        """Return the frames that wait, in one piece, or a heartbeat if none came. Raises trio.EndOfChannel."""
+    async def _news(self, reader: EventReader) -> None:
+        """Return once there are more events, or the log ends, or `heartbeat` seconds have passed."""
+        news = trio.Event()
+        reader.notify = lambda _event: news.set()
         with trio.move_on_after(self.heartbeat):
-            waiting = [await frames.receive()]
-            with contextlib.suppress(trio.WouldBlock, trio.EndOfChannel):
-                while len(waiting) < BATCH:
-                    waiting.append(frames.receive_nowait())
-            return b"".join(waiting)
-        return HEARTBEAT
+            await news.wait()
+
+    async def _last_word(self) -> bytes | None:
+        """Return the message of the end if the session is over. If that cannot be found out, the client comes back."""
+        session_id = self.wanted.session_id
+        try:
+            return last_frame(session_id) if await session_over(self.service, session_id) else None
+        except Exception:
+            logger.exception(FAILED, session_id)
+            return None
 
 
 async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:
