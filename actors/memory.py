@@ -23,6 +23,7 @@ from warren.mailbox import Mail
 from warren.memory import MAX_HITS, Index, MemoryEntry, MemoryHit, Progress, Tail
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import MessageRow, SessionRecord
+from warren.requests import SearchRequest
 from warren.tools import Tool, tool
 from warren.values import define
 
@@ -70,8 +71,11 @@ class Memory(Protocol):
     def tools_of(self, session_id: str) -> Mapping[str, Tool]:
         """Return the tools by which a session's model searches, by name."""
 
-    async def search(self, query: str, *, limit: int, session_id: str | None) -> Sequence[MemoryHit]:
-        """Return the best matches, of one session or of all. Raises StoreError and MemoryDisabledError."""
+    async def search(self, wanted: SearchRequest) -> Sequence[MemoryHit]:
+        """Return the best matches, of one session or of all.
+
+        Raises StoreError and MemoryDisabledError, and InvalidParamsError if the request names no session to search.
+        """
 
     async def forget(self, session_id: str) -> bool:
         """Forget all texts of a session, and refuse further ones. Raises StoreError.
@@ -165,17 +169,17 @@ class MemoryActor(Owner["MemoryStore"]):
         finally:
             self._work.set()
 
-    async def search(self, query: str, *, limit: int, session_id: str | None) -> list[MemoryHit]:
+    async def search(self, wanted: SearchRequest) -> list[MemoryHit]:
         """See Memory."""
-        return await (await self.reader()).search(query, limit=limit, session_id=session_id)
+        return await (await self.reader()).search(wanted.query, limit=wanted.limit, session_id=wanted.within)
 
     def tools_of(self, session_id: str) -> Mapping[str, Tool]:
         """See Memory."""
         return {SEARCH: attrs.evolve(_TOOL, call=partial(self._answer, session_id))}
 
     async def _answer(self, session_id: str, query: str, limit: int, scope: str) -> str:
-        wanted = min(max(1, limit), MAX_HITS)
-        hits = await self.search(query, limit=wanted, session_id=session_id if scope == "session" else None)
+        within = session_id if scope == "session" else None
+        hits = await (await self.reader()).search(query, limit=min(max(1, limit), MAX_HITS), session_id=within)
         return codec.encode(hits).decode()
 
     async def _handle(self, resource: "MemoryStore", batch: list[Mail[Any]]) -> None:

@@ -5,6 +5,7 @@ from typing import ClassVar, NoReturn
 
 from warren.errors import MemoryDisabledError, StoreError
 from warren.health import MemoryHealth
+from warren.requests import SearchRequest
 from warren.tools import Tool
 from warren.values import frozen
 
@@ -27,7 +28,7 @@ class NoMemory:
         """See Memory; the model has nothing to search in."""
         return {}
 
-    async def search(self, query: str, *, limit: int, session_id: str | None) -> Sequence[NoReturn]:  # noqa: ARG002 - as Memory has it
+    async def search(self, wanted: SearchRequest) -> Sequence[NoReturn]:  # noqa: ARG002 - as Memory has it
         """Raise MemoryDisabledError."""
         why = "the runtime was started without it" if self.fault is None else self.fault.message
         raise MemoryDisabledError(f"semantic memory is disabled: {why}")

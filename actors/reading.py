@@ -153,8 +153,7 @@ class Reads:
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
         """See SessionService."""
         self._supervisor.check_open()
-        memory = self._supervisor.shared.memory
-        return tuple(await memory.search(wanted.query, limit=wanted.limit, session_id=wanted.within))
+        return tuple(await self._supervisor.shared.memory.search(wanted))
 
     @keywords_of(SessionRef)
     async def inputs(self, session: SessionRef) -> tuple[Input, ...]:

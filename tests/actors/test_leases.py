@@ -12,7 +12,7 @@ import trio.testing
 
 from tests.support.asking import ask
 from tests.support.checks import numbers
-from tests.support.faulty_store import Faults
+from tests.support.faulty_store import Faults, FaultyStore
 from tests.support.models import FunctionModel, GatedModel, says, stuck
 from tests.support.runtime import new_session, open_runtime, replay, storage_of, transcript
 from warren.actors.service import Service
@@ -30,8 +30,9 @@ SOON = Config(limits=Limits(idle_after=10))
 async def store_of(service: Service) -> SqliteStore:
     """Return a runtime's store."""
     store = await storage_of(service).reader()
-    assert isinstance(store, SqliteStore)
-    return store
+    assert isinstance(store, FaultyStore)
+    assert isinstance(store.behind, SqliteStore)
+    return store.behind
 
 
 async def expire_leases(service: Service) -> None:

@@ -75,11 +75,12 @@ async def test_a_slow_subscriber_outlives_the_session_in_memory(tmp_path: Path) 
         assert numbers(found) == list(range(1, found[-1].seq + 1))
 
 
-async def test_an_envelope_is_its_readers_own(tmp_path: Path) -> None:
-    """A change by one reader is seen by nobody else, nor by the log."""
+async def test_a_reader_cannot_change_an_envelope(tmp_path: Path) -> None:
+    """All readers and the log share it: the attempt fails, and nobody sees anything of it."""
 
     def spoil(envelope: Envelope) -> None:
-        envelope.seq, envelope.session_id = 99, "another"  # type: ignore[misc]
+        with pytest.raises(AttributeError):
+            envelope.seq, envelope.session_id = 99, "another"  # type: ignore[misc]
 
     async with open_runtime(says(["one"]), store=tmp_path) as service:
         session_id = await new_session(service)

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.service import SessionService
+from warren.service import RuntimeService, SessionService
 
 GOOD: Final[Mapping[str, object]] = {
     "prompt": "hi",
@@ -27,6 +27,6 @@ METHODS: Final = [
 def needed(method: str, session_id: str) -> dict[str, Any]:
     """Return good arguments for those that have no default."""
     good = {**GOOD, "session_id": session_id}
-    parameters = inspect.signature(getattr(SessionService, method)).parameters.values()
+    parameters = inspect.signature(getattr(RuntimeService, method)).parameters.values()
     wanted = {each.name for each in parameters if each.default is each.empty} | {"session_id"}
     return {each.name: good[each.name] for each in parameters if each.name in wanted & good.keys()}

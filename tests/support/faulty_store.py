@@ -121,10 +121,10 @@ class HalfDone(SqliteOperation[None]):
 
 
 class FaultyStore:
-    """A store of any home that fails as its `faults` say; all else goes to the store behind it."""
+    """A store of any home that fails as its `faults` say; all else goes to the store `behind` it."""
 
     def __init__(self, store: Store, faults: Faults) -> None:
-        self._store = store
+        self.behind = store
         self.faults = faults
 
     @classmethod
@@ -139,10 +139,10 @@ class FaultyStore:
         return store
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self.behind, name)
 
     async def aclose(self, *, leave: bool = True) -> None:
-        await self._store.aclose(leave=leave)
+        await self.behind.aclose(leave=leave)
 
     async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         faults = self.faults
@@ -159,10 +159,10 @@ class FaultyStore:
 
     async def _written(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         """Write a group. A file takes an operation back that is half done; a database is not asked for such a one."""
-        if isinstance(self._store, SqliteStore):
-            return await self._store.write(operations)
+        if isinstance(self.behind, SqliteStore):
+            return await self.behind.write(operations)
         asked = [each for each in operations if not isinstance(each, HalfDone)]
-        found = iter(await self._store.write(asked) if asked else [])
+        found = iter(await self.behind.write(asked) if asked else [])
         return [
             SESSION_STORE.fault(each.error, session_id=each.session_id) if isinstance(each, HalfDone) else next(found)
             for each in operations
@@ -170,11 +170,11 @@ class FaultyStore:
 
     async def load(self, session_id: str) -> StoredSession | None:
         await self._loading()
-        return await self._store.load(session_id)
+        return await self.behind.load(session_id)
 
     async def context(self, session_id: str, head: int, count: int) -> Context:
         await self._loading()
-        return await self._store.context(session_id, head, count)
+        return await self.behind.context(session_id, head, count)
 
     async def _loading(self) -> None:
         await self._wait(self.faults.read_delay, None)
@@ -183,7 +183,7 @@ class FaultyStore:
 
     async def record(self, session_id: str) -> SessionRecord | None:
         await self._wait(self.faults.read_delay, None)
-        return await self._store.record(session_id)
+        return await self.behind.record(session_id)
 
     async def _wait(self, seconds: float, gate: trio.Event | None) -> None:
         with trio.CancelScope(shield=True):

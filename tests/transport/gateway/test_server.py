@@ -93,7 +93,7 @@ async def test_two_watchers_see_the_same() -> None:
         for client in (one, two):
             assert await client.call("session/subscribe", session_id=session_id) == {
                 "subscribed": True,
-                "after_seq": 6,
+                "after_seq": 0,
             }
         await owner.call("turn/start", session_id=session_id, prompt="for all to see")
         for client in (one, two):
@@ -164,7 +164,7 @@ async def test_the_reply_to_a_subscription_comes_before_its_events() -> None:
         client.seen.clear()
         await client.send("session/subscribe", session_id=session_id, after_seq=0)
         await client.until("run_completed")
-        assert client.seen[0]["result"] == {"subscribed": True}
+        assert client.seen[0]["result"] == {"subscribed": True, "after_seq": 0}
 
 
 async def test_a_turn_outlives_its_client(tmp_path: Path) -> None:
