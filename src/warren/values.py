@@ -1,9 +1,9 @@
 """`frozen`, `value` and `define`: attrs classes with one comparison and one representation for all of them.
 
 Values that a host's code can share between tasks are `frozen`, so that a mistake in that code cannot change them under
-another task. A value that stays inside the runtime, or is made for each event, is a `value` instead: the type checkers
-of this project see all code that holds it, and freezing it at run time would cost about a tenth of a turn. A class
-whose instances change, as they have the state of something, is made by `define`.
+another task. A value that stays inside the runtime, or is an event, is a `value` instead: the type checkers of
+this project see all code that holds it, and freezing it at run time would cost about a tenth of a turn. A class whose
+instances change, as they have the state of something, is made by `define`.
 
 attrs writes and compiles `__eq__`, `__hash__` and `__repr__` anew for each class, which is more than half of the time
 that a class takes. A program imports hundreds of classes before its first line, so these three methods are shared.

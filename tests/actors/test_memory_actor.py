@@ -25,6 +25,7 @@ from warren.config import Config, Intensity, StoreConfig
 from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError, ProviderError, StoreError
 from warren.health import MemoryHealth
 from warren.memory import MAX_HITS, MemoryEntry
+from warren.requests import SearchRequest
 from warren.storage import inline_runner
 from warren.storage.sqlite import Holder
 
@@ -328,7 +329,7 @@ async def test_after_the_end_everything_is_refused(tmp_path: Path) -> None:
     for call in (
         partial(memory.add, [entry(0)]),
         partial(memory.forget, "s"),
-        partial(memory.search, "lynx", limit=1, session_id=None),
+        partial(memory.search, SearchRequest("lynx", scope="project")),
     ):
         with trio.fail_after(1), pytest.raises(StoreError) as caught:
             await call()
