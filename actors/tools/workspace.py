@@ -62,7 +62,7 @@ def _builtins(config: ToolsConfig) -> list[Tool]:
     if config.root is not None:
         if problem := missing("tools", "file tools need"):
             raise InvalidParamsError(f"$.tools.root: {problem}", path="$.tools.root")
-        from warren.actors.tools.files import file_tools  # noqa: PLC0415 - it has an extra of its own
+        from warren.actors.tools.files.tools import file_tools  # noqa: PLC0415 - it has an extra of its own
 
         root = config.root
         found += _made(lambda: file_tools(root, writable=config.writable), "root")
@@ -80,7 +80,7 @@ def _builtins(config: ToolsConfig) -> list[Tool]:
 def _shell(config: ToolsConfig, environ: Mapping[str, str]) -> list[Tool]:
     if config.root is None or not config.shell:
         return []
-    from warren.actors.tools.shell import ALLOWED, shell_tool  # noqa: PLC0415 - few have it
+    from warren.actors.tools.shell.tool import ALLOWED, shell_tool  # noqa: PLC0415 - few have it
 
     allow = (*ALLOWED, *config.env)
     made = shell_tool(config.root, environ=environ, allow_env=allow, timeout=config.shell_timeout)

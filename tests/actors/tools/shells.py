@@ -8,7 +8,7 @@ from uuid import uuid4
 import attrs
 import trio
 
-from warren.actors.tools.shell import ALLOWED, shell_tool
+from warren.actors.tools.shell.tool import ALLOWED, shell_tool
 from warren.tools import Tool
 
 MARK = "WARREN_TEST_MARK"

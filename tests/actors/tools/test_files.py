@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from warren.actors.tools import files_text
-from warren.actors.tools.files import file_tools
+from warren.actors.tools.files import text as files_text
+from warren.actors.tools.files.tools import file_tools
 from warren.fields import FieldValueError
 from warren.tools import Tool, ToolArgumentsError, ToolError
 

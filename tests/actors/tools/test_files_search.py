@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from warren.actors.tools import files_search
-from warren.actors.tools.files import file_tools
+from warren.actors.tools.files import search as files_search
+from warren.actors.tools.files.tools import file_tools
 from warren.tools import ToolError
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.actors.tools.shells import MarkedShell
-from warren.actors.tools.shell import LONGEST_COMMAND, shell_tool
-from warren.actors.tools.shell_folder import open_folder
-from warren.actors.tools.shell_output import OutputTail
+from warren.actors.tools.shell.folder import open_folder
+from warren.actors.tools.shell.output import OutputTail
+from warren.actors.tools.shell.tool import LONGEST_COMMAND, shell_tool
 from warren.fields import FieldValueError
 from warren.tools import ToolError
 
@@ -70,7 +70,7 @@ async def test_the_environment(tmp_path: Path) -> None:
 GATEWAY = """
 import os, subprocess, trio
 from pathlib import Path
-from warren.actors.tools.shell import shell_tool
+from warren.actors.tools.shell.tool import shell_tool
 
 made = shell_tool(Path("/"), environ=os.environ)
 print(trio.run(made.call, "cat /proc/*/environ | tr '\\\\0' '\\\\n'; echo read"))
@@ -78,7 +78,7 @@ print("child:", subprocess.run(["/usr/bin/env"], capture_output=True, text=True)
 """
 NOBODY = """
 import ctypes, os, subprocess
-from warren.actors.tools.shell_hiding import hide_environment
+from warren.actors.tools.shell.hiding import hide_environment
 
 if os.getuid() == 0:
     os.setgroups([])

@@ -121,7 +121,7 @@ async def test_a_command_that_stops_its_keeper(shell: MarkedShell) -> None:
 HOST = """
 import os, sys, trio
 from pathlib import Path
-from warren.actors.tools.shell import shell_tool
+from warren.actors.tools.shell.tool import shell_tool
 tool = shell_tool(Path(sys.argv[1]), environ=os.environ, allow_env=["PATH", sys.argv[2]])
 trio.run(tool.call, "(setsid sh -c 'echo $$ > pid; exec sleep 1000' &); sleep 1000")
 """

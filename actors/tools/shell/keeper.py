@@ -1,6 +1,6 @@
 """The process between Warren and a command of the shell tool: it ends all processes of the command before itself.
 
-It runs as a script, with the standard library alone: `shell_keeper.py GRACE FOLDER SHELL ARGUMENTS...`. FOLDER is a
+It runs as a script, with the standard library alone: `keeper.py GRACE FOLDER SHELL ARGUMENTS...`. FOLDER is a
 descriptor, stdin one end of a socket pair, stdout the pipe for the output. It writes `started PID` to the socket, and
 `ended CODE LEFT` when the shell has ended: CODE is the exit code, or minus the number of a signal, and LEFT the number
 of processes that the shell left behind. Then it ends all of its descendants, and earlier if the other end of the socket

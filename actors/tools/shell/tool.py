@@ -10,10 +10,10 @@ from typing import Annotated, Final
 import attrs
 import trio
 
-from warren.actors.tools.shell_folder import open_folder
-from warren.actors.tools.shell_hiding import hide_environment
-from warren.actors.tools.shell_output import OutputTail
-from warren.actors.tools.shell_process import END_LIMIT, Command, Ended
+from warren.actors.tools.shell.folder import open_folder
+from warren.actors.tools.shell.hiding import hide_environment
+from warren.actors.tools.shell.output import OutputTail
+from warren.actors.tools.shell.process import END_LIMIT, Command, Ended
 from warren.fields import positive
 from warren.tools import Tool, ToolError, tool
 from warren.values import frozen

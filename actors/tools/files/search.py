@@ -15,8 +15,8 @@ from typing import Any, Final
 import attrs
 import re2  # type: ignore[import-untyped]
 
-from warren.actors.tools.files_root import MAX_DEPTH, Place, open_regular, opened, shown
-from warren.actors.tools.files_text import SAMPLE, encoding_of
+from warren.actors.tools.files.root import MAX_DEPTH, Place, open_regular, opened, shown
+from warren.actors.tools.files.text import SAMPLE, encoding_of
 from warren.tools import ToolError
 from warren.values import define, frozen
 

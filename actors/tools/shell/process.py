@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from warren.actors.streams import LineReader
-from warren.actors.tools.shell_output import OutputTail
+from warren.actors.tools.shell.output import OutputTail
 from warren.tools import ToolError
 from warren.values import define, frozen
 
@@ -21,7 +21,7 @@ GRACE: Final = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 END_LIMIT: Final = GRACE + 3.0
 """Seconds for the keeper to end everything; then it is killed itself."""
-KEEPER: Final = str(Path(__file__).with_name("shell_keeper.py"))
+KEEPER: Final = str(Path(__file__).with_name("keeper.py"))
 LONGEST_WORD: Final = 1024
 
 

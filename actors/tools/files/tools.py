@@ -5,8 +5,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from warren.actors.tools import files_search, files_text
-from warren.actors.tools.files_root import Root, shown, told
+from warren.actors.tools.files import search as files_search
+from warren.actors.tools.files import text as files_text
+from warren.actors.tools.files.root import Root, shown, told
 from warren.tools import Tool, tool
 from warren.values import frozen
 

@@ -8,7 +8,7 @@ from typing import Final, TextIO
 
 import attrs
 
-from warren.actors.tools.files_root import Place, shown, told
+from warren.actors.tools.files.root import Place, shown, told
 from warren.tools import ToolError
 from warren.values import define
 
