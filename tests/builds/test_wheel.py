@@ -14,7 +14,10 @@ from tests.builds.build import EXTRAS, IN_A_BUILD
 pytestmark = pytest.mark.skipif(not IN_A_BUILD, reason="about a wheel: make builds")
 
 REQUIREMENT: Final = re.compile(r"([A-Za-z0-9_.-]+)[^;]*(?:;.*extra == [\"']([a-z-]+)[\"'])?")
+CLIENT: Final = "warren.client"
+"""The name by which programs import the client, which has an extra of its own."""
 MODULES: Final = {
+    "httpx-ws": "httpx_ws",
     "PyStemmer": "Stemmer",
     "PyYAML": "yaml",
     "google-re2": "re2",
@@ -94,6 +97,6 @@ def test_each_module_imports_or_names_the_package_it_lacks() -> None:
         except ModuleNotFoundError as exc:
             lacking[name] = (exc.name or "").partition(".")[0]
     assert {name: package for name, package in lacking.items() if package not in absent} == {}
-    core = {f"warren.{path.stem}" for path in PACKAGE.glob("*.py")}
+    core = {f"warren.{path.stem}" for path in PACKAGE.glob("*.py")} - {CLIENT}
     core |= {name for name in lacking if name.startswith(EXTRA_FREE) and not name.startswith(TOOLS)}
     assert [name for name in lacking if name in core or name.startswith(EXTRA_FREE_TOOLS)] == []
