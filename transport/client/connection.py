@@ -76,19 +76,6 @@ class Feed(Protocol):
         """Handle the end of the connection: later events do not come this way."""
 
 
-class NoFeed:
-    """Takes the events that nobody waits for."""
-
-    def event(self, envelope: Envelope) -> None:
-        """Drop it."""
-
-    def ended(self) -> None:
-        """Do nothing."""
-
-    def lost(self) -> None:
-        """Do nothing."""
-
-
 RunTool = Callable[[Any], Awaitable[Mapping[str, Any]]]
 """Runs a tool for the server: from the parameters of its request to the result."""
 
@@ -150,6 +137,13 @@ class Connection:
     def idle(self) -> bool:
         """Whether nothing depends on the connection."""
         return not (self._requests or self.feeds or self.starting)
+
+    def follow(self, session_id: str | None, feed: Feed) -> None:
+        """Give a session's events to `feed` from now on; None for the session that the next request creates."""
+        if session_id is None:
+            self.starting = feed
+        else:
+            self.feeds[session_id] = feed
 
     async def ask(self, method: str, params: object, answered: Callable[[], None] = lambda: None) -> Any:
         """Send a request, and return its result as plain data.

@@ -1,7 +1,7 @@
 """The connections of one client: opened when they are needed, and opened again with backoff when they are lost."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -56,13 +56,25 @@ class Links:
                 if the outcome is unknown.
             WarrenError: the error that the server answers with.
         """
-        for attempt in range(ATTEMPTS):
+
+        async def send() -> Any:
             connection = await self._find(lambda _each: True)
+            return await connection.ask(method, params, self.tidy)
+
+        return await self.repeat(send, repeatable=repeatable)
+
+    async def repeat(self, send: Callable[[], Awaitable[Any]], *, repeatable: bool) -> Any:
+        """Return the result of `send`; if the connection is lost under it, call it again, as `ask` says."""
+        for attempt in range(ATTEMPTS):
             try:
-                return await connection.ask(method, params, self.tidy)
+                return await send()
             except LostError as exc:
-                check_repeatable(exc, repeatable=repeatable and attempt < ATTEMPTS - 1)
-        raise AssertionError("the last attempt raises")
+                if exc.sent and (attempt == ATTEMPTS - 1 or not repeatable):
+                    problem = (
+                        "the connection was lost before the answer: whether the request was carried out is unknown"
+                    )
+                    raise AgentError(problem, cause="connection_lost") from None
+        raise AgentError("each connection was lost before the request was sent", cause="unreachable", retryable=True)
 
     async def claim(self, session_id: str | None, feed: Feed) -> "Claim":
         """Return a connection on which `feed` gets the events of a session; None for a session that is to be created.
@@ -71,7 +83,7 @@ class Links:
         """
         if session_id is not None:
             connection = await self._find(lambda each: session_id not in each.feeds and len(each.feeds) < MAX_FEEDS)
-            connection.feeds[session_id] = feed
+            connection.follow(session_id, feed)
             return Claim(self, connection, session_id)
         while True:
             crowded = sum(not each.lost for each in self._open) >= MAX_STARTING
@@ -80,7 +92,7 @@ class Links:
                 await self._changed.wait()
                 continue
             connection = await self._find(lambda each: each.starting is None)
-            connection.starting = feed
+            connection.follow(None, feed)
             return Claim(self, connection, None, feed)
 
     @asynccontextmanager
@@ -165,13 +177,6 @@ class Claim:
             for session_id in [each for each, feed in connection.feeds.items() if feed is self.feed]:
                 del connection.feeds[session_id]
         self.links.tidy()
-
-
-def check_repeatable(exc: LostError, *, repeatable: bool) -> None:
-    """Raise AgentError(cause="connection_lost") for a request that must not be sent again."""
-    if exc.sent and not repeatable:
-        problem = "the connection was lost before the answer: whether the request was carried out is unknown"
-        raise AgentError(problem, cause="connection_lost") from None
 
 
 def unreachable(exc: RefusedError) -> AgentError:

@@ -36,8 +36,8 @@ from warren.requests import (
 )
 from warren.service import Capabilities, Health, OnBegin, OnEvent, SessionCall, SessionService, TurnCall
 from warren.tools import Tool
-from warren.transport.client.connection import CONNECT_TIMEOUT, Dial, LostError
-from warren.transport.client.links import ATTEMPTS, Links, check_repeatable
+from warren.transport.client.connection import CONNECT_TIMEOUT, Dial
+from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.tools import runner_of
 from warren.transport.rpc.params import RegisterTools
@@ -329,24 +329,19 @@ class RemoteService(SessionService):
         return result
 
     async def _run(self, turn: "_Turn", events: _TurnEvents, tools: Sequence[Tool]) -> Any:
-        for attempt in range(ATTEMPTS):
-            try:
-                if tools:
-                    return await self._run_with_tools(turn, events, tools)
-                claim = await self._links.claim(turn.session_id, events)
-                return await claim.ask(turn.method, turn.params)
-            except LostError as exc:
-                check_repeatable(exc, repeatable=turn.repeatable and attempt < ATTEMPTS - 1)
-        raise AssertionError("the last attempt raises")
+        async def send() -> Any:
+            if tools:
+                return await self._run_with_tools(turn, events, tools)
+            claim = await self._links.claim(turn.session_id, events)
+            return await claim.ask(turn.method, turn.params)
+
+        return await self._links.repeat(send, repeatable=turn.repeatable)
 
     async def _run_with_tools(self, turn: "_Turn", events: _TurnEvents, tools: Sequence[Tool]) -> Any:
         """Run a turn on a connection of its own: the server asks it to run the tools."""
         async with self._links.own(runner_of(tools)) as connection:
             await connection.ask("tools/register", RegisterTools(tuple(each.spec for each in tools)))
-            if turn.session_id is None:
-                connection.starting = events
-            else:
-                connection.feeds[turn.session_id] = events
+            connection.follow(turn.session_id, events)
             return await connection.ask(turn.method, turn.params)
 
     async def _complete(self, events: _TurnEvents, session_id: str, first: int | None, last: int | None) -> None:

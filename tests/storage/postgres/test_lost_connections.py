@@ -1,7 +1,5 @@
 """Connections that break: each operation is applied once, its caller learns the outcome, and the store goes on."""
 
-from collections.abc import Callable
-
 import attrs
 import psycopg
 import pytest
@@ -12,6 +10,7 @@ from tests.storage.conformance.homes import put
 from tests.storage.samples import causes, turn
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
 from tests.support.postgres_proxy import wire_to
+from tests.support.waiting import until
 from warren.config import PostgresConfig
 from warren.errors import StoreError, WarrenError
 from warren.storage import Claim, Claimed, Delete, Enqueued, Label, Labelled, Operation
@@ -26,12 +25,6 @@ LOCK = """
     SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Return once it holds: of a server in another process."""
-    while not holds():  # noqa: ASYNC110 - another process has no event
-        await trio.sleep(0.01)
 
 
 PURE = (turn("a", 1), turn("b"))

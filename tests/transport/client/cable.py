@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import attrs
 import trio
@@ -19,14 +18,12 @@ class Cable:
         port: the port of this end.
         closed: whether new connections are refused.
         opened: connections so far.
-        held: while set to an event, bytes from the gateway wait for it.
     """
 
     target: int
     port: int = 0
     closed: bool = False
     opened: int = 0
-    held: trio.Event | None = None
     _scopes: set[trio.CancelScope] = attrs.field(factory=set)
 
     @property
@@ -54,20 +51,16 @@ class Cable:
                 self._scopes.add(scope)
                 try:
                     async with await trio.open_tcp_stream(HOST, self.target) as server, trio.open_nursery() as tasks:
-                        tasks.start_soon(partial(self._carry, client, server, scope, down=False))
-                        tasks.start_soon(partial(self._carry, server, client, scope, down=True))
+                        tasks.start_soon(self._carry, client, server, scope)
+                        tasks.start_soon(self._carry, server, client, scope)
                 except OSError:
                     pass  # the gateway is away
                 finally:
                     self._scopes.discard(scope)
 
-    async def _carry(
-        self, source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope, *, down: bool
-    ) -> None:
+    async def _carry(self, source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
         try:
             async for piece in source:
-                if down and self.held is not None:
-                    await self.held.wait()
                 await sink.send_all(piece)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass

@@ -1,11 +1,14 @@
 """`warren.client` against a gateway in the test's process: events, tools, errors and lost connections."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import attrs
+import httpx
 import pytest
 import trio
 import trio.lowlevel
@@ -22,7 +25,8 @@ from warren.messages import ToolUseBlock
 from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.service import RuntimeService
 from warren.tools import ToolError, tool
-from warren.transport.client.links import MAX_REQUESTS
+from warren.transport.client.connection import Connection, Dial, RefusedError
+from warren.transport.client.links import MAX_REQUESTS, Links
 from warren.transport.client.readers import MAX_HELD
 
 PIECES: Final = 3 * MAX_HELD
@@ -337,3 +341,20 @@ async def test_many_calls_at_once_get_room() -> None:
                 tasks.start_soon(one, number, session_id)
         assert len(found) == many
         assert wire.opened < 20
+
+
+async def test_connections_that_are_lost_before_anything_is_sent_are_an_error() -> None:
+    """However often a request finds its connection lost, the error says that it was not carried out."""
+
+    class Broken(Links):
+        async def _find(self, _fits: object) -> Connection:
+            connection = Connection()
+            with contextlib.suppress(RefusedError):
+                await self.tasks.start(connection.run, self.dial)
+            return connection
+
+    async with httpx.AsyncClient() as http, anyio.create_task_group() as tasks:
+        links = Broken(Dial(http, "ws://127.0.0.1:1/ws", {}), tasks, 0.1)
+        with pytest.raises(AgentError) as caught:
+            await links.ask("session/read", {"session_id": "s1"}, repeatable=False)
+    assert (caught.value.cause, caught.value.retryable) == ("unreachable", True)
