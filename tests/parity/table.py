@@ -20,7 +20,7 @@ from tests.parity.scenarios import (
 from tests.parity.stage import SCENARIOS, Scenario
 from tests.parity.surface import Surface
 from tests.parity.surfaces import SURFACES
-from tests.parity.world import BUILDS, DATABASE, Build
+from tests.parity.world import BUILDS, DATABASES, Build
 
 MODULES: Final = (
     approvals,
@@ -52,14 +52,19 @@ def everything(builds: Sequence[Build] = BUILDS) -> list[Row]:
 
 def on_database() -> list[Row]:
     """Return the rows whose store is in a database."""
-    return everything([DATABASE])
+    return everything(DATABASES)
 
 
-def one_each(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield one row for each scenario, on one surface after the other."""
+def chosen_on_database(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield one row for each scenario, on one surface after the other, and those of the memory on every surface."""
     for number, scenario in enumerate(SCENARIOS):
         fitting = [row for row in rows if row[0] is scenario]
-        if fitting:
+        if "memory" in scenario.needs:
+            surfaces = dict.fromkeys(row[1] for row in fitting)
+            for place, surface in enumerate(surfaces):
+                on_it = [row for row in fitting if row[1] is surface]
+                yield on_it[place % len(on_it)]
+        elif fitting:
             yield fitting[number % len(fitting)]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parity.table import Row, chosen, everything, name_of, on_database, one_each
+from tests.parity.table import Row, chosen, chosen_on_database, everything, name_of, on_database
 from tests.support.postgres import available, needs_postgres
 
 pytestmark = pytest.mark.time_limit(30)
@@ -20,9 +20,9 @@ async def test_every_two_of_scenario_surface_and_build_meet(row: Row, tmp_path: 
     await scenario.run(surface, build, tmp_path)
 
 
-@pytest.mark.parametrize("row", list(one_each(DATABASE_ROWS)), ids=name_of)
+@pytest.mark.parametrize("row", list(chosen_on_database(DATABASE_ROWS)), ids=name_of)
 async def test_every_scenario_meets_a_store_in_a_database(row: Row, tmp_path: Path) -> None:
-    """Each scenario on some surface, and each surface in some scenario."""
+    """Each scenario on some surface, and those of the memory on every one."""
     needs_postgres()
     scenario, surface, build = row
     await scenario.run(surface, build, tmp_path)

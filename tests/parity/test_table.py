@@ -9,8 +9,8 @@ from tests.parity.bad_input import BAD
 from tests.parity.stage import SCENARIOS
 from tests.parity.surface import COMPACTION_OPTIONS, OPTIONS, Surface
 from tests.parity.surfaces import SURFACES
-from tests.parity.table import chosen, everything, on_database, one_each, pairs
-from tests.parity.world import BUILDS
+from tests.parity.table import chosen, chosen_on_database, everything, on_database, pairs
+from tests.parity.world import BUILDS, DATABASES
 from warren.errors import ErrorCode
 
 NEVER: Final[Mapping[str, Mapping[ErrorCode, str]]] = {
@@ -53,12 +53,18 @@ def test_the_daily_choice_leaves_no_pair_out() -> None:
     assert today == list(chosen(rows))
 
 
-def test_the_daily_choice_on_a_database_has_every_scenario_and_surface() -> None:
-    """Each scenario that can be played there, once, and no surface is left out."""
+def test_the_daily_choice_on_a_database_has_every_scenario_surface_and_build() -> None:
+    """Each scenario that can be played there, once; those of the memory once on each surface that can play them."""
     rows = on_database()
-    today = list(one_each(rows))
-    assert [row[0].name for row in today] == list(dict.fromkeys(row[0].name for row in rows))
+    today = list(chosen_on_database(rows))
+    plain = [row for row in today if "memory" not in row[0].needs]
+    assert [row[0].name for row in plain] == list(
+        dict.fromkeys(row[0].name for row in rows if "memory" not in row[0].needs)
+    )
+    recalling = [(row[0].name, row[1].name) for row in today if "memory" in row[0].needs]
+    assert recalling == list(dict.fromkeys((row[0].name, row[1].name) for row in rows if "memory" in row[0].needs))
     assert {row[1].name for row in today} == {surface.name for surface in SURFACES}
+    assert {row[2].name for row in today} == {build.name for build in DATABASES}
 
 
 def test_there_are_bad_inputs_of_many_kinds() -> None:

@@ -1,5 +1,6 @@
 """The runtime behind a surface: a runtime in one of the capability builds, whose model follows a script."""
 
+import functools
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,8 +20,11 @@ from warren.budget import Budget
 from warren.compaction import CompactionConfig
 from warren.config import Config, Limits, PostgresConfig, RetryPolicy
 from warren.events import Envelope, Event
+from warren.memory import MemoryConfig
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.options import ModelOptions
+from warren.storage import inline_runner
+from warren.storage.memory.postgres import PostgresMemory
 from warren.tools import tool
 from warren.transport.providers.scripted import Script, ScriptedProvider
 
@@ -32,7 +36,7 @@ SCRIPT: Final = "script.json"
 
 @attrs.frozen
 class Build:
-    """A set of capabilities, as settings of a runtime; its store is in files, or in a database."""
+    """A set of capabilities, as settings of a runtime; its store and memory are in files, or in a database."""
 
     name: str
     on: frozenset[Capability] = frozenset()
@@ -47,7 +51,11 @@ BUILDS: Final = (
     Build("E", frozenset({"store", "memory"})),
     Build("F", frozenset({"store", "memory", "compaction"})),
 )
-DATABASE: Final = Build("G", frozenset({"store", "compaction"}), database=True)
+DATABASES: Final = (
+    Build("G", frozenset({"store", "compaction"}), database=True),
+    Build("H", frozenset({"store", "memory"}), database=True),
+    Build("I", frozenset({"store", "memory", "compaction"}), database=True),
+)
 """Played where there is a server; see `tests.support.postgres`."""
 
 
@@ -144,7 +152,7 @@ class World:
         faults: of the store.
         go: lets the tool `hold` return.
         inside: whether the runtime is in this process; else each command opens its own.
-        url: the address of the store's database; None keeps it in files.
+        url: the address of the database of the store and the memory; None keeps them in files.
     """
 
     build: Build
@@ -200,6 +208,8 @@ class World:
         )
 
     def _memory(self) -> OpenMemory:
+        if self.url is not None:
+            return functools.partial(PostgresMemory.open, MemoryConfig(url=self.url), runner=inline_runner)
         store = self.store
         return memory_in(store / MEMORY if isinstance(store, Path) else None)
 

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 IMPORTED: Final = (
     "warren.storage.memory",
+    "warren.storage.memory.postgres",
+    "warren.storage.postgres",
     "warren.transport.cli.app",
     "warren.transport.cli.memory",
     "warren.transport.cli.sessions",
