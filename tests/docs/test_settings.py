@@ -1,7 +1,7 @@
 """`docs/settings.md` against the options and classes it is made from."""
 
 from tests.docs.snippets import DOCS
-from warren.transport.cli.config import FILE_ORDER
+from warren.transport.cli.config.show import FILE_ORDER
 from warren.transport.cli.settings_page import rows, settings_page
 
 

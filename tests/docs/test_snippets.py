@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.docs.snippets import DOCS, blocks, commands, fits, reading
 from warren.transport.cli.app import cli
-from warren.transport.cli.config_file import read_config
+from warren.transport.cli.config.file import read_config
 from warren.transport.cli.help import commands_of
 
 README: Final = ROOT / "README.md"

@@ -1,6 +1,7 @@
 """The command line: `warren run`, `chat`, `resume`, `compact`, `sessions …`, `memory …`, `serve`, `rpc`, `models`.
 
-May import every package. A command is a function in a light module `…_app`; its work is in another module.
+May import every package. A command is a function in a light module `…_app`, or `app` of its folder; its work
+is in another module.
 """
 
 import sys

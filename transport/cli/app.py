@@ -63,11 +63,11 @@ def _imported(name: str) -> click.Command:  # noqa: PLR0911 - one return for eac
 
             return sessions
         case "memory":
-            from warren.transport.cli.memory_app import memory  # noqa: PLC0415
+            from warren.transport.cli.memory.app import memory  # noqa: PLC0415
 
             return memory
         case "config":
-            from warren.transport.cli.config_app import config  # noqa: PLC0415
+            from warren.transport.cli.config.app import config  # noqa: PLC0415
 
             return config
         case "completion":

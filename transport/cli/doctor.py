@@ -11,7 +11,7 @@ from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError, MemoryDisabledError
 from warren.retention import Retention
-from warren.transport.cli.memory import forget
+from warren.transport.cli.memory.actions import forget
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
 from warren.transport.cli.runtime import MEMORY_FOLDER, execute, existing_store_of, holds_memory, memory_of

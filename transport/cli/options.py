@@ -34,7 +34,7 @@ from warren.transport.embedders import BM25, BUILT_IN, OPENAI_PREFIX
 from warren.values import define, frozen
 
 if TYPE_CHECKING:
-    from warren.transport.cli.config_file import ConfigFile
+    from warren.transport.cli.config.file import ConfigFile
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -252,7 +252,7 @@ def _load_config(context: click.Context, _: click.Parameter, value: Path | None)
     """Make the settings of the configuration file the defaults of the command's options; return the file's path."""
     path = value or (DEFAULT_CONFIG if _there(DEFAULT_CONFIG) else None)
     if path is not None or variables_in(os.environ):
-        from warren.transport.cli.config_file import read_config  # noqa: PLC0415 - few have a file
+        from warren.transport.cli.config.file import read_config  # noqa: PLC0415 - few have a file
 
         context.meta[CONFIG_FILE] = found = read_config(path, os.environ)
         context.default_map = dict(found.defaults)

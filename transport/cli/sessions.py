@@ -69,7 +69,7 @@ def delete_session(options: Options, name: str, *, ask: bool) -> None:
 
 async def _delete(service: SessionService, options: Options, session_id: str) -> None:
     """Delete a session and its remembered texts."""
-    from warren.transport.cli.memory import forget  # noqa: PLC0415 - the other commands do without it
+    from warren.transport.cli.memory.actions import forget  # noqa: PLC0415 - the other commands do without it
 
     await service.delete(session_id)
     try:

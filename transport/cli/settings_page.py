@@ -7,10 +7,10 @@ from typing import Any, Final
 import click
 
 from warren.transport.cli.app import cli
-from warren.transport.cli.config import FILE_ORDER, default_values, words
-from warren.transport.cli.config_app import settings_of_commands
-from warren.transport.cli.config_file import FILE_NAMES
-from warren.transport.cli.config_tables import LEAVES, about, default_of
+from warren.transport.cli.config.app import settings_of_commands
+from warren.transport.cli.config.file import FILE_NAMES
+from warren.transport.cli.config.show import FILE_ORDER, default_values, words
+from warren.transport.cli.config.tables import LEAVES, about, default_of
 from warren.transport.cli.setting_names import variable_of
 from warren.values import frozen
 

@@ -11,7 +11,7 @@ from warren.transport.cli.option import group, option
 from warren.transport.cli.values import existing_folder_of
 
 if TYPE_CHECKING:
-    from warren.transport.cli.config_file import ConfigFile
+    from warren.transport.cli.config.file import ConfigFile
 
 TOOLS: Final = ("root", "builtins", "shell", "skills", "mcp_config")
 """Their names."""
@@ -51,6 +51,6 @@ def tools_given(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str
     asked = [name for name in TOOLS if given.get(name) not in (None, False, ())]
     if "root" not in given or (file is None and not asked and given["builtins"] is None):
         return {}
-    from warren.transport.cli.config_tools import switches_of, tools_of  # noqa: PLC0415 - few have tools
+    from warren.transport.cli.config.tools import switches_of, tools_of  # noqa: PLC0415 - few have tools
 
     return {"tools": tools_of(given, file, os.environ), "switches": switches_of(given)}

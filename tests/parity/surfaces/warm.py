@@ -17,7 +17,7 @@ IMPORTED: Final = (
     "warren.storage.memory.postgres",
     "warren.storage.postgres",
     "warren.transport.cli.app",
-    "warren.transport.cli.memory",
+    "warren.transport.cli.memory.actions",
     "warren.transport.cli.sessions",
     "warren.transport.cli.turns",
     "warren.transport.providers.scripted",

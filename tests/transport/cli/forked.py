@@ -29,7 +29,7 @@ IMPORTED: Final = (
     "warren.transport.cli.app",
     "warren.transport.cli.chat",
     "warren.transport.cli.doctor",
-    "warren.transport.cli.memory",
+    "warren.transport.cli.memory.actions",
     "warren.transport.cli.project",
     "warren.transport.cli.sessions",
     "warren.transport.cli.turns",

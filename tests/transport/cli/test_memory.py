@@ -20,7 +20,7 @@ from tests.transport.cli.terminals import Terminal
 from tests.transport.providers.embedding_server import Server
 from tests.transport.providers.server import serve as serve_http
 from warren.errors import InvalidParamsError
-from warren.transport.cli.memory_lines import AddedText, Wanted, read_lines
+from warren.transport.cli.memory.lines import AddedText, Wanted, read_lines
 
 DISABLED = "Semantic memory is disabled (build without 'memory-store').\n"
 

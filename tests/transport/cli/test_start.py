@@ -53,7 +53,7 @@ def test_a_list_imports_the_store_and_the_runtime_alone(cli: Cli, *, stored: boo
     assert (b"hello" in out) is stored
     assert packages(modules) <= RUNNING
     assert not [name for name in modules if name.startswith(("warren.transport.rpc", "warren.transport.http"))]
-    assert not {"asyncio", "warren.transport.cli.memory", "warren.transport.cli.turns"} & set(modules)
+    assert not {"asyncio", "warren.transport.cli.memory.actions", "warren.transport.cli.turns"} & set(modules)
 
 
 def test_rpc_imports_its_own_protocol_alone(cli: Cli) -> None:

@@ -15,7 +15,7 @@ from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.options import ModelOptions, SessionRequest, TurnOptions
 from warren.retention import Retention
-from warren.transport.cli.config_tables import (
+from warren.transport.cli.config.tables import (
     LIMITS_OF_TURNS,
     limits_of,
     optional,
@@ -25,7 +25,7 @@ from warren.transport.cli.config_tables import (
     settings_of,
     table_of,
 )
-from warren.transport.cli.config_tools import ServerTable, ToolsTable
+from warren.transport.cli.config.tools import ServerTable, ToolsTable
 from warren.transport.cli.setting_names import OPTIONS, variable_of
 from warren.transport.http.config import GatewayConfig
 from warren.values import frozen

@@ -13,8 +13,8 @@ from click.core import ParameterSource
 from warren import codec
 from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
 from warren.database_url import DatabaseUrl
-from warren.transport.cli.config_file import FILE_NAMES, ConfigFile
-from warren.transport.cli.config_tables import LEAVES, NUMBERS, default_of
+from warren.transport.cli.config.file import FILE_NAMES, ConfigFile
+from warren.transport.cli.config.tables import LEAVES, NUMBERS, default_of
 from warren.transport.cli.options import CONFIG_FILE, DEFAULT_STORE, Mode
 from warren.transport.cli.setting_names import OPTIONS
 from warren.transport.cli.streams import Streams

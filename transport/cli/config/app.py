@@ -41,14 +41,14 @@ def config_show(context: click.Context, /, **_: Any) -> None:
 
     Piped, each setting is a line of fields between tabs: name, value, origin.
     """
-    from warren.transport.cli import config as work  # noqa: PLC0415 - help does without it
+    from warren.transport.cli.config import show as work  # noqa: PLC0415 - help does without it
 
     work.show(context, context.ensure_object(Mode))
 
 
 def settings_of_commands(root: click.Command) -> list[click.Parameter]:
     """Return the options of all commands that a variable or a file can set too, each once."""
-    from warren.transport.cli.config_file import FILE_NAMES  # noqa: PLC0415 - the other commands do without it
+    from warren.transport.cli.config.file import FILE_NAMES  # noqa: PLC0415 - the other commands do without it
 
     found = [param for param in _options(root) if param.envvar is not None or param.name in FILE_NAMES]
     found.sort(

@@ -47,8 +47,8 @@ def memory_search(
     of its hits {"content", "score", "session_id", "turn"}. A bad line ends it with exit code 2 and an error that names
     the line and the field. Blank lines are skipped.
     """
-    from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
-    from warren.transport.cli.memory_lines import Defaults  # noqa: PLC0415 - the same
+    from warren.transport.cli.memory import actions as work  # noqa: PLC0415 - help does without it
+    from warren.transport.cli.memory.lines import Defaults  # noqa: PLC0415 - the same
 
     if (query is None) != batch:
         raise click.UsageError("give either a QUERY or --batch.")
@@ -65,7 +65,7 @@ def memory_search(
 @remembered_options
 def memory_stats(**given: Any) -> None:
     """Show the size of the memory and of its index."""
-    from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
+    from warren.transport.cli.memory import actions as work  # noqa: PLC0415 - help does without it
 
     work.show_stats(gather(given))
 
@@ -77,7 +77,7 @@ def memory_rebuild(**given: Any) -> None:
 
     The texts do not change. After an interrupt it goes on when the memory is used next.
     """
-    from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
+    from warren.transport.cli.memory import actions as work  # noqa: PLC0415 - help does without it
 
     work.rebuild(gather(given))
 
@@ -98,6 +98,6 @@ def memory_add(**given: Any) -> None:
     line ends it with exit code 2 and an error that names the line and the field: the lines before it are remembered,
     it and those behind it are not. Blank lines are skipped.
     """
-    from warren.transport.cli import memory as work  # noqa: PLC0415 - help does without it
+    from warren.transport.cli.memory import actions as work  # noqa: PLC0415 - help does without it
 
     work.add(gather(given))

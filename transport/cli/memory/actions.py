@@ -13,7 +13,7 @@ from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFou
 from warren.memory import MemoryConfig, MemoryHit, MemoryStats
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.lines import PipedLines
-from warren.transport.cli.memory_lines import AddedText, Defaults, InputLine, Wanted, read_lines
+from warren.transport.cli.memory.lines import AddedText, Defaults, InputLine, Wanted, read_lines
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
 from warren.transport.cli.runtime import execute, is_there, memory_of, open_service, remembers, store_of

@@ -12,7 +12,7 @@ from warren.categories import Category, Switch, Switches
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.tool_config import McpServer, ToolsConfig
-from warren.transport.cli.config_tables import duration
+from warren.transport.cli.config.tables import duration
 from warren.transport.cli.values import seconds_of
 from warren.values import frozen
 
@@ -77,7 +77,7 @@ class McpFile:
 
 
 class FileOfTools(Protocol):
-    """The part of a configuration file that is about tools; `warren.transport.cli.config_file.ConfigFile` has it."""
+    """The part of a configuration file that is about tools; `warren.transport.cli.config.file.ConfigFile` has it."""
 
     @property
     def tools(self) -> ToolsTable:

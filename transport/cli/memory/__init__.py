@@ -1,0 +1,1 @@
+"""`warren memory …`: its commands, the work of each, and the lines of JSON for them."""
