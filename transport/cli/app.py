@@ -15,8 +15,8 @@ from warren.transport.cli.options import (
     gather,
     memory_options,
     output_options,
+    reached_options,
     session_options,
-    stored_options,
     turn_options,
 )
 from warren.transport.cli.streams import Streams, prepare_streams, read_prompt
@@ -199,7 +199,7 @@ def chat(session: str | None, **given: Any) -> int:
 @of_field(CompactRequest, "instructions", metavar="TEXT", variable=False)
 @compaction_options
 @memory_options
-@stored_options
+@reached_options
 def compact(session: str, instructions: str | None, **given: Any) -> None:
     """Summarise the context of a session.
 

@@ -13,7 +13,7 @@ from warren.transport.cli.ending import SIGNALS
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.lines import EditedLines, LineSource, open_lines
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import execute, existing_store_of, open_service
+from warren.transport.cli.runtime import check_place, execute, open_service
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import decode_prompt
 from warren.transport.cli.turns import (
@@ -43,7 +43,7 @@ Ctrl-C during an answer interrupts it. All other lines are prompts."""
 def chat(options: Options, name: str | None) -> int:
     """Chat until the lines end; return the exit code of the first turn or command that failed, or of a signal."""
     if name is not None:
-        existing_store_of(options)
+        check_place(options)
 
     async def work() -> int:
         async with open_service(options, stored=name is not None) as service:

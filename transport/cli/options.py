@@ -35,7 +35,7 @@ from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.transport.cli.config.file import ConfigFile
-
+    from warren.transport.cli.server import Server
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 DEFAULT_STORE: Final = Path(".rkat")
@@ -58,10 +58,20 @@ ANSWER_OPTIONS: Final = tuple(
 """Options of a turn that a runtime does not have."""
 STORAGE_OPTIONS: Final = ("synchronous", "projections")
 LIMIT_OPTIONS: Final = ("model_silence",)
+PLACES: Final = ("store", "ephemeral")
+SERVER_OPTIONS: Final = ("server", "server_token_file")
+RUNTIME_OPTIONS: Final = (
+    *COMPACTION_FIELDS,
+    *("compactor", "no_compaction", "memory", "embedder"),
+    *TOOLS,
+    *STORAGE_OPTIONS,
+    *LIMIT_OPTIONS,
+)
+"""Options of the process that runs the sessions, besides the place of its store."""
 _OPTION_OF_LIMIT: Final = {field: name for name, field in BUDGET.items()}
 NOT_SETTINGS: Final = frozenset(
     {"store", "ephemeral", "output", "verbose", "config", "no_compaction"}.union(
-        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, BUDGET
+        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, SERVER_OPTIONS, BUDGET
     )
 )
 WEAKEST_FIRST: Final = (
@@ -103,6 +113,7 @@ class Options(TurnOptions):
     Attributes:
         store: the store's folder, or the address of its database; None keeps nothing.
         store_named: whether the user named the store.
+        server: the gateway that has the sessions; None if this process runs them.
         mode: the form of results and errors.
         stream: whether the answer is written as it comes; None streams if stdout is a terminal.
         compaction: the settings of compaction; None turns the capability off, as for commands that run no model.
@@ -124,6 +135,7 @@ class Options(TurnOptions):
 
     store: Path | DatabaseUrl | None = DEFAULT_STORE
     store_named: bool = False
+    server: "Server | None" = None
     mode: Mode = attrs.field(factory=Mode)
     stream: bool | None = None
     system: str | None = None
@@ -151,16 +163,21 @@ def gather(given: Mapping[str, Any]) -> Options:
     """Return the running command's options as one object.
 
     Raises:
-        click.UsageError: if --store and --ephemeral contradict each other.
+        click.UsageError: if --server, --store and --ephemeral contradict each other, or an option is for the process
+            that runs the sessions and --server says that another one does.
         CompactionDisabledError: if --no-compaction and a setting of compaction contradict each other.
-        InvalidParamsError: if a setting is too large, or there are no such tools.
+        InvalidParamsError: if a setting is too large, there are no such tools, or the server's token cannot be read.
     """
     context = click.get_current_context()
     file = context.meta.get(CONFIG_FILE)
+    server = _server(context, given)
+    if server is not None:
+        given = {name: value for name, value in given.items() if name not in (*PLACES, *RUNTIME_OPTIONS)}
     store = None if _ephemeral(context, given) else given.get("store")
     settings: dict[str, Any] = {
         "store": None if _ephemeral(context, given) else store or DEFAULT_STORE,
         "store_named": store is not None,
+        "server": server,
         "mode": context.ensure_object(Mode),
         "budget": _budget(given),
         "compaction": _compaction(context, given),
@@ -202,6 +219,30 @@ def _tools(context: click.Context, given: Mapping[str, Any], file: "ConfigFile |
     found = tools_given(given, file)
     nearer = {name: _strength(context, name) > FROM_FILE for name in KINDS}
     return found | kinds_given(given, nearer, found.get("switches"))
+
+
+def _server(context: click.Context, given: Mapping[str, Any]) -> "Server | None":
+    """Return the server of a command; None if it has none, or if the user named a store nearer to the command.
+
+    Options of the runtime that were set farther away than the server, such as in the file, do not matter then.
+    """
+    if given.get("server") is None:
+        if given.get("server_token_file") is not None:
+            raise click.UsageError("--token-file needs --server.", context)
+        return None
+    strength = _strength(context, "server")
+    for name in PLACES:
+        if given.get(name) and _strength(context, name) >= strength:
+            if _strength(context, name) > strength:
+                return None
+            raise click.UsageError(f"--server and --{name} exclude each other.", context)
+    for param in context.command.params:
+        if param.name in RUNTIME_OPTIONS and _strength(context, param.name) >= strength:
+            problem = "it is for the process that runs the sessions, and --server names another one."
+            raise click.BadParameter(problem, context, param)
+    from warren.transport.cli.server import server_of  # noqa: PLC0415 - few commands have a server
+
+    return server_of(given["server"], given.get("server_token_file"), os.environ)
 
 
 def _ephemeral(context: click.Context, given: Mapping[str, Any]) -> bool:
@@ -364,6 +405,23 @@ serving_options: Final = group(
 )
 stored_options: Final = group(store_options, output_options)
 remembered_options: Final = group(embedder_option, stored_options)
+server_options: Final = group(
+    option(
+        "--server",
+        type=text_of,
+        metavar="URL",
+        help="Use the sessions of the gateway at URL, as ws://127.0.0.1:8420, and none of a store.",
+    ),
+    click.option(
+        "--token-file",
+        "server_token_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Has the token for --server; without it WARREN_TOKEN may be the token.",
+    ),
+)
+reached_options: Final = group(server_options, stored_options)
+"""The options of a command for sessions in a store or at a server."""
 
 
 def _budget_option(name: str, field: str, scope: str) -> Callable[[F], F]:
@@ -384,7 +442,7 @@ def turn_options(scope: str) -> Callable[[F], F]:
         memory_options,
         stream_option,
         storage_options,
-        stored_options,
+        reached_options,
     )
 
 

@@ -16,7 +16,7 @@ from warren.errors import InvalidParamsError, MemoryDisabledError, PersistenceDi
 from warren.extras import installed, missing
 from warren.memory import MemoryConfig
 from warren.options import ModelOptions, given
-from warren.service import RuntimeService
+from warren.service import RuntimeService, SessionService
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
@@ -42,12 +42,12 @@ def execute(work: Callable[[], Awaitable[T]], options: Options, *, log_level: in
     return trio.run(work)
 
 
-def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncContextManager[RuntimeService]:
-    """Open the runtime of the options.
+def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncContextManager[SessionService]:
+    """Open the service of a command: a runtime in this process, or the gateway that the options name.
 
     Args:
         options: the options.
-        stored: whether it needs a store that exists already.
+        stored: whether a runtime needs a store that exists already.
 
     Raises:
         PersistenceDisabledError: if a store is needed and the options have none.
@@ -55,7 +55,12 @@ def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncCont
         StoreError: if the store cannot be used.
         MemoryDisabledError: if the options ask for a memory and its extra is missing.
         ProviderError: if the memory's embedder does not answer.
+        AgentError: with the cause `unreachable` if the gateway cannot be reached or refuses the connection.
     """
+    if options.server is not None:
+        from warren.transport.cli.server import open_server  # noqa: PLC0415 - few commands have a server
+
+        return open_server(options.server)
     return open_runtime(config_of(options, existing_store_of(options) if stored else store_of(options)))
 
 
@@ -165,6 +170,23 @@ def existing_store_of(options: Options) -> StoreConfig | PostgresConfig:
     if store is None or not is_there(store):
         raise SessionNotFoundError(f"there is no store at {options.store}")
     return store
+
+
+def check_place(options: Options) -> None:
+    """Raise as `open_service` does for a store that is needed and does not exist; only connecting asks a server."""
+    if options.server is None:
+        existing_store_of(options)
+
+
+def has_place(options: Options) -> bool:
+    """Tell whether there may be sessions to read: at a server, or in a store that exists.
+
+    Raises PersistenceDisabledError if the options have neither.
+    """
+    if options.server is not None:
+        return True
+    store = store_of(options, needed=True)
+    return store is not None and is_there(store)
 
 
 def is_there(store: StoreConfig | PostgresConfig) -> bool:

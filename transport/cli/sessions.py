@@ -15,7 +15,7 @@ from warren.service import SessionService
 from warren.transport.cli import tables
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import execute, existing_store_of, is_there, open_service, store_of
+from warren.transport.cli.runtime import check_place, execute, has_place, open_service
 from warren.transport.cli.streams import Streams
 from warren.views import HistoryPage, SessionPage, SessionView
 
@@ -24,13 +24,12 @@ MAX_PAGE: Final = 1_000
 
 def list_sessions(options: Options, offset: int, limit: int, *, archived: bool) -> None:
     """Run `warren sessions list`; a store that does not exist has no sessions, and is not made."""
-    store = store_of(options, needed=True)
 
     async def work() -> SessionPage:
         async with open_service(options, stored=True) as service:
             return await service.list(offset=offset, limit=limit, labels=dict(options.label), include_archived=archived)
 
-    page = execute(work, options) if store is not None and is_there(store) else SessionPage(())
+    page = execute(work, options) if has_place(options) else SessionPage(())
     _show(options, page, tables.show_list, page)
 
 
@@ -68,10 +67,12 @@ def delete_session(options: Options, name: str, *, ask: bool) -> None:
 
 
 async def _delete(service: SessionService, options: Options, session_id: str) -> None:
-    """Delete a session and its remembered texts."""
+    """Delete a session and its remembered texts; a server's runtime has its memory open, and does both."""
+    await service.delete(session_id)
+    if options.server is not None:
+        return
     from warren.transport.cli.memory.actions import forget  # noqa: PLC0415 - the other commands do without it
 
-    await service.delete(session_id)
     try:
         await forget(options, session_id)
     except MemoryDisabledError as exc:
@@ -129,8 +130,8 @@ def list_inputs(options: Options, name: str, withdraw: str | None) -> None:
 
 
 def inject_text(options: Options, name: str, text: Callable[[], str], source: str | None, key: str | None) -> None:
-    """Run `warren sessions inject`; the text is read when the store is known to exist."""
-    existing_store_of(options)
+    """Run `warren sessions inject`; the text is read when a store is known to exist."""
+    check_place(options)
     words = text()
     _change(
         options,

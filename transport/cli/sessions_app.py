@@ -7,7 +7,7 @@ import click
 from warren.requests import MAX_PAGE, ContextRequest, ForkRequest, ListRequest
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.option import of_field
-from warren.transport.cli.options import gather, label_option, stored_options, title_option
+from warren.transport.cli.options import gather, label_option, reached_options, title_option
 from warren.transport.cli.streams import read_prompt
 from warren.transport.cli.values import label_of, text_of
 
@@ -29,7 +29,7 @@ def sessions() -> None:
 @of_field(ListRequest, "limit", variable=False, default=50, show_default=True)
 @of_field(ListRequest, "include_archived", "--all", "archived", variable=False, is_flag=True)
 @label_option
-@stored_options
+@reached_options
 def sessions_list(offset: int, limit: int, *, archived: bool, **given: Any) -> None:
     """List sessions, the one used last first.
 
@@ -48,7 +48,7 @@ def sessions_list(offset: int, limit: int, *, archived: bool, **given: Any) -> N
 @click.option(
     "--limit", type=click.IntRange(1, MAX_PAGE), metavar="N", default=50, help="How many messages, the newest; 50."
 )
-@stored_options
+@reached_options
 def sessions_show(session: str, limit: int, **given: Any) -> None:
     """Show a session and its newest messages, with --verbose its summaries too."""
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
@@ -61,7 +61,7 @@ def sessions_show(session: str, limit: int, **given: Any) -> None:
 )
 @click.argument("session", metavar="ID", type=text_of)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
-@stored_options
+@reached_options
 def sessions_delete(session: str, *, yes: bool, **given: Any) -> None:
     """Delete a session with all of its data."""
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
@@ -71,7 +71,7 @@ def sessions_delete(session: str, *, yes: bool, **given: Any) -> None:
 
 @sessions.command("archive", epilog=examples("warren sessions archive last", note=ID_HELP))
 @click.argument("session", metavar="ID", type=text_of)
-@stored_options
+@reached_options
 def sessions_archive(session: str, **given: Any) -> None:
     """Retire a session: it stays readable, is hidden from the list and cannot be continued."""
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
@@ -89,7 +89,7 @@ def sessions_archive(session: str, **given: Any) -> None:
 @of_field(ForkRequest, "at", variable=False)
 @label_option
 @title_option
-@stored_options
+@reached_options
 def sessions_fork(session: str, at: int | None, **given: Any) -> None:
     """Make a session of the beginning of another one, and print its id. Nothing is run again."""
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
@@ -103,7 +103,7 @@ def sessions_fork(session: str, at: int | None, **given: Any) -> None:
 )
 @click.argument("session", metavar="ID", type=text_of)
 @click.option("--withdraw", type=text_of, metavar="INPUT", help="Take this one back, by its id.")
-@stored_options
+@reached_options
 def sessions_inputs(session: str, withdraw: str | None, **given: Any) -> None:
     """List the inputs that wait for a session's next turn.
 
@@ -126,7 +126,7 @@ def sessions_inputs(session: str, withdraw: str | None, **given: Any) -> None:
 @click.argument("text", type=text_of, required=False)
 @of_field(ContextRequest, "source", variable=False)
 @of_field(ContextRequest, "idempotency_key", "--key", "key", variable=False, metavar="KEY")
-@stored_options
+@reached_options
 def sessions_inject(session: str, text: str | None, source: str | None, key: str | None, **given: Any) -> None:
     """Show TEXT to the model in a session's next turn, as context and not as a prompt.
 
@@ -149,7 +149,7 @@ def sessions_inject(session: str, text: str | None, source: str | None, key: str
 @click.argument("labels", metavar="[K=V]...", type=label_of, nargs=-1)
 @click.option("--remove", type=text_of, multiple=True, metavar="K", help="A label to take away; repeatable.")
 @title_option
-@stored_options
+@reached_options
 def sessions_label(session: str, labels: tuple[tuple[str, str], ...], remove: tuple[str, ...], **given: Any) -> None:
     """Set labels or the title of a session, or take labels away; all others stay."""
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it

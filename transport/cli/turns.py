@@ -18,7 +18,7 @@ from warren.transport.cli.asking import ApprovalQueue, Asker
 from warren.transport.cli.ending import SIGNALS, die_of
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import execute, existing_store_of, open_service
+from warren.transport.cli.runtime import check_place, execute, open_service
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import Streams
 from warren.transport.event_text import shorten
@@ -50,8 +50,8 @@ def run(options: Options, prompt: str) -> int:
 
 
 def resume(options: Options, name: str, prompt: Callable[[], str]) -> int:
-    """Run `warren resume` and return the exit code; the prompt is read when the store is known to exist."""
-    existing_store_of(options)
+    """Run `warren resume` and return the exit code; the prompt is read when a store is known to exist."""
+    check_place(options)
     text = prompt()
 
     async def work() -> int:
@@ -97,7 +97,7 @@ async def _only_turn(service: SessionService, begin: Begin, screen: Screen, opti
 
 def compact(options: Options, name: str, instructions: str | None) -> None:
     """Run `warren compact`. Raises the error of the compaction."""
-    if options.compaction is None:
+    if options.compaction is None and options.server is None:
         raise CompactionDisabledError("session compaction is disabled by --no-compaction")
 
     async def work() -> None:
@@ -116,8 +116,8 @@ def screen_of(options: Options, service: SessionService) -> Screen:
 
 
 def greet(options: Options, streams: Streams) -> None:
-    """Say on a terminal that `echo` will answer, if the user has named no model and configured none."""
-    named = options.model is not None or options.provider is not None
+    """Say on a terminal that `echo` will answer, if the user has named neither model nor server and configured none."""
+    named = options.model is not None or options.provider is not None or options.server is not None
     if streams.err.isatty() and not named and not options.mode.json and default_model(os.environ) == ECHO:
         streams.note(NO_MODEL, "dim")
 

@@ -26,9 +26,18 @@ from warren.values import define, frozen
 CHUNK: Final = 256 * 1024
 """Bytes of a message that are read at once; a longer message is put together from several."""
 CONNECT_TIMEOUT: Final = 10.0
-"""Seconds until a connection that does not open has failed."""
+"""Seconds until a connection that does not open, or a server that does not answer its request, has failed."""
+NO_ANSWER: Final = f"no answer in {CONNECT_TIMEOUT:g} s"
 PING_INTERVAL: Final = 20.0
 """Seconds of silence after which the server is asked for a sign of life, and within which it has to give one."""
+
+BUSY: Final = (429, 502, 503, 504)
+"""The statuses of a gateway, or of a proxy before one, that may open the connection later."""
+REASONS: Final = {
+    401: "the token is missing or wrong",
+    403: "it does not let this client in",
+    **dict.fromkeys(BUSY, "it is busy or away"),
+}
 
 FAILURES: Final = (
     httpx_ws.HTTPXWSException,
@@ -289,8 +298,17 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def _refusal(url: str, failures: list[BaseException]) -> RefusedError:
-    failure = failures[0] if failures else None
-    if isinstance(failure, httpx_ws.WebSocketUpgradeError):
-        status = failure.response.status_code
-        return RefusedError(f"{url} refused the connection: HTTP {status}", retryable=status in (429, 502, 503, 504))
-    return RefusedError(f"{url} cannot be reached: {failure or 'the connection was closed'!r}", retryable=True)
+    match failures[0] if failures else None:
+        case httpx_ws.WebSocketUpgradeError(response=response):
+            status, reason = (
+                response.status_code,
+                REASONS.get(response.status_code, "it is not the WebSocket of a gateway"),
+            )
+            return RefusedError(f"{url} refused the connection: HTTP {status}: {reason}", retryable=status in BUSY)
+        case httpx.RemoteProtocolError() as failure:
+            return RefusedError(f"{url} gave no HTTP answer: {failure}", retryable=True)
+        case httpx.ReadTimeout():
+            return RefusedError(f"{url} cannot be reached: {NO_ANSWER}", retryable=True)
+        case failure:
+            problem = "the connection was closed" if failure is None else str(failure) or type(failure).__name__
+            return RefusedError(f"{url} cannot be reached: {problem}", retryable=True)

@@ -12,7 +12,7 @@ import attrs
 import httpx
 
 from warren import codec
-from warren.errors import InvalidParamsError, WarrenError
+from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.events import Envelope
 from warren.fields import FieldValueError
 from warren.inputs import Input
@@ -36,7 +36,7 @@ from warren.requests import (
 )
 from warren.service import Capabilities, Health, OnBegin, OnEvent, SessionCall, SessionService, TurnCall
 from warren.tools import Tool
-from warren.transport.client.connection import CONNECT_TIMEOUT, Dial
+from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial
 from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.tools import runner_of
@@ -78,18 +78,31 @@ async def connect(url: str, *, token: str | None = None, patience: float = PATIE
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     failure: BaseException | None = None
-    async with httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT)) as http:
+    async with httpx.AsyncClient(limits=limits, timeout=CONNECT_TIMEOUT) as http:
         async with anyio.create_task_group() as tasks:
             links = Links(Dial(http, address, headers), tasks, patience)
             try:
                 await links.open()
-                found = await links.ask("initialize", {"client_info": {"name": "warren.client"}}, repeatable=True)
-                yield RemoteService(links, codec.from_server(Greeting, found).capabilities)
+                found = await _greeting(links)
+                yield RemoteService(links, found.capabilities)
             except BaseException as exc:  # noqa: BLE001 - raised below: a task group would wrap it in an exception group
                 failure = exc
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
+
+
+async def _greeting(links: Links) -> Greeting:
+    """Return the answer to the first request. Raises AgentError(cause="unreachable") if it is not a gateway's."""
+    try:
+        with anyio.fail_after(CONNECT_TIMEOUT):
+            found = await links.ask("initialize", {"client_info": {"name": "warren.client"}}, repeatable=True)
+        return codec.from_server(Greeting, found)
+    except TimeoutError:
+        problem = f"{links.dial.url} cannot be reached: {NO_ANSWER}"
+        raise AgentError(problem, cause="unreachable", retryable=True) from None
+    except ValueError as exc:
+        raise AgentError(f"{links.dial.url} is no gateway: {exc}", cause="unreachable") from None
 
 
 def address_of(url: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 IMPORTED: Final = (
+    "warren.client",
     "warren.storage.memory",
     "warren.storage.memory.postgres",
     "warren.storage.postgres",

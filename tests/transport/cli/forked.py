@@ -23,6 +23,7 @@ from typing import Any, Final
 import attrs
 
 IMPORTED: Final = (
+    "warren.client",
     "warren.storage.memory",
     "warren.storage.maintenance.backup",
     "warren.storage.maintenance.doctor",

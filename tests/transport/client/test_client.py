@@ -12,6 +12,7 @@ import httpx
 import pytest
 import trio
 import trio.lowlevel
+from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import inbox_has, until
@@ -193,8 +194,9 @@ async def test_the_end_of_a_log_ends_its_readers(tmp_path: Path) -> None:
     async with runtime(tmp_path) as service, linked(service) as (remote, _):
         session_id = (await remote.create_session("hi", model="echo")).session_id
         async with remote.subscribe(session_id, after_seq=0) as reader:
-            await remote.delete(session_id)
-            assert [envelope.seq async for envelope in reader] == [1, 2, 3, 4, 5, 6]
+            assert [(await anext(reader)).seq for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+            await remote.delete(session_id)  # what was not read before may be gone
+            assert [envelope.seq async for envelope in reader] == []
             assert reader.over
 
 
@@ -299,6 +301,32 @@ async def test_a_wrong_token_is_refused_at_once() -> None:
         assert (caught.value.cause, caught.value.retryable) == ("unreachable", False)
         async with connect(f"http://127.0.0.1:{port}", token=RIGHT) as remote:
             assert not remote.capabilities().session_store
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("upgrades", [False, True])
+async def test_a_server_that_says_nothing(*, upgrades: bool) -> None:
+    """The client waits ten seconds, whether or not the server takes the WebSocket."""
+
+    async def silent(stream: trio.SocketStream) -> None:
+        async with stream:
+            if upgrades:
+                async with trio.open_nursery() as serving:
+                    socket = await (await wrap_server_stream(serving, stream)).accept()
+                    with contextlib.suppress(ConnectionClosed):
+                        while True:
+                            await socket.get_message()
+            else:
+                async for _ in stream:
+                    pass
+
+    async with trio.open_nursery() as tasks:
+        listeners = await tasks.start(trio.serve_tcp, silent, 0)
+        with pytest.raises(AgentError, match="no answer in 10 s") as caught:
+            async with connect(f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"):
+                pass
+        assert (caught.value.cause, caught.value.retryable) == ("unreachable", True)
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("url", ["", "ftp://here", "ws://", "ws://[", "ws://host:no"])

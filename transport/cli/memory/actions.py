@@ -1,8 +1,8 @@
 """`warren memory …`: search, count, index anew and add remembered texts."""
 
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,12 +11,14 @@ import attrs
 from warren import codec
 from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
 from warren.memory import MemoryConfig, MemoryHit, MemoryStats
+from warren.requests import Scope
+from warren.service import SessionService
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.lines import PipedLines
 from warren.transport.cli.memory.lines import AddedText, Defaults, InputLine, Wanted, read_lines
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import execute, is_there, memory_of, open_service, remembers, store_of
+from warren.transport.cli.runtime import execute, has_place, memory_of, open_service, remembers, store_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
 from warren.transport.embedders import open_embedder
@@ -32,6 +34,8 @@ compaction takes out of the context. `warren memory add` takes texts from stdin:
 echo '{"content": "the key hangs by the door"}' | warren memory add"""
 AT_ONCE: Final = 256
 """Texts that are stored in one transaction."""
+Find = Callable[[str, int, str | None], Awaitable[Sequence[MemoryHit]]]
+"""A search: the query, the most hits, and the session to search, None for all of them."""
 
 
 def search(options: Options, query: str, asked: Defaults) -> None:
@@ -42,13 +46,11 @@ def search(options: Options, query: str, asked: Defaults) -> None:
     """
     if not query.strip():
         raise InvalidParamsError("$.query: must not be empty", path="$.query")
-    config = _config(options)
+    opened = _searching(options, asked.session)
 
-    async def work() -> list[MemoryHit]:
-        session = await _session(options, asked.session)
-        within = None if asked.scope == "project" else session
-        async with _open(config) as store:
-            return await store.search(query, limit=asked.limit, session_id=within)
+    async def work() -> Sequence[MemoryHit]:
+        async with opened as (find, session):
+            return await find(query, asked.limit, None if asked.scope == "project" else session)
 
     hits = execute(work, options)
     _show(options, {"hits": codec.to_data(hits)}, lambda streams: _show_hits(streams, hits))
@@ -56,13 +58,13 @@ def search(options: Options, query: str, asked: Defaults) -> None:
 
 def search_batch(options: Options, asked: Defaults) -> None:
     """Run `warren memory search --batch`. Raises InvalidParamsError for a bad line, after the hits of earlier ones."""
-    config, streams = _config(options), Streams()
+    opened, streams = _searching(options, asked.session), Streams()
 
     async def work() -> None:
-        defaults = attrs.evolve(asked, session=await _session(options, asked.session))
-        async with _open(config) as store, aclosing(read_lines(PipedLines(), Wanted)) as lines:
+        async with opened as (find, session), aclosing(read_lines(PipedLines(), Wanted)) as lines:
+            defaults = attrs.evolve(asked, session=session)
             async for line in lines:
-                streams.write(codec.encode(await _find(store, line, defaults)).decode() + "\n")
+                streams.write(codec.encode(await _find(find, line, defaults)).decode() + "\n")
 
     execute(work, options)
 
@@ -192,30 +194,52 @@ async def _open(config: MemoryConfig) -> "AsyncIterator[MemoryStore]":
             await store.aclose()
 
 
-async def _session(options: Options, name: str | None) -> str | None:
-    """Return the id of a named session. A name that the store does not know is returned: it may still have memories."""
-    if name is None:
-        return None
-    last = name.strip().lower() == LAST
-    store = store_of(options)
-    if not last and (store is None or not is_there(store)):
+def _searching(options: Options, name: str | None) -> AbstractAsyncContextManager[tuple[Find, str | None]]:
+    """Open the memory of the store, or connect to the server; yields its search, and the id of a named session.
+
+    Raises as `_config` before it is entered.
+    """
+    return _at_server(options, name) if options.server is not None else _in_store(options, _config(options), name)
+
+
+@asynccontextmanager
+async def _at_server(options: Options, name: str | None) -> AsyncIterator[tuple[Find, str | None]]:
+    async with open_service(options) as service:
+
+        async def find(query: str, limit: int, within: str | None) -> Sequence[MemoryHit]:
+            scope: Scope = "project" if within is None else "session"
+            return await service.search_memory(query, session_id=within, scope=scope, limit=limit)
+
+        yield find, None if name is None else await _session(service, name)
+
+
+@asynccontextmanager
+async def _in_store(options: Options, config: MemoryConfig, name: str | None) -> AsyncIterator[tuple[Find, str | None]]:
+    session = name
+    if name is not None and (name.strip().lower() == LAST or has_place(options)):
+        async with open_service(options, stored=True) as service:
+            session = await _session(service, name)
+    async with _open(config) as store:
+        yield lambda query, limit, within: store.search(query, limit=limit, session_id=within), session
+
+
+async def _session(service: SessionService, name: str) -> str:
+    """Return the id of a named session. An unknown name is returned as it is: it may still have memories."""
+    try:
+        return await resolve(service, name)
+    except SessionNotFoundError:
+        if name.strip().lower() == LAST:
+            raise
         return name
-    async with open_service(options, stored=True) as service:
-        try:
-            return await resolve(service, name)
-        except SessionNotFoundError:
-            if last:
-                raise
-            return name
 
 
-async def _find(store: "MemoryStore", line: InputLine[Wanted], defaults: Defaults) -> list[MemoryHit]:
+async def _find(find: Find, line: InputLine[Wanted], defaults: Defaults) -> Sequence[MemoryHit]:
     with line.named():
         within = line.value.within(defaults)
-    return await store.search(line.value.query, limit=line.value.limit or defaults.limit, session_id=within)
+    return await find(line.value.query, line.value.limit or defaults.limit, within)
 
 
-def _show_hits(streams: Streams, hits: list[MemoryHit]) -> None:
+def _show_hits(streams: Streams, hits: Sequence[MemoryHit]) -> None:
     if not hits:
         streams.note("nothing found")
         return

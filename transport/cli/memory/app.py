@@ -8,7 +8,7 @@ import click
 from warren.requests import SearchRequest
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import of_field
-from warren.transport.cli.options import gather, remembered_options
+from warren.transport.cli.options import embedder_option, gather, reached_options, remembered_options
 from warren.transport.cli.values import text_of
 
 
@@ -16,7 +16,8 @@ from warren.transport.cli.values import text_of
 def memory() -> None:
     """Search the memory, and look after it.
 
-    These commands open the memory of the store themselves; a gateway may use it at the same time.
+    These commands open the memory of the store themselves; a gateway may use it at the same time. Only `search` can ask
+    a gateway with --server.
     """
 
 
@@ -35,7 +36,8 @@ def memory() -> None:
 )
 @of_field(SearchRequest, "limit", variable=False, default=attrs.fields(SearchRequest).limit.default)
 @click.option("--batch", is_flag=True, help="Read queries from stdin, one JSON object a line.")
-@remembered_options
+@embedder_option
+@reached_options
 def memory_search(
     query: str | None, session: str | None, scope: str | None, limit: int, *, batch: bool, **given: Any
 ) -> None:
