@@ -1,7 +1,7 @@
 """The command `warren serve`, its arguments and its help."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,11 +11,15 @@ from warren.transport.cli.option import of_field, option
 from warren.transport.cli.options import gather, serving_options
 from warren.transport.http.config import GatewayConfig
 
+OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers")
+"""Options that are fields of `GatewayConfig`."""
+
 
 @click.command(
     epilog=examples(
         "warren serve",
         "warren serve --port 0 --model claude-sonnet-5 --store conversations",
+        "warren serve --workers 4",
         "warren serve --host 0.0.0.0 --token-file token.txt --origin https://example.org",
     )
 )
@@ -24,16 +28,10 @@ from warren.transport.http.config import GatewayConfig
 @option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Clients have to know the token in it.")
 @of_field(GatewayConfig, "origins", "--origin", "origin", metavar="URL", note="Repeatable.")
 @of_field(GatewayConfig, "max_connections")
+@of_field(GatewayConfig, "workers")
 @of_field(Limits, "drain", note="After SIGTERM running turns may finish within that time first.")
 @serving_options
-def serve(
-    host: str | None,
-    port: int | None,
-    token_file: Path | None,
-    origin: tuple[str, ...],
-    max_connections: int | None,
-    **given: Any,
-) -> None:
+def serve(token_file: Path | None, origin: tuple[str, ...], **given: Any) -> None:
     """Serve sessions to other programs.
 
     They speak JSON-RPC over a WebSocket at /ws, HTTP at /sessions and so on (see /openapi.json), or the Model Context
@@ -45,5 +43,5 @@ def serve(
     """
     from warren.transport.cli import serve as serving  # noqa: PLC0415 - help does without it
 
-    settings = {"host": host, "port": port, "origins": origin, "max_connections": max_connections}
+    settings = {"origins": origin, **{name: given.pop(name) for name in OF_THE_GATEWAY}}
     serving.serve(gather(given), {name: value for name, value in settings.items() if value is not None}, token_file)

@@ -1,5 +1,6 @@
 """The gateway: on one port, JSON-RPC over WebSocket at `/ws`, one message a frame, and REST everywhere else."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -21,7 +22,7 @@ from warren.transport.rest.app import rest_app
 from warren.transport.rpc.methods import Host
 from warren.values import frozen
 
-__all__ = ["GatewayConfig", "read_token", "serve_gateway"]
+__all__ = ["GatewayConfig", "listen", "read_token", "serve_gateway"]
 
 MCP_PATH: Final = "/mcp"
 
@@ -29,6 +30,7 @@ MCP_PATH: Final = "/mcp"
 async def serve_gateway(
     service: RuntimeService,
     config: GatewayConfig,
+    listeners: Sequence[trio.SocketListener] = (),
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -40,6 +42,8 @@ async def serve_gateway(
     Args:
         service: the sessions; the caller closes it after the gateway.
         config: the address, the access rules and the bounds of one client.
+        listeners: the sockets to accept clients from; they are closed at the end. Without any the address of the
+            settings is bound.
         task_status: gets the port once clients can connect.
 
     Raises:
@@ -47,11 +51,11 @@ async def serve_gateway(
         OSError: the address cannot be bound.
     """
     config.check_exposure()
-    listeners = await _listen(config)
+    accepting = list(listeners) or await listen(config)
     try:
-        await _serve(service, config, listeners, task_status)
+        await _serve(service, config, accepting, task_status)
     finally:
-        for listener in listeners:
+        for listener in accepting:
             listener.socket.close()
 
 
@@ -78,8 +82,11 @@ async def _serve(
             server.shut_down()
 
 
-async def _listen(config: GatewayConfig) -> list[trio.SocketListener]:
-    """Bind. A name with several addresses gets one of them if the port is to be picked: each would get its own."""
+async def listen(config: GatewayConfig) -> list[trio.SocketListener]:
+    """Bind the address of the settings. Raises OSError.
+
+    A name with several addresses gets one of them if the port is to be picked: each would get its own.
+    """
     listeners = await trio.open_tcp_listeners(config.port, host=config.host)
     if config.port == 0:
         for listener in listeners[1:]:

@@ -56,6 +56,8 @@ class GatewayConfig:
         keep_alive_timeout: how long an HTTP client may take to ask again.
         heartbeat: how often a stream of events says that it is there, while nothing happens.
         close_timeout: how long a client may take to say goodbye; shutdown takes at most twice as long.
+        workers: processes that serve the port together. More than one need a store. Each may run as many turns as one
+            alone; one that dies is started again.
         runtime: the runtime's own settings, for `config/get`; secrets and prompts are not shown.
     """
 
@@ -74,6 +76,7 @@ class GatewayConfig:
     keep_alive_timeout: float = attrs.field(default=15.0, validator=positive)
     heartbeat: float = attrs.field(default=15.0, validator=positive)
     close_timeout: float = attrs.field(default=2.0, validator=not_negative)
+    workers: int = attrs.field(default=1, validator=positive)
     runtime: Config | None = None
 
     @property

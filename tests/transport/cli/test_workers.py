@@ -1,0 +1,130 @@
+"""`warren serve --workers N`: processes that share one port, and the parent that keeps them."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.transport.cli.process import LIMIT, SLOW, Cli, Running, one_line
+from tests.transport.cli.serving import connected, serve
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the workers are found in /proc")
+
+
+def workers_of(parent: Running) -> list[int]:
+    """Return the process ids of the workers that run, the first one first."""
+    threads = Path(f"/proc/{parent.process.pid}/task").glob("*/children")
+    return sorted(int(pid) for each in threads for pid in each.read_text().split())
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until something holds that has no event."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def lives(pid: int) -> bool:
+    """Return whether a process runs."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def replaced(parent: Running, killed: int) -> bool:
+    """Return whether a worker's place has been taken by another."""
+    return len(now := workers_of(parent)) == 2 and killed not in now
+
+
+async def test_a_worker_that_dies_is_started_again(cli: Cli) -> None:
+    """The other one serves on meanwhile; what was acknowledged is there; stderr says which one has died."""
+    running, url = serve(cli, "--workers", "2", "-m", "echo")
+    async with connected(url) as client:
+        session = (await client.call("session/create", prompt="before"))["session_id"]
+    killed, other = workers_of(running)
+    os.kill(killed, signal.SIGKILL)
+    async with connected(url) as client:
+        assert (await client.call("turn/start", session_id=session, prompt="meanwhile"))["text"] == "meanwhile"
+    await trio.to_thread.run_sync(wait_until, lambda: replaced(running, killed))
+    assert other in workers_of(running)
+    async with connected(url) as client:
+        assert (await client.call("turn/start", session_id=session, prompt="after"))["text"] == "after"
+    running.signal(signal.SIGTERM)
+    ended = await trio.to_thread.run_sync(running.end)
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err == "WARNING: worker 1 was ended by SIGKILL: it is started again\n"
+    assert cli.run("sessions", "show", "last").out.count("assistant") == 3
+
+
+async def test_the_first_signal_ends_all_in_order(cli: Cli) -> None:
+    """A turn that runs has its time, its client gets the answer, and no worker is left."""
+    script = cli.script({"chunks": ["a ", "whole ", "answer"], "chunk_delay": 0.3})
+    running, url = serve(cli, "--workers", "2", "-m", script, "--drain", "20s")
+    workers = workers_of(running)
+    async with connected(url) as client:
+        session = (await client.call("session/create", prompt=None))["session_id"]
+        turn = await client.send("turn/start", session_id=session, prompt="go")
+        await client.event("text_delta")
+        running.signal(signal.SIGTERM)
+        while (message := await client.receive()).get("id") != turn:
+            pass
+        assert message["result"]["text"] == "a whole answer"
+    assert (await trio.to_thread.run_sync(running.end)).code == 0
+    assert not any(map(lives, workers))
+
+
+async def test_the_second_signal_ends_all_at_once(cli: Cli) -> None:
+    """No worker outlives it, also if a turn runs that would take long."""
+    running, url = serve(cli, "--workers", "2", "-m", cli.script(SLOW), "--drain", "60s")
+    workers = workers_of(running)
+    async with connected(url) as client:
+        session = (await client.call("session/create", prompt=None))["session_id"]
+        await client.send("turn/start", session_id=session, prompt="go")
+        await client.event("text_delta")
+        running.signal(signal.SIGTERM)
+        while (await client.call("health"))["status"] == "ok":  # noqa: ASYNC110 - another process has no event
+            await trio.sleep(0.02)
+        running.signal(signal.SIGTERM)
+        assert (await trio.to_thread.run_sync(running.end)).code == -signal.SIGTERM
+    await trio.to_thread.run_sync(wait_until, lambda: not any(map(lives, workers)))
+
+
+def test_workers_end_with_their_parent(cli: Cli) -> None:
+    """Also with one that is killed: nobody would start them again, or end them."""
+    running, _url = serve(cli, "--workers", "2", "-m", "echo")
+    workers = workers_of(running)
+    running.process.kill()
+    wait_until(lambda: not any(map(lives, workers)))
+
+
+def test_workers_that_die_too_often_end_the_command(cli: Cli) -> None:
+    """A supervisor above it has to see that something is wrong."""
+    once = {"WARREN_INTENSITY_RESTARTS": "1", "WARREN_INTENSITY_SECONDS": "600"}
+    running, _url = serve(cli, "--workers", "2", "-m", "echo", env=once)
+    first, second = workers_of(running)
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: replaced(running, first))
+    os.kill(second, signal.SIGKILL)
+    ended = running.end()
+    assert ended.code == 1
+    assert "workers died too often; the last one, worker 2, was ended by SIGKILL" in ended.err
+
+
+def test_workers_need_a_store(cli: Cli) -> None:
+    """Sessions in the memory of one process are no use to another."""
+    refused = cli.start("serve", "--port", "0", "--workers", "2", "--ephemeral").end()
+    assert "workers: more than one need a store that they share" in one_line(refused, 2)
+
+
+def test_a_store_that_cannot_be_opened_is_told_once(cli: Cli) -> None:
+    """The first worker says why, and its exit code is that of the command."""
+    (cli.folder / "store").write_text("no folder")
+    alone = cli.start("serve", "--port", "0", "--store", "store", "-m", "echo").end()
+    ended = cli.start("serve", "--port", "0", "--store", "store", "-m", "echo", "--workers", "2").end()
+    assert one_line(ended, alone.code) == alone.err

@@ -1,0 +1,185 @@
+"""The workers of `warren serve --workers N`: processes that share one port. One that dies is started again.
+
+The parent binds the port and runs no session. Its workers inherit the sockets, so a client whose connection a dying
+worker has not accepted yet gets another worker. A worker ends with its parent: its stdin is a pipe that the parent
+holds, and that ends however the parent does.
+"""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, MutableMapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Self
+
+import attrs
+import click
+import trio
+
+from warren.actors.supervision import Restarts, supervised_nursery
+from warren.transport.cli.ending import SIGNALS, die_of
+from warren.values import define, frozen
+
+VARIABLE: Final = "WARREN_WORKER"
+LAST_WORDS: Final = 10.0
+"""Seconds that workers have to end if the command fails; then they are killed."""
+
+logger: Final = logging.getLogger(__name__)
+
+
+@frozen
+class Seat:
+    """The place of a worker among the others, as its parent tells it.
+
+    Attributes:
+        number: its number, from 1 on; the worker that takes a dead one's place has the same.
+        sockets: the file descriptors of the sockets that all workers accept clients from.
+    """
+
+    number: int
+    sockets: tuple[int, ...]
+
+    @classmethod
+    def taken_from(cls, environ: MutableMapping[str, str]) -> Self | None:
+        """Return the seat of this process, and remove it from the environment; None if it is no worker."""
+        found = environ.pop(VARIABLE, None)
+        if found is None:
+            return None
+        number, *sockets = json.loads(found)
+        return cls(number, tuple(sockets))
+
+    def in_environment(self) -> dict[str, str]:
+        """Return this process's environment with the seat."""
+        return {**os.environ, VARIABLE: json.dumps([self.number, *self.sockets])}
+
+    def listeners(self) -> list[trio.SocketListener]:
+        """Return the sockets to accept clients from."""
+        return [trio.SocketListener(trio.socket.socket(fileno=number)) for number in self.sockets]
+
+    async def wait_for_parent(self) -> None:
+        """Return when the parent has ended."""
+        stdin = trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))
+        async with stdin:
+            while await stdin.receive_some():
+                pass
+
+
+@define(eq=False)
+class Workers:
+    """The workers of one command.
+
+    Attributes:
+        command: starts a worker.
+        sockets: the sockets that they accept clients from.
+        restarts: bounds how often workers are started again.
+        signals: how many signals were passed on to them.
+    """
+
+    command: Sequence[str]
+    sockets: tuple[int, ...]
+    restarts: Restarts
+    signals: int = 0
+    _processes: dict[int, trio.Process] = attrs.field(factory=dict)
+
+    async def run(self, count: int, *, task_status: trio.TaskStatus[None]) -> None:
+        """Keep `count` workers until they were told to end, and have; report when all of them serve.
+
+        Raises:
+            click.exceptions.Exit: a worker could not begin; it has said why, and its exit code is the command's.
+            click.ClickException: workers died too often.
+        """
+        async with supervised_nursery() as nursery:
+            # One after the other: the first makes the store, or says what is wrong with the command.
+            for number in range(1, count + 1):
+                await nursery.start(self._keep, number)
+            task_status.started()
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on: the first begins the end of each worker, the second kills it."""
+        self.signals += 1
+        for process in self._processes.values():
+            process.send_signal(number)
+
+    async def _keep(self, number: int, *, task_status: trio.TaskStatus[None]) -> None:
+        begun = False
+        while not self.signals:
+            async with self._running(number) as process:
+                # Its first line says that it serves.
+                if process.stdout is not None and await process.stdout.receive_some() and not begun:
+                    begun = True
+                    task_status.started()
+                code = await process.wait()
+            if self._told_to_end():
+                break
+            if not begun:
+                raise click.exceptions.Exit(code)
+            logger.warning("worker %d %s: it is started again", number, _ended(code))
+            if not self.restarts.allow(trio.current_time()):
+                raise click.ClickException(f"workers died too often; the last one, worker {number}, {_ended(code)}")
+        if not begun:
+            task_status.started()
+
+    def _told_to_end(self) -> bool:
+        return self.signals > 0
+
+    @asynccontextmanager
+    async def _running(self, number: int) -> AsyncIterator[trio.Process]:
+        """Run a worker for the block. If the block is left before the worker ends, it is told to end."""
+        process = await trio.lowlevel.open_process(
+            list(self.command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=self.sockets,
+            env=Seat(number, self.sockets).in_environment(),
+            start_new_session=True,  # a terminal's Ctrl-C reaches the parent alone, which passes it on once
+        )
+        self._processes[number] = process
+        try:
+            yield process
+        finally:
+            with trio.CancelScope(shield=True):
+                await _end(process)
+            del self._processes[number]
+
+
+async def _end(process: trio.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        with trio.move_on_after(LAST_WORDS):
+            await process.wait()
+            return
+        process.kill()
+        await process.wait()
+
+
+def _ended(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+@asynccontextmanager
+async def until_workers_end(workers: Workers, count: int) -> AsyncIterator[None]:
+    """Run workers until SIGTERM or SIGINT has ended them; the body runs once all of them serve.
+
+    Raises as `Workers.run`.
+    """
+    async with supervised_nursery() as nursery:
+        await nursery.start(_pass_on, workers)
+        try:
+            async with supervised_nursery() as serving:
+                await serving.start(workers.run, count)
+                if not workers.signals:
+                    yield
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def _pass_on(workers: Workers, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
+        async for number in signals:
+            workers.signal(number)
+            if workers.signals > 1:
+                die_of(number)
