@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -30,7 +30,6 @@ from warren.statistics import RuntimeStatistics, SessionStatistics
 from warren.storage import not_found
 from warren.values import define
 from warren.views import (
-    DamagedRow,
     HistoryEntry,
     HistoryPage,
     SessionPage,
@@ -42,7 +41,6 @@ from warren.views import (
 
 if TYPE_CHECKING:
     from warren.storage import Store
-    from warren.storage.results import Rows
 
 
 @define(eq=False)
@@ -86,7 +84,7 @@ class Reads:
             labels=wanted.labels or {},
             include_archived=wanted.include_archived,
         )
-        return SessionPage(tuple(map(self._summary, records)), _damaged(records))
+        return SessionPage(tuple(map(self._summary, records)), tuple(records.damaged))
 
     @keywords_of(HistoryRequest)
     async def history(self, wanted: HistoryRequest) -> HistoryPage:
@@ -102,7 +100,7 @@ class Reads:
             HistoryEntry(row.position, row.created_at, codec.decode_message(row.body), row.position in gone)
             for row in page.rows
         )
-        damaged = (*_damaged(page.rows), *_damaged(page.compactions))
+        damaged = (*page.rows.damaged, *page.compactions.damaged)
         return HistoryPage(
             session_id, tuple(entries), offset, page.total, tuple(page.compactions), page.kept_from, damaged
         )
@@ -232,7 +230,3 @@ class Reads:
         if actor is not None and actor.current:
             return actor.summary()
         return summary_of(record, live=self._supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
-
-
-def _damaged(rows: "Rows[Any]") -> tuple[DamagedRow, ...]:
-    return tuple(DamagedRow(each.row, each.problem) for each in rows.damaged)

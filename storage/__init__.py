@@ -2,35 +2,40 @@
 
 `ephemeral/` keeps sessions in memory, `sqlite/` in one SQLite file, `postgres/` in a PostgreSQL database and needs
 psycopg. Only `sqlite/`, `memory/`, `projection/` and `maintenance/` need apsw. May import the domain.
+
+The names here are loaded on first use: a program that only reads a file needs neither trio nor the operations.
 """
 
-from warren.storage.operations import (
-    FIRST,
-    NOTHING,
-    Archive,
-    Claim,
-    Claimed,
-    Commit,
-    DeclineHandover,
-    Delete,
-    EndInputs,
-    Enqueue,
-    Enqueued,
-    Erased,
-    Fork,
-    InputOutcome,
-    Label,
-    Labelled,
-    Lease,
-    LeaseHeld,
-    Operation,
-    Release,
-    RequestHandover,
-)
-from warren.storage.refusals import key_used, leased, name_taken, not_found, retired
-from warren.storage.results import StoredSession
-from warren.storage.runner import Runner, inline_runner, thread_runner
-from warren.storage.store import Store
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warren.storage.operations import (
+        FIRST,
+        NOTHING,
+        Archive,
+        Claim,
+        Claimed,
+        Commit,
+        DeclineHandover,
+        Delete,
+        EndInputs,
+        Enqueue,
+        Enqueued,
+        Erased,
+        Fork,
+        InputOutcome,
+        Label,
+        Labelled,
+        Lease,
+        LeaseHeld,
+        Operation,
+        Release,
+        RequestHandover,
+    )
+    from warren.storage.refusals import key_used, leased, name_taken, not_found, retired
+    from warren.storage.results import StoredSession
+    from warren.storage.runner import Runner, inline_runner, thread_runner
+    from warren.storage.store import Store
 
 __all__ = [
     "FIRST",
@@ -65,3 +70,12 @@ __all__ = [
     "retired",
     "thread_runner",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from warren.storage import operations, refusals, results, runner, store  # noqa: PLC0415 - see above
+
+        places = (operations, refusals, results, runner, store)
+        return next(getattr(module, name) for module in places if hasattr(module, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,21 +7,9 @@ from warren.errors import StoreError
 from warren.inputs import Numbered
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
 from warren.values import frozen
+from warren.views import DamagedRow
 
 R = TypeVar("R")
-
-
-@frozen
-class Damage:
-    """A row that is passed over.
-
-    Attributes:
-        row: its session's id, its position, or another name of it.
-        problem: the reason why it cannot be read.
-    """
-
-    row: str
-    problem: str
 
 
 class Rows(list[R]):
@@ -34,14 +22,14 @@ class Rows(list[R]):
     def __init__(self, rows: Iterable[Any], read: Callable[[Any], R], name: Callable[[Any], str]) -> None:
         """Read rows with `read`, which raises ValueError or StoreError for one that is damaged; `name` names it."""
         super().__init__()
-        self.damaged: list[Damage] = []
+        self.damaged: list[DamagedRow] = []
         for row in rows:
             try:
                 self.append(read(row))
             except ValueError as exc:
-                self.damaged.append(Damage(name(row), str(exc)))
+                self.damaged.append(DamagedRow(name(row), str(exc)))
             except StoreError as exc:
-                self.damaged.append(Damage(name(row), exc.message))
+                self.damaged.append(DamagedRow(name(row), exc.message))
 
 
 @frozen

@@ -1,12 +1,14 @@
 """The file of the session store."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import apsw
 
 from warren.config import StoreConfig
 from warren.storage.sqlite import database
-from warren.storage.sqlite.database import Kind, check_regular, create, scripts
+from warren.storage.sqlite.database import Kind, check_regular, close_writer, create, scripts
 
 FILE_NAME: Final = "sessions.sqlite3"
 UNFINISHED: Final = 0x57415243
@@ -37,3 +39,17 @@ def open_reader(config: StoreConfig) -> apsw.Connection:
     path = config.path.absolute() / FILE_NAME
     check_regular(path)
     return database.open_reader(path.as_uri(), busy_timeout=config.busy_timeout)
+
+
+@contextmanager
+def opened(config: StoreConfig) -> Iterator[apsw.Connection]:
+    """Open the file for the reads of a program that runs no sessions; a file of an older version is migrated.
+
+    Raises StoreError, also for a fault within the block.
+    """
+    with SESSION_STORE.faults(config.path / FILE_NAME):
+        db = open_writer(config)
+        try:
+            yield db
+        finally:
+            close_writer(db)

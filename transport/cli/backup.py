@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from warren import codec
 from warren.config import PostgresConfig, StoreConfig
 from warren.errors import InvalidParamsError
+from warren.transport.cli.chosen_store import existing_store_of, files_of, store_of
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import existing_store_of, files_of, store_of
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ import trio
 from warren.errors import InvalidParamsError, WarrenError
 from warren.service import SessionService
 from warren.transport.cli.asking import Asker
+from warren.transport.cli.chosen_store import check_place
 from warren.transport.cli.ending import SIGNALS
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.lines import EditedLines, LineSource, open_lines
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import check_place, execute, open_service
+from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import decode_prompt
 from warren.transport.cli.turns import (

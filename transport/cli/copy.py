@@ -14,10 +14,11 @@ from warren.errors import InvalidParamsError, PersistenceDisabledError
 from warren.storage import thread_runner
 from warren.storage.copying import Copied
 from warren.storage.copying import copy as copy_rows
+from warren.transport.cli.chosen_store import store_of
 from warren.transport.cli.failures import PERSISTENCE_DISABLED
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import execute, store_of
+from warren.transport.cli.runtime import execute
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError, MemoryDisabledError
 from warren.retention import Retention
+from warren.transport.cli.chosen_store import MEMORY_FOLDER, existing_store_of, holds_memory, memory_of
 from warren.transport.cli.memory.actions import forget
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import MEMORY_FOLDER, execute, existing_store_of, holds_memory, memory_of
+from warren.transport.cli.runtime import execute
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:

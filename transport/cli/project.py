@@ -7,9 +7,10 @@ from warren import codec
 from warren.errors import StoreError
 from warren.memory import Progress
 from warren.storage import thread_runner
+from warren.transport.cli.chosen_store import existing_files_of
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import execute, existing_files_of
+from warren.transport.cli.runtime import execute
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:

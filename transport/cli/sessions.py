@@ -1,9 +1,9 @@
-"""`warren sessions …`: the stored sessions, listed, shown and retired."""
+"""`warren sessions …`: the stored sessions, shown, changed and retired."""
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -13,24 +13,15 @@ from warren.inputs import Input
 from warren.records import CompactionEntry
 from warren.service import SessionService
 from warren.transport.cli import tables
+from warren.transport.cli.chosen_store import check_place
 from warren.transport.cli.ids import resolve
+from warren.transport.cli.listing import show_result
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import check_place, execute, has_place, open_service
+from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.streams import Streams
-from warren.views import HistoryPage, SessionPage, SessionView
+from warren.views import HistoryPage, SessionView
 
 MAX_PAGE: Final = 1_000
-
-
-def list_sessions(options: Options, offset: int, limit: int, *, archived: bool) -> None:
-    """Run `warren sessions list`; a store that does not exist has no sessions, and is not made."""
-
-    async def work() -> SessionPage:
-        async with open_service(options, stored=True) as service:
-            return await service.list(offset=offset, limit=limit, labels=dict(options.label), include_archived=archived)
-
-    page = execute(work, options) if has_place(options) else SessionPage(())
-    _show(options, page, tables.show_list, page)
 
 
 def show_session(options: Options, name: str, limit: int) -> None:
@@ -47,7 +38,7 @@ def show_session(options: Options, name: str, limit: int) -> None:
 
     view, page, compactions = execute(work, options)
     data = codec.to_data(view) | {"messages": codec.to_data(page.messages), "compactions": codec.to_data(compactions)}
-    _show(options, data, tables.show_session, view, page, compactions)
+    show_result(options, data, tables.show_session, view, page, compactions)
 
 
 async def _compactions(service: SessionService, view: SessionView) -> list[CompactionEntry]:
@@ -94,7 +85,7 @@ def fork_session(options: Options, name: str, at: int | None) -> None:
             )
 
     view = execute(work, options)
-    _show(options, view, _show_fork, view)
+    show_result(options, view, _show_fork, view)
 
 
 def _show_fork(streams: Streams, view: SessionView) -> None:
@@ -112,7 +103,7 @@ def label_session(options: Options, name: str, labels: Mapping[str, str | None])
 
     view = execute(work, options)
     line = f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n"
-    _show(options, view, lambda streams: streams.write(line))
+    show_result(options, view, lambda streams: streams.write(line))
 
 
 def list_inputs(options: Options, name: str, withdraw: str | None) -> None:
@@ -126,7 +117,7 @@ def list_inputs(options: Options, name: str, withdraw: str | None) -> None:
             return await service.inputs(session_id)
 
     found = execute(work, options)
-    _show(options, {"inputs": codec.to_data(found)}, tables.show_inputs, found)
+    show_result(options, {"inputs": codec.to_data(found)}, tables.show_inputs, found)
 
 
 def inject_text(options: Options, name: str, text: Callable[[], str], source: str | None, key: str | None) -> None:
@@ -164,12 +155,5 @@ def _change(
             return session_id
 
     session_id = execute(work, options)
-    _show(options, {"session_id": session_id, done: True}, lambda streams: streams.write(f"{done} {session_id}\n"))
-
-
-def _show(options: Options, data: object, show: Callable[..., None], *args: Any) -> None:
-    streams = Streams()
-    if options.mode.json:
-        streams.write(codec.encode(data).decode() + "\n")
-    else:
-        show(streams, *args)
+    line = f"{done} {session_id}\n"
+    show_result(options, {"session_id": session_id, done: True}, lambda streams: streams.write(line))

@@ -35,9 +35,9 @@ def sessions_list(offset: int, limit: int, *, archived: bool, **given: Any) -> N
 
     Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, labels, title.
     """
-    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+    from warren.transport.cli import listing  # noqa: PLC0415 - help does without it
 
-    work.list_sessions(gather(given), offset, limit, archived=archived)
+    listing.list_sessions(gather(given), offset, limit, archived=archived)
 
 
 @sessions.command(

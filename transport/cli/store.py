@@ -7,8 +7,9 @@ import attrs
 
 from warren import codec
 from warren.config import PostgresConfig, StoreConfig
+from warren.transport.cli.chosen_store import existing_store_of, files_of, store_of
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import execute, existing_store_of, files_of, store_of
+from warren.transport.cli.runtime import execute
 from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ from warren.options import TurnOptions, given
 from warren.records import CompactionEntry
 from warren.service import OnEvent, SessionService
 from warren.transport.cli.asking import ApprovalQueue, Asker
+from warren.transport.cli.chosen_store import check_place
 from warren.transport.cli.ending import SIGNALS, die_of
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import check_place, execute, open_service
+from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.screen import Screen
 from warren.transport.cli.streams import Streams
 from warren.transport.event_text import shorten

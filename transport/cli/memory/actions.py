@@ -13,12 +13,13 @@ from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFou
 from warren.memory import MemoryConfig, MemoryHit, MemoryStats
 from warren.requests import Scope
 from warren.service import SessionService
+from warren.transport.cli.chosen_store import has_place, memory_of, remembers, store_of
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.lines import PipedLines
 from warren.transport.cli.memory.lines import AddedText, Defaults, InputLine, Wanted, read_lines
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
-from warren.transport.cli.runtime import execute, has_place, memory_of, open_service, remembers, store_of
+from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
 from warren.transport.embedders import open_embedder

@@ -1,0 +1,68 @@
+"""`warren sessions list`, which reads a store in files without a runtime."""
+
+from collections.abc import Callable
+from typing import Any
+
+from warren import codec
+from warren.config import StoreConfig
+from warren.keywords import made
+from warren.requests import ListRequest
+from warren.transport.cli import tables
+from warren.transport.cli.chosen_store import is_there, store_of
+from warren.transport.cli.options import Options
+from warren.transport.cli.streams import Streams
+from warren.views import SessionPage, summary_of
+
+
+def list_sessions(options: Options, offset: int, limit: int, *, archived: bool) -> None:
+    """Run `warren sessions list`; a store that does not exist has no sessions, and is not made."""
+    labels = dict(options.label)
+    wanted = made(ListRequest, offset=offset, limit=limit, labels=labels, include_archived=archived)
+    page = _page(options, wanted)
+    show_result(options, page, tables.show_list, page)
+
+
+def _page(options: Options, wanted: ListRequest) -> SessionPage:
+    if options.server is not None:
+        return _of_service(options, wanted)
+    store = store_of(options, needed=True)
+    if store is None or not is_there(store):
+        return SessionPage(())
+    return _of_file(store, wanted) if isinstance(store, StoreConfig) else _of_service(options, wanted)
+
+
+def _of_file(store: StoreConfig, wanted: ListRequest) -> SessionPage:
+    from warren.storage.sqlite import queries  # noqa: PLC0415 - it has an extra of its own
+    from warren.storage.sqlite.file import opened  # noqa: PLC0415 - the same
+
+    with opened(store) as db:
+        records = queries.listing(
+            db, wanted.offset, wanted.limit, wanted.labels or {}, include_archived=wanted.include_archived
+        )
+    # No session is live in a process without a runtime.
+    summaries = tuple(summary_of(record, live=False, active=False) for record in records)
+    return SessionPage(summaries, tuple(records.damaged))
+
+
+def _of_service(options: Options, wanted: ListRequest) -> SessionPage:
+    from warren.transport.cli.runtime import execute, open_service  # noqa: PLC0415 - a file is read without it
+
+    async def work() -> SessionPage:
+        async with open_service(options, stored=True) as service:
+            return await service.list(
+                offset=wanted.offset,
+                limit=wanted.limit,
+                labels=wanted.labels,
+                include_archived=wanted.include_archived,
+            )
+
+    return execute(work, options)
+
+
+def show_result(options: Options, data: object, show: Callable[..., None], *args: Any) -> None:
+    """Write data as JSON if the options ask for it, else call `show` with the streams and the arguments."""
+    streams = Streams()
+    if options.mode.json:
+        streams.write(codec.encode(data).decode() + "\n")
+    else:
+        show(streams, *args)
