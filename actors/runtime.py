@@ -22,6 +22,7 @@ from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.unstored import UnstoredService
 from warren.config import Config
 from warren.errors import StoreError
+from warren.fields import FieldValueError
 from warren.model import Providers
 from warren.storage.ephemeral import EphemeralStore
 from warren.tools import Tool
@@ -73,14 +74,17 @@ async def open_runtime(
         notes: see `Shared`.
 
     Raises:
+        FieldValueError: if the config names a node, and there is no store.
         StoreError: if the store cannot be opened.
         ActorFailedError: if an actor crashed too often.
     """
+    if config.node is not None and open_store is None:
+        raise FieldValueError("node", "needs a store, which all nodes have open")
     async with AsyncExitStack() as stack:
         stored = projector = None
         memory: Memory = NoMemory()
         if open_store is not None:
-            stored = await stack.enter_async_context(storing(open_store, Restarts(config.intensity)))
+            stored = await stack.enter_async_context(storing(open_store, Restarts(config.intensity), config.node))
         storage: Storage = stored or DirectStorage(EphemeralStore(config.limits.event_log))
         if open_memory is not None:
             try:
@@ -103,6 +107,9 @@ async def open_runtime(
 async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIterator[Runtime]:
     async with supervised_nursery() as nursery:
         supervisor, loop = Supervisor(shared, nursery), LoopLag()
+        node = shared.storage.node
+        if node is not None:
+            node.load = supervisor.load
         watcher, gauge = StoreWatcher(supervisor), MemoryGauge(shared.config.limits.max_memory)
         nursery.start_soon(supervisor.evict_loop)
         nursery.start_soon(watcher.watch_loop)

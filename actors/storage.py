@@ -10,9 +10,11 @@ import attrs
 import trio
 
 from warren.actors.metrics import Writes
+from warren.actors.node import LocalNode
 from warren.actors.owner import Owner
 from warren.actors.protocol import Write
 from warren.actors.supervision import Restarts, supervised_nursery
+from warren.config import NodeConfig
 from warren.errors import StoreError, WarrenError
 from warren.health import StoreHealth
 from warren.mailbox import Mail
@@ -30,8 +32,6 @@ HAND_OVER_TIMEOUT: Final = 2.0
 """Seconds within which the holder of a session has to answer a request for it; a process that hangs does not answer."""
 ANSWER_POLL: Final = 0.02
 """Seconds between two looks for the answer."""
-RENEWALS: Final = 3
-"""Renewals in the time of one lease: two may come late before other processes may take the sessions."""
 logger: Final = logging.getLogger("warren.storage")
 
 
@@ -46,6 +46,10 @@ class Storage(Protocol):
     durable: ClassVar[bool]
 
     @property
+    def node(self) -> LocalNode | None:
+        """This process as a node on the store; None if it serves its sessions alone."""
+
+    @property
     def lapses(self) -> int:
         """How often this process renewed its leases too late: a session has to claim again after each such lapse."""
 
@@ -58,7 +62,8 @@ class Storage(Protocol):
     async def ask_for(self, session_id: str) -> bool:
         """Ask the process that has a session to hand it over; return whether the session is free now.
 
-        An idle session is handed over within half a second, a session that runs a turn is not.
+        An idle session is handed over within half a second, a session that runs a turn is not. A node does not ask
+        another node for a session: it forwards the work there.
 
         Raises SessionNotFoundError and StoreError.
         """
@@ -94,6 +99,7 @@ class DirectStorage:
     """A store in this process's memory: each operation is applied at once, without an actor or a thread in between."""
 
     durable: ClassVar[bool] = False
+    node: ClassVar[LocalNode | None] = None
     lapses: ClassVar[int] = 0
     _store: EphemeralStore
 
@@ -146,6 +152,7 @@ class StorageActor(Owner["Store"]):
 
     name: ClassVar[str] = "storage"
     durable: ClassVar[bool] = True
+    node: LocalNode | None = None
     _writes: Writes = attrs.field(factory=Writes)
     _releases: dict[str, Release] = attrs.field(factory=dict)
     _lapses: int = 0
@@ -162,6 +169,8 @@ class StorageActor(Owner["Store"]):
 
     async def ask_for(self, session_id: str) -> bool:
         """See Storage."""
+        if self.node is not None and await self._at_node(session_id):
+            return False
         if not await self.write(RequestHandover(session_id)):
             return True
         deadline = trio.current_time() + HAND_OVER_TIMEOUT
@@ -170,6 +179,12 @@ class StorageActor(Owner["Store"]):
             await trio.sleep(ANSWER_POLL)
             answer = await (await self.reader()).handed_over(session_id)
         return answer is True
+
+    async def _at_node(self, session_id: str) -> bool:
+        """Return whether another node has a session."""
+        store = await self.reader()
+        holder = await store.holder(session_id)
+        return holder is not None and holder.address is not None and holder.key != store.key
 
     def release(self, session_id: str, lease: Lease) -> None:
         """See Storage."""
@@ -241,27 +256,49 @@ class StorageActor(Owner["Store"]):
     async def keep_leases(self) -> None:
         """Renew the leases of this process for ever; each renewal also probes whether the store can be written."""
         while True:
-            await trio.sleep((await self.reader()).lease / RENEWALS)
+            await self._next_renewal((await self.reader()).renewal)
             for release in list(self._releases.values()):
                 self._post(release)
-            try:
-                store = await self.reader()
-                await store.renew()
-                self._lapses = store.lapses
-            except StoreError as exc:
-                self._writes.failed(exc)
-                logger.warning("the leases could not be renewed: %s", exc)
-            else:
-                self._writes.probed()
+            await self.renew()
+
+    async def _next_renewal(self, seconds: float) -> None:
+        if self.node is None:
+            await trio.sleep(seconds)
+        else:
+            with trio.move_on_after(seconds):
+                await self.node.changed.wait()
+            self.node.changed = trio.Event()
+
+    async def renew(self) -> None:
+        """Renew the leases of this process once, and announce it if it is a node. Raises StoreError at the end."""
+        store = await self.reader()
+        try:
+            asked = await store.renew(None if self.node is None else self.node.announcement())
+        except StoreError as exc:
+            self._writes.failed(exc)
+            logger.warning("the leases could not be renewed: %s", exc)
+            return
+        self._lapses = store.lapses
+        self._writes.probed()
+        if asked and self.node is not None:
+            self.node.asked.set()
 
 
 @asynccontextmanager
-async def storing(open_it: OpenStore, restarts: Restarts) -> AsyncIterator[StorageActor]:
+async def storing(
+    open_it: OpenStore, restarts: Restarts, node: NodeConfig | None = None
+) -> AsyncIterator[StorageActor]:
     """Open the store, run its actor and renew its leases. At the end of the block the mail that waits is stored first.
+
+    A node is registered in the store when the block begins, unless the store could not be written just then.
 
     Raises StoreError if the store cannot be opened, ActorFailedError if the actor crashes too often.
     """
-    async with StorageActor(open_it).running(restarts) as actor, supervised_nursery() as nursery:
+    storage = StorageActor(open_it)
+    storage.node = None if node is None else LocalNode.of(node)
+    async with storage.running(restarts) as actor, supervised_nursery() as nursery:
+        if actor.node is not None:
+            await actor.renew()
         nursery.start_soon(actor.keep_leases)
         try:
             yield actor

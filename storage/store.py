@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from warren.creation import Created
 from warren.errors import WarrenError
 from warren.inputs import Numbered
+from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.operations import Operation
 from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
@@ -21,6 +22,21 @@ class Store(Protocol):
     @property
     def lease(self) -> float:
         """Seconds for which this process keeps its sessions unless it calls `renew`."""
+        ...
+
+    @property
+    def proof(self) -> float:
+        """Seconds for which a renewal proves that this process has its leases, from the moment in which it was sent."""
+        ...
+
+    @property
+    def renewal(self) -> float:
+        """Seconds between two renewals of the leases."""
+        ...
+
+    @property
+    def key(self) -> int | None:
+        """The number of this process in the store; None before it is registered there."""
         ...
 
     @property
@@ -49,8 +65,40 @@ class Store(Protocol):
         """
         ...
 
-    async def renew(self) -> None:
-        """Keep the leases that this process has. Raises StoreError."""
+    async def renew(self, announcement: Announcement | None = None) -> bool:
+        """Keep the leases that this process has; return whether this node was asked to drain. Raises StoreError.
+
+        Before its first write a process is not registered in the store. It has no leases then, so this does nothing,
+        unless there is an announcement: then it is registered.
+
+        Args:
+            announcement: what this process says of itself as a node; None leaves what it has said before.
+        """
+        ...
+
+    async def nodes(self) -> Sequence[Node]:
+        """Return the living processes that are registered in the store, by their numbers, this one among them."""
+        ...
+
+    async def holder(self, session_id: str) -> Node | None:
+        """Return the living process that has a session, which may be this one.
+
+        None if no living process has it, or if there is no such session.
+        """
+        ...
+
+    async def ask_to_drain(self, name: str) -> bool:
+        """Ask all living nodes of that name to drain; return whether there is one. Raises StoreError.
+
+        A node finds that out by its next renewal.
+        """
+        ...
+
+    async def secret(self) -> bytes:
+        """Return the 32 bytes by which the nodes of this store know each other. Raises StoreError.
+
+        They are made at the first call of any process, and stay the same. Trap: never show or log them.
+        """
         ...
 
     async def load(self, session_id: str) -> StoredSession | None:

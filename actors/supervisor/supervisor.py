@@ -20,6 +20,7 @@ from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.fields import encodable
 from warren.mailbox import Mailbox, Message, Reply
+from warren.nodes import NodeLoad
 from warren.records import SessionRecord
 from warren.statistics import RuntimeStatistics
 from warren.values import define
@@ -195,6 +196,11 @@ class Supervisor:
             subscriptions=sum(each.log.subscriptions for each in self.registry),
             storage=self.shared.storage.statistics(),
         )
+
+    def load(self) -> NodeLoad:
+        """Return the work of this process, as other nodes see it."""
+        scheduler = self.scheduler
+        return NodeLoad(len(scheduler.live), len(scheduler.running), scheduler.limits.max_sessions)
 
     # -- for the sessions: SessionHost
 

@@ -12,6 +12,7 @@ from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.database_url import is_database_url, without_password
 from warren.fields import FieldValueError, no_url, not_negative, positive
 from warren.memory import MemoryConfig
+from warren.nodes import not_empty
 from warren.options import ModelOptions
 from warren.tool_config import ToolsConfig
 from warren.values import frozen
@@ -133,7 +134,7 @@ class PostgresConfig:
         lock_timeout: seconds that a commit waits for the lock of another process on a session.
         readers: connections that serve reads.
         lease: seconds after which other processes may take over the sessions of this process if it hangs. The sessions
-            of a process that has died are free after a fourth of it.
+            of a process that has died are free after a third of it.
         holder: name of this process in the errors that other processes get for its sessions; None makes a name of the
             program, the pid and the host.
     """
@@ -142,7 +143,7 @@ class PostgresConfig:
     timeout: float = attrs.field(default=10.0, validator=positive)
     lock_timeout: float = attrs.field(default=1.0, validator=positive)
     readers: int = attrs.field(default=2, validator=positive)
-    lease: float = attrs.field(default=15.0, validator=positive)
+    lease: float = attrs.field(default=12.0, validator=positive)
     holder: str | None = None
 
     @property
@@ -153,6 +154,19 @@ class PostgresConfig:
     def __repr__(self) -> str:
         others = [f"{field.name}={getattr(self, field.name)!r}" for field in attrs.fields(PostgresConfig)[1:]]
         return f"PostgresConfig(url={self.shown!r}, {', '.join(others)})"
+
+
+@frozen
+class NodeConfig:
+    """A process that serves sessions together with others on one store.
+
+    Attributes:
+        name: its name, by which operators ask it to drain; None makes one of the host and the pid.
+        address: the URL of its gateway for other nodes, `ws://HOST:PORT` or `unix:PATH`; None if it serves none.
+    """
+
+    name: str | None = attrs.field(default=None, validator=not_empty)
+    address: str | None = attrs.field(default=None, validator=not_empty)
 
 
 @frozen
@@ -178,6 +192,7 @@ class Config(ModelOptions):
         retry: the backoff of failed model calls.
         limits: the limits.
         intensity: the restart intensity of the storage actor.
+        node: this process as one of several nodes on the store, which it needs; None if it serves its sessions alone.
     """
 
     store: StoreConfig | PostgresConfig | None = None
@@ -193,6 +208,7 @@ class Config(ModelOptions):
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
     limits: Limits = attrs.field(factory=Limits)
     intensity: Intensity = attrs.field(factory=Intensity)
+    node: NodeConfig | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse a compactor that cannot work, before any session uses it."""

@@ -1,7 +1,11 @@
 """The in-memory store: the interface of a store on dicts."""
 
 import heapq
+import math
+import os
+import secrets
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
 
 import attrs
@@ -12,8 +16,10 @@ from warren.errors import StoreError, WarrenError
 from warren.forking import forked, relabelled
 from warren.inputs import Numbered
 from warren.messages import ContextMessage, UserMessage
+from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.ephemeral.sessions import EphemeralSession
+from warren.storage.membership import SECRET_BYTES, node_of, now, status_text
 from warren.storage.operations import (
     Archive,
     Claim,
@@ -65,8 +71,15 @@ class EphemeralStore:
     _last_input: int = 0
     _changes: int = 0
     _closed: bool = False
+    _started_at: datetime = attrs.field(factory=now)
+    _said: Announcement = attrs.field(factory=Announcement)
+    _leaves: bool = False
+    _secret: bytes = attrs.field(factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
 
+    key: ClassVar[int] = 1
     lease: ClassVar[float] = 15.0
+    renewal: ClassVar[float] = 5.0
+    proof: ClassVar[float] = math.inf
     lapses: ClassVar[int] = 0
     read_fault: ClassVar[WarrenError | None] = None
 
@@ -95,9 +108,37 @@ class EphemeralStore:
         result: R = _APPLIERS[type(operation)](self, operation)
         return result
 
-    async def renew(self) -> None:
+    async def renew(self, announcement: Announcement | None = None) -> bool:
         """See Store."""
         await self._checkpoint()
+        self._said = announcement or self._said
+        return self._leaves
+
+    async def nodes(self) -> Sequence[Node]:
+        """Return this process, the only one."""
+        await self._checkpoint()
+        return [self._node()]
+
+    async def holder(self, session_id: str) -> Node | None:
+        """See Store."""
+        await self._checkpoint()
+        session = self._sessions.get(session_id)
+        return self._node() if session is not None and session.held else None
+
+    def _node(self) -> Node:
+        status = status_text(self._started_at, self._said)
+        return node_of(self.key, f"the only process ({os.getpid()})", status)
+
+    async def ask_to_drain(self, name: str) -> bool:
+        """See Store."""
+        await self._checkpoint()
+        self._leaves = self._leaves or name == self._said.name
+        return name == self._said.name
+
+    async def secret(self) -> bytes:
+        """See Store."""
+        await self._checkpoint()
+        return self._secret
 
     def commit(self, operation: Commit) -> None:
         """Apply the operation."""

@@ -31,6 +31,8 @@ PAGES: Final = 256
 """Copied between two reports of progress."""
 WITH_HOLDERS: Final = 2
 """The first version of the schema with leases."""
+WITH_SECRET: Final = 6
+"""The first version with the secret by which the processes of one store know each other."""
 # Leases hold in the store, not in its copy. Events that a holder may have shown unstored keep their numbers.
 _SET_FREE: Final = f"""
     UPDATE sessions SET holder = NULL, last_seq = last_seq + {SEQ_STRIDE} WHERE holder IS NOT NULL;
@@ -185,6 +187,7 @@ def _copy(wanted: _Wanted) -> Iterator[int]:
                 yield backup.page_count - backup.remaining
         # Without a log beside it: one file that stands alone.
         db.pragma("journal_mode", "DELETE")
+        db.pragma("secure_delete", True)  # nothing that is removed stays in free pages
         with transaction(db):
             db.execute(wanted.change)
         _refuse_damaged(db, wanted.target)
@@ -195,7 +198,9 @@ def _copy(wanted: _Wanted) -> Iterator[int]:
 
 
 def _set_free(source: apsw.Connection) -> str:
-    return _SET_FREE if version_of(source, SESSION_STORE) >= WITH_HOLDERS else ""
+    version = version_of(source, SESSION_STORE)
+    forget = "DELETE FROM cluster;" if version >= WITH_SECRET else ""
+    return (_SET_FREE if version >= WITH_HOLDERS else "") + forget
 
 
 def _put_in_place(wanted: Sequence[_Wanted]) -> None:

@@ -32,6 +32,7 @@ MISLABELLED: Final = f"""
 """
 
 
+BAD_CLUSTER: Final = "(typeof(secret) <> 'text' OR length(secret) <> 64 OR secret GLOB '*[^0-9a-f]*')"
 NO_HOLDER: Final = f"(typeof(holder) <> 'integer' OR holder NOT BETWEEN 0 AND {MAX_NUMBER})"
 
 
@@ -186,6 +187,8 @@ def _beside_sessions(db: apsw.Connection) -> Iterator[Finding]:
     requests = db.execute(f"SELECT count(*) FROM requests WHERE {NO_HOLDER}").get
     if requests:
         yield Finding("requests", f"{requests} requests for sessions name no process", fixable=True)
+    if db.execute(f"SELECT count(*) FROM cluster WHERE {BAD_CLUSTER}").get:
+        yield Finding("cluster", "the secret of the nodes is damaged: the next node makes a new one", fixable=True)
     bad = unreadable_keys(db)
     for table in sorted({each[0] for each in bad}):
         count = sum(each[0] == table for each in bad)

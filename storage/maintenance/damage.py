@@ -12,6 +12,7 @@ import apsw
 from warren import codec, journal
 from warren.ids import new_session_id
 from warren.records import EventRow
+from warren.storage.membership import Status
 from warren.storage.rows import (
     COLUMNS,
     COMPACTION,
@@ -113,6 +114,9 @@ def _check_holder(row: tuple[Any, ...]) -> None:
     text_in(row[0], "name")
     number_in(row[1], "expires_at")
     number_in(row[2], "key")
+    if row[3] is not None:
+        codec.decode_stored(Status, bytes_in(row[3], "status"))
+    number_in(row[4], "leaves")
 
 
 _OF_SESSION: Final = "holder, epoch, change, messages_from, events_after, peer"
@@ -122,7 +126,9 @@ _TABLES: Final[Mapping[str, _Table]] = {
     "events": _Table(raw("seq, first_seq, timestamp, body, cuts"), _check_event, _BELONGS.format("events")),
     "compactions": _Table(raw(COMPACTION), compaction, _BELONGS.format("compactions")),
     "inbox": _Table(raw("id, key, starts, outcome"), _check_input, _BELONGS.format("inbox")),
-    "holders": _Table(raw("name, expires_at, key"), _check_holder, "FROM (SELECT *, NULL AS session FROM holders)"),
+    "holders": _Table(
+        raw("name, expires_at, key, status, leaves"), _check_holder, "FROM (SELECT *, NULL AS session FROM holders)"
+    ),
     "sessions": _Table(
         raw(f"{COLUMNS}, {_OF_SESSION}"),
         _check_session,

@@ -12,7 +12,15 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
-from warren.storage.maintenance.checks import MISLABELLED, NO_HOLDER, ORPHANED, TABLES, examine_rows, unreadable_keys
+from warren.storage.maintenance.checks import (
+    BAD_CLUSTER,
+    MISLABELLED,
+    NO_HOLDER,
+    ORPHANED,
+    TABLES,
+    examine_rows,
+    unreadable_keys,
+)
 from warren.storage.maintenance.damage import FILE, keep, scan
 from warren.storage.maintenance.damage import set_aside as set_row_aside
 from warren.storage.maintenance.files import log_size, reading, rivals
@@ -269,6 +277,7 @@ class _SetRowsAside(SqliteOperation[tuple[int, int]]):
         for row in free:
             set_row_aside(db, self.folder, row)
         db.execute(f"DELETE FROM requests WHERE {NO_HOLDER}")
+        db.execute(f"DELETE FROM cluster WHERE {BAD_CLUSTER}")
         for table, column, key in (keys := unreadable_keys(db)):
             as_bytes = key.hex() if isinstance(key, bytes) else ""
             where = f"(typeof({column}) <> 'text' OR CAST({column} AS BLOB) = x'{as_bytes}')"

@@ -10,16 +10,29 @@ row, and a commit names the epoch of its lease: a process that wakes up after it
 import os
 import socket
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from warren.config import PostgresConfig
+from warren.nodes import Announcement
+from warren.storage.membership import now, status_text
 from warren.storage.postgres.driver import Connection, escaped
 from warren.storage.postgres.schema import LOCK, SCHEMA, state_of, too_new
 from warren.values import define
 
-GRACE: Final = 0.25
+GRACE: Final = 1 / 3
 """The time without a lock that a process may have, as a share of the time of its leases."""
+PROVED: Final = 0.9
+"""The share of that time for which a process that has renewed its leases counts on them.
+
+Its clock may run a little slow. It is not a share of the leases themselves, because a process can lose its lock without
+its knowing, as when the server ends its connection.
+"""
+RENEWALS: Final = 12
+"""Renewals in the time of one lease, so that three come in the time without a lock."""
 _LOCKED: Final = f"""EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCK} AND objsubid = 2
     AND objid = h.key::oid AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""
@@ -27,7 +40,7 @@ ALIVE: Final = f"""h.expires_at > clock_timestamp() AND (h.graced_until > clock_
 """A condition of SQL: the process of the row `h` lives."""
 _ENTER: Final = """
     WITH entered AS (
-        INSERT INTO warren.holders (name, version, expires_at, graced_until) SELECT $1, $4::int,
+        INSERT INTO warren.holders (name, version, status, expires_at, graced_until) SELECT $1, $4::int, $5,
             clock_timestamp() + $2::float8 * interval '1 s', clock_timestamp() + $3::float8 * interval '1 s'
         FROM warren.meta WHERE needs <= $4::int FOR SHARE  -- a contraction of the tables has this row's lock
         RETURNING key
@@ -48,15 +61,17 @@ OLDER: Final = f"SELECT h.name FROM warren.holders h WHERE h.version < $1::int A
 """A query for the living processes whose programs know fewer than $1 scripts of the tables."""
 _RENEW: Final = """
     WITH old AS (
-        SELECT expires_at > clock_timestamp() AND (graced_until > clock_timestamp() OR $5::bool) AS alive
+        SELECT expires_at > clock_timestamp() AND (graced_until > clock_timestamp() OR $5::bool) AS alive, leaves
         FROM warren.holders WHERE key = $1::int FOR UPDATE
     ), renewed AS (
-        INSERT INTO warren.holders (key, name, version, expires_at, graced_until) VALUES ($1::int, $2, $6::int,
+        INSERT INTO warren.holders (key, name, version, status, expires_at, graced_until)
+        VALUES ($1::int, $2, $6::int, $7,
             clock_timestamp() + $3::float8 * interval '1 s', clock_timestamp() + $4::float8 * interval '1 s')
-        ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at, graced_until = excluded.graced_until
+        ON CONFLICT (key) DO UPDATE SET
+            expires_at = excluded.expires_at, graced_until = excluded.graced_until, status = excluded.status
     ), writer AS (
         INSERT INTO warren.writers (holder, generation, groups) VALUES ($1::int, 0, 0) ON CONFLICT (holder) DO NOTHING
-    ) SELECT coalesce((SELECT alive FROM old), false)
+    ) SELECT coalesce((SELECT alive FROM old), false), coalesce((SELECT leaves FROM old), false)
 """
 _LEAVE: Final = """
     WITH gone AS (DELETE FROM warren.holders WHERE key = $1::int)
@@ -78,12 +93,16 @@ class Holder:
         seconds: the time from one renewal to the expiry.
         key: its number in the store; None before its first write.
         lapses: how often it renewed too late, so that other processes may have taken its sessions over.
+        started_at: the time at which this process opened the store.
+        said: what this process has said of itself last; None if it is no node.
     """
 
     name: str
     seconds: float
     key: int | None = None
     lapses: int = 0
+    started_at: datetime = attrs.field(factory=now)
+    said: Announcement | None = None
     _locked: Connection | None = None  # the connection that has the lock
 
     @classmethod
@@ -103,22 +122,27 @@ class Holder:
         Raises StoreError(cause="newer_schema") if the tables were contracted meanwhile, and as `Connection.fetch`.
         """
         await db.fetch(_REAP)
-        rows = await db.fetch(_ENTER, escaped(self.name), str(self.seconds), str(self.grace), SCHEMA.version)
+        values = escaped(self.name), str(self.seconds), str(self.grace), SCHEMA.version, self._status()
+        rows = await db.fetch(_ENTER, *values)
         if not rows:
             raise too_new(await state_of(db))
         self.key = rows[0][0]
         await self._lock(db)
 
-    async def renew(self, db: Connection) -> None:
-        """Postpone the expiry; do nothing before `register`. Raises as `Connection.fetch`."""
+    async def renew(self, db: Connection) -> bool:
+        """Postpone the expiry; return whether this node was asked to drain. Does nothing before `register`.
+
+        Raises as `Connection.fetch`.
+        """
         if self.key is None:
-            return
+            return False
         locked = self._locked is db
-        values = escaped(self.name), str(self.seconds), str(self.grace), locked, SCHEMA.version
-        ((alive,),) = await db.fetch(_RENEW, self.key, *values)
+        values = escaped(self.name), str(self.seconds), str(self.grace), locked, SCHEMA.version, self._status()
+        ((alive, leaves),) = await db.fetch(_RENEW, self.key, *values)
         self.lapses += not alive
         if not locked:
             await self._lock(db)
+        return bool(leaves)
 
     async def leave(self, db: Connection) -> None:
         """Remove its row: its sessions are free for all processes. Raises as `Connection.fetch`."""
@@ -129,6 +153,9 @@ class Holder:
     def die(self) -> None:
         """Forget its key. Idempotent."""
         self.key = self._locked = None
+
+    def _status(self) -> str:
+        return status_text(self.started_at, self.said)
 
     async def _lock(self, db: Connection) -> None:
         """Take the lock, unless a lost connection still has it: then it counts as locked, and a renewal tries again."""

@@ -2,16 +2,19 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import json
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from warren import codec
 from warren.creation import FIRST_PROMPT, Created
+from warren.nodes import Node
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
+from warren.storage.membership import SECRET_BYTES, node_of, secret_of, status_of
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
-from warren.storage.postgres.lease import Holder, rival
+from warren.storage.postgres.lease import ALIVE, Holder, rival
 from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
     ARCHIVED,
@@ -94,6 +97,18 @@ _WROTE: Final = """
         FROM warren.writers WHERE holder IS DISTINCT FROM $1::int
     ) AS others
 """
+# This process counts as alive for itself, as late as it may be.
+_NODES: Final = f"""
+    SELECT h.key, h.name, h.status FROM warren.holders h WHERE h.key = $1::int OR ({ALIVE}) ORDER BY h.key
+"""
+_HOLDER_OF: Final = f"""
+    SELECT h.key, h.name, h.status FROM warren.sessions s JOIN warren.holders h ON h.key = s.holder
+    WHERE s.session_id = $1 AND state <> {DELETED} AND (h.key = $2::int OR ({ALIVE}))
+"""
+_ASK_TO_LEAVE: Final = "UPDATE warren.holders SET leaves = true WHERE key = ANY ($1::int[])"
+_CLUSTER_KEY: Final = "SELECT secret FROM warren.meta"
+# The condition makes the first of several callers win.
+_ADD_CLUSTER_KEY: Final = "UPDATE warren.meta SET secret = $1 WHERE secret IS NOT DISTINCT FROM $2"
 _ANSWER: Final = """
     SELECT s.holder, r.holder FROM warren.sessions s LEFT JOIN warren.requests r ON r.session = s.key
     WHERE session_id = $1
@@ -311,6 +326,41 @@ async def version_of_others(db: Connection, me: int | None) -> int:
     """Return a number that changes with each group that another process commits."""
     version: int = (await db.fetch(_WROTE, me))[0][0]
     return version
+
+
+async def nodes(db: Connection, me: int | None) -> list[Node]:
+    """Return the living processes, this one among them."""
+    return [_node(row) for row in await db.fetch(_NODES, me)]
+
+
+async def holder(db: Connection, session_id: str, me: int | None) -> Node | None:
+    """Return the living process that has a session, which may be this one."""
+    rows = await db.fetch(_HOLDER_OF, escaped(session_id), me)
+    return _node(rows[0]) if rows else None
+
+
+def _node(row: Row) -> Node:
+    key, name, status = row
+    return node_of(key, unescaped(name), status)
+
+
+async def ask_to_drain(db: Connection, name: str) -> bool:
+    """Ask the living nodes of a name to drain; return whether there is one."""
+    rows = await db.fetch(_NODES, None)
+    named = [key for key, _, status in rows if status_of(status).node == name]
+    if named:
+        await db.fetch(_ASK_TO_LEAVE, array(named))
+    return bool(named)
+
+
+async def secret(db: Connection) -> bytes:
+    """Return the cluster's secret, which is made if it is missing or damaged."""
+    while True:
+        ((stored,),) = await db.fetch(_CLUSTER_KEY)
+        found = secret_of(stored)
+        if found is not None:
+            return found
+        await db.fetch(_ADD_CLUSTER_KEY, secrets.token_hex(SECRET_BYTES), stored)
 
 
 async def handed_over(db: Connection, session_id: str, me: int | None) -> bool | None:

@@ -79,7 +79,7 @@ class Schema:
 
 
 SCHEMA: Final = Schema(
-    tuple(files(__package__).joinpath(f"schema_{number}.sql").read_text(encoding="utf-8") for number in (1, 2))
+    tuple(files(__package__).joinpath(f"schema_{number}.sql").read_text(encoding="utf-8") for number in (1, 2, 3))
 )
 """The tables that this release reads and writes."""
 

@@ -11,13 +11,14 @@ from warren.config import PostgresConfig
 from warren.creation import Created
 from warren.errors import StoreError, WarrenError
 from warren.inputs import Numbered
+from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.operations import Operation
 from warren.storage.postgres import queries
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.inbox import waiting
-from warren.storage.postgres.lease import Holder
+from warren.storage.postgres.lease import PROVED, RENEWALS, Holder
 from warren.storage.postgres.pool import Readers
 from warren.storage.postgres.writer import Writer
 from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
@@ -33,12 +34,12 @@ class PostgresStore:
     `warren.storage.Store`.
 
     Attributes:
-        holder: the holder of the leases under which this process writes.
+        me: the holder of the leases under which this process writes.
         read_fault: the error of the newest read; None if it succeeded.
     """
 
     def __init__(self, writer: Writer, readers: Readers) -> None:
-        self.holder: Holder = writer.holder
+        self.me: Holder = writer.holder
         self._writer = writer
         self._readers = readers
         self._closed = False
@@ -63,13 +64,28 @@ class PostgresStore:
 
     @property
     def lease(self) -> float:
-        """See Store. It is the time for which it keeps its sessions without its connection: the shortest one."""
-        return self.holder.grace
+        """See Store."""
+        return self.me.seconds
+
+    @property
+    def proof(self) -> float:
+        """See Store."""
+        return self.me.grace * PROVED
+
+    @property
+    def renewal(self) -> float:
+        """See Store."""
+        return self.me.seconds / RENEWALS
+
+    @property
+    def key(self) -> int | None:
+        """See Store."""
+        return self.me.key
 
     @property
     def lapses(self) -> int:
         """See Store."""
-        return self.holder.lapses
+        return self.me.lapses
 
     async def aclose(self, *, leave: bool = True) -> None:
         """See Store. With `leave` false the holder stays alive for another opening by this process."""
@@ -90,16 +106,32 @@ class PostgresStore:
         """
         return await self._writer.write(operations)
 
-    async def renew(self) -> None:
+    async def renew(self, announcement: Announcement | None = None) -> bool:
         """See Store."""
         try:
-            await self._writer.renew()
+            return await self._writer.renew(announcement)
         except (LostError, errors.Error) as exc:
             raise translate(exc) from exc
 
+    async def nodes(self) -> builtins.list[Node]:
+        """See Store."""
+        return await self._read(partial(queries.nodes, me=self.me.key))
+
+    async def holder(self, session_id: str) -> Node | None:
+        """See Store."""
+        return await self._read(partial(queries.holder, session_id=session_id, me=self.me.key))
+
+    async def ask_to_drain(self, name: str) -> bool:
+        """See Store."""
+        return await self._read(partial(queries.ask_to_drain, name=name))
+
+    async def secret(self) -> bytes:
+        """See Store."""
+        return await self._read(queries.secret)
+
     async def load(self, session_id: str) -> StoredSession | None:
         """See Store."""
-        return await self._read(partial(queries.load, session_id=session_id, me=self.holder.key))
+        return await self._read(partial(queries.load, session_id=session_id, me=self.me.key))
 
     async def record(self, session_id: str) -> SessionRecord | None:
         """See Store."""
@@ -135,7 +167,7 @@ class PostgresStore:
 
     async def lost(self, session_id: str, seq: int) -> int | None:
         """See Store."""
-        return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.holder))
+        return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.me))
 
     async def inbox(self, session_id: str) -> Rows[Numbered]:
         """See Store."""
@@ -143,7 +175,7 @@ class PostgresStore:
 
     async def sessions_that_wait(self) -> builtins.list[str]:
         """See Store."""
-        return await self._read(partial(queries.sessions_that_wait, me=self.holder.key))
+        return await self._read(partial(queries.sessions_that_wait, me=self.me.key))
 
     async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
         """See Store."""
@@ -164,15 +196,15 @@ class PostgresStore:
 
     async def version_of_others(self) -> int:
         """See Store."""
-        return await self._read(partial(queries.version_of_others, me=self.holder.key))
+        return await self._read(partial(queries.version_of_others, me=self.me.key))
 
     async def news(self, watched: Sequence[str], inbox_after: int) -> News:
         """See Store. The position in the inbox is one of the server's snapshots, not the number of an input."""
-        return await self._read(partial(queries.news, me=self.holder.key, watched=watched, inbox_after=inbox_after))
+        return await self._read(partial(queries.news, me=self.me.key, watched=watched, inbox_after=inbox_after))
 
     async def handed_over(self, session_id: str) -> bool | None:
         """See Store."""
-        return await self._read(partial(queries.handed_over, session_id=session_id, me=self.holder.key))
+        return await self._read(partial(queries.handed_over, session_id=session_id, me=self.me.key))
 
     async def _read(self, query: Callable[[Connection], Awaitable[R]]) -> R:
         if self._closed:

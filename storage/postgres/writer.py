@@ -16,6 +16,7 @@ from psycopg import errors
 
 from warren.config import PostgresConfig
 from warren.errors import StoreError, WarrenError
+from warren.nodes import Announcement
 from warren.storage.operations import Commit, Operation
 from warren.storage.postgres.commit import MOST, SupersededError, commit_all, fenced, refusal, was_stored
 from warren.storage.postgres.driver import Connection, LostError
@@ -104,14 +105,20 @@ class Writer:
             async with self._writing:
                 await self._ready()
 
-    async def renew(self) -> None:
-        """Keep the holder alive for others. Raises StoreError, LostError and psycopg's Error."""
+    async def renew(self, announcement: Announcement | None = None) -> bool:
+        """Keep the holder alive for others; see `Store.renew`. Raises StoreError, LostError and psycopg's Error."""
+        leaves = False
         with trio.CancelScope(shield=True):
             async with self._keeping:
                 if self._closed:
                     raise _closed()
+                if announcement is not None:
+                    self.holder.said = announcement
                 if self.holder.key is not None:
-                    await self.holder.renew(await self._connected_keeper())
+                    leaves = await self.holder.renew(await self._connected_keeper())
+                elif announcement is not None:
+                    await self._register()
+        return leaves
 
     async def close(self, *, leave: bool) -> None:
         """Let the holder leave, if it is to, and close the connections. Idempotent; raises for no fault."""
@@ -152,18 +159,19 @@ class Writer:
             self._generation = None
             self._db = await self._prepared()
         if self.holder.key is None:
-            await self._register()
+            async with self._keeping:
+                if self.holder.key is None:  # a renewal may have been faster
+                    await self._register()
         if self._generation is None:
             await self._begin(self._db)
         return self._db
 
     async def _register(self) -> None:
-        async with self._keeping:
-            try:
-                await self.holder.register(await self._connected_keeper())
-            except BaseException:
-                self.holder.die()
-                raise
+        try:
+            await self.holder.register(await self._connected_keeper())
+        except BaseException:
+            self.holder.die()
+            raise
 
     async def _begin(self, db: Connection) -> None:
         """Take the next generation for a connection; look how an unanswered group has ended."""

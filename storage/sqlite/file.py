@@ -17,7 +17,7 @@ SESSION_STORE: Final = Kind(
     noun="session store",
     file_name=FILE_NAME,
     application_id=0x57415252,  # the letters WARR
-    migrations=scripts(__package__, *(f"schema_{version}.sql" for version in (1, 2, 3, 4, 5))),
+    migrations=scripts(__package__, *(f"schema_{version}.sql" for version in (1, 2, 3, 4, 5, 6))),
     can_shrink=True,
     unfinished=UNFINISHED,
 )

@@ -13,10 +13,15 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from warren.config import StoreConfig
+from warren.nodes import Announcement, Node
+from warren.storage.membership import node_of, now, status_of, status_text
 from warren.storage.rows import MAX_NUMBER, shown
 from warren.storage.sqlite.columns import raw
 from warren.values import define
@@ -28,7 +33,20 @@ if sys.platform != "win32":  # without such locks only the expiry tells that a h
     import fcntl
 
 FOLDER: Final = "holders"
-_HOLDER: Final = f"SELECT {raw('name, expires_at')} FROM holders WHERE key = ?"
+PROVED: Final = 0.9
+"""The share of a lease for which a process that has renewed it counts on it: its clock may run a little slow."""
+RENEWALS: Final = 3
+"""Renewals in the time of one lease: two may come late before other processes may take the sessions."""
+_HOLDER: Final = f"SELECT {raw('name, expires_at, status')} FROM holders WHERE key = ?"
+_HOLDERS: Final = f"SELECT key, {raw('name, expires_at, status')} FROM holders ORDER BY key"
+# A row that another process removed is put in again.
+_ENTER: Final = "INSERT INTO holders (name, expires_at, status) VALUES (?, ?, ?) RETURNING key"
+_AGAIN: Final = """
+    INSERT INTO holders (key, name, expires_at, status) VALUES (?, ?, ?, ?)
+    ON CONFLICT (key) DO UPDATE SET name = excluded.name, expires_at = excluded.expires_at, status = excluded.status
+    RETURNING leaves
+"""
+_ASK_TO_LEAVE: Final = "UPDATE holders SET leaves = 1 WHERE key = ?"
 # SQLite gives no number above the largest one: a damaged number at the end of the range would refuse all new rows.
 _NUMBER_ANEW: Final = (
     """
@@ -61,6 +79,8 @@ class Holder:
         clock: returns seconds since 1970 UTC.
         key: its number in the store; None before its first write.
         lapses: how often it renewed too late, so that other processes may have taken its sessions over.
+        started_at: the time at which this process opened the store.
+        said: what this process has said of itself last; None if it is no node.
     """
 
     folder: Path
@@ -69,6 +89,8 @@ class Holder:
     clock: Callable[[], float] = time.time
     key: int | None = None
     lapses: int = 0
+    started_at: datetime = attrs.field(factory=now)
+    said: Announcement | None = None
     _lock: int | None = None
 
     @classmethod
@@ -84,20 +106,23 @@ class Holder:
                 self._remove(db, key)
         for statement in _NUMBER_ANEW:
             db.execute(statement)
-        enter = "INSERT INTO holders (name, expires_at) VALUES (?, ?) RETURNING key"
-        self.key = int(db.execute(enter, (self.name, self._expiry())).get)
+        self.key = int(db.execute(_ENTER, (self.name, self._expiry(), self._status())).get)
         # Before the commit: a process that sees the row finds the file locked.
         self._lock = _locked(self._path(self.key))
 
-    def renew(self, db: "apsw.Connection") -> None:
-        """Postpone the expiry, inside a transaction. Does nothing before `register`."""
-        if self.key is not None:
-            row: Any = db.execute(_HOLDER, (self.key,)).fetchone()
-            expires_at = None if row is None else row[1]
-            self.lapses += type(expires_at) is not int or expires_at <= self.clock() * 1e6
-            again = "INSERT OR REPLACE INTO holders (key, name, expires_at) VALUES (?, ?, ?)"
-            db.execute(again, (self.key, self.name, self._expiry()))
-            self._keep_lock(self._path(self.key))
+    def renew(self, db: "apsw.Connection") -> bool:
+        """Postpone the expiry, inside a transaction; return whether this node was asked to drain.
+
+        Does nothing before `register`.
+        """
+        if self.key is None:
+            return False
+        row: Any = db.execute(_HOLDER, (self.key,)).fetchone()
+        expires_at = None if row is None else row[1]
+        self.lapses += type(expires_at) is not int or expires_at <= self.clock() * 1e6
+        leaves: Any = db.execute(_AGAIN, (self.key, self.name, self._expiry(), self._status())).get
+        self._keep_lock(self._path(self.key))
+        return bool(leaves == 1)
 
     def leave(self, db: "apsw.Connection") -> None:
         """Remove its row, inside a transaction: its sessions are free for all processes."""
@@ -107,9 +132,30 @@ class Holder:
     def rival(self, db: "apsw.Connection", key: int) -> str | None:
         """Return the name of the holder with that key; None if it is dead."""
         row: Any = db.execute(_HOLDER, (key,)).fetchone()
-        if row is None or type(row[1]) is not int or row[1] <= self.clock() * 1e6 or is_free(self._path(key)):
+        return shown(row[0]) if row is not None and self._lives(key, row[1]) else None
+
+    def node(self, db: "apsw.Connection", key: int | None) -> Node | None:
+        """Return the holder with that key, which may be this one; None if it is dead."""
+        row: Any = db.execute(_HOLDER, (key,)).fetchone()
+        if key is None or row is None or not (key == self.key or self._lives(key, row[1])):
             return None
-        return shown(row[0])
+        return node_of(key, shown(row[0]), row[2])
+
+    def nodes(self, db: "apsw.Connection") -> list[Node]:
+        """Return all holders that live."""
+        rows: list[Any] = db.execute(_HOLDERS).fetchall()
+        alive = (row for row in rows if row[0] == self.key or self._lives(row[0], row[2]))
+        return [node_of(key, shown(name), status) for key, name, _, status in alive]
+
+    def ask_to_drain(self, db: "apsw.Connection", name: str) -> bool:
+        """Ask the living nodes of a name to drain, inside a transaction; return whether there is one."""
+        rows: list[Any] = db.execute(_HOLDERS).fetchall()
+        named = [(row[0],) for row in rows if self._lives(row[0], row[2]) and status_of(row[3]).node == name]
+        db.executemany(_ASK_TO_LEAVE, named)
+        return bool(named)
+
+    def _lives(self, key: int, expires_at: object) -> bool:
+        return type(expires_at) is int and expires_at > self.clock() * 1e6 and not is_free(self._path(key))
 
     def _keep_lock(self, path: Path) -> None:
         """Lock a new file if the old one was removed: without a locked file this process would count as dead."""
@@ -128,6 +174,9 @@ class Holder:
         db.execute("DELETE FROM holders WHERE key = ?", (key,))
         with contextlib.suppress(OSError):
             self._path(key).unlink()
+
+    def _status(self) -> str:
+        return status_text(self.started_at, self.said)
 
     def _expiry(self) -> int:
         return round((self.clock() + self.seconds) * 1e6)

@@ -10,6 +10,7 @@ import apsw
 
 from warren import codec
 from warren.creation import FIRST_PROMPT, Created
+from warren.nodes import Node
 from warren.records import EventRow, MessageRow, SessionRecord, Span
 from warren.storage.results import Context, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
@@ -43,6 +44,7 @@ logger: Final = logging.getLogger("warren.storage")
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
 _RECORD: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _HELD: Final = f"SELECT {raw(COLUMNS)}, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
+_HOLDER_OF: Final = f"SELECT {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _NEWEST_COMPACTION: Final = f"""
     SELECT {raw(COMPACTION)} FROM compactions WHERE session = {_KEY} ORDER BY rowid DESC LIMIT 1
 """
@@ -85,6 +87,12 @@ def load(db: apsw.Connection, session_id: str, me: int | None) -> StoredSession 
     *columns, holder = row
     found = row_to_record(tuple(columns))
     return StoredSession(found, found.last_seq + (0 if holder in (None, me) else SEQ_STRIDE))
+
+
+def holder(db: apsw.Connection, session_id: str, me: Holder) -> Node | None:
+    """Return the living process that has a session, which may be this one."""
+    row: Any = db.execute(_HOLDER_OF, (session_id,)).fetchone()
+    return None if row is None else me.node(db, row[0])
 
 
 def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:

@@ -12,6 +12,7 @@ from warren.config import StoreConfig
 from warren.creation import Created
 from warren.errors import WarrenError
 from warren.inputs import Numbered
+from warren.nodes import Announcement, Node
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage.operations import Operation
 from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
@@ -21,7 +22,7 @@ from warren.storage.sqlite import queries
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
 from warren.storage.sqlite.handover import handed_over, news
 from warren.storage.sqlite.inbox import named, sessions_that_wait, waiting, was_told
-from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.lease import PROVED, RENEWALS, Holder
 from warren.storage.sqlite.pool import ReaderPool
 from warren.storage.sqlite.writer import Writer
 
@@ -35,12 +36,12 @@ class SqliteStore:
     For the methods see `warren.storage.Store`.
 
     Attributes:
-        holder: the holder of the leases under which this process writes.
+        me: the holder of the leases under which this process writes.
         read_fault: the error of the newest read; None if it succeeded.
     """
 
     def __init__(self, writer: Writer, readers: Sequence[apsw.Connection], runner: Runner) -> None:
-        self.holder: Holder = writer.holder
+        self.me: Holder = writer.holder
         self._writing = ReaderPool([writer], runner)
         self._reading = ReaderPool(readers, runner)
         self._closing = trio.Lock()
@@ -67,12 +68,27 @@ class SqliteStore:
     @property
     def lease(self) -> float:
         """See Store."""
-        return self.holder.seconds
+        return self.me.seconds
+
+    @property
+    def proof(self) -> float:
+        """See Store."""
+        return self.me.seconds * PROVED
+
+    @property
+    def renewal(self) -> float:
+        """See Store."""
+        return self.me.seconds / RENEWALS
+
+    @property
+    def key(self) -> int | None:
+        """See Store."""
+        return self.me.key
 
     @property
     def lapses(self) -> int:
         """See Store."""
-        return self.holder.lapses
+        return self.me.lapses
 
     async def aclose(self, *, leave: bool = True) -> None:
         """See Store. With `leave` false the holder stays alive for another opening by this process."""
@@ -97,12 +113,33 @@ class SqliteStore:
 
     async def load(self, session_id: str) -> StoredSession | None:
         """See Store."""
-        return await self._read(partial(queries.load, session_id=session_id, me=self.holder.key))
+        return await self._read(partial(queries.load, session_id=session_id, me=self.me.key))
 
-    async def renew(self) -> None:
+    async def renew(self, announcement: Announcement | None = None) -> bool:
         """See Store."""
         with trio.CancelScope(shield=True):
-            await self._writing.run(Writer.renew)
+            leaves = await self._writing.run(lambda writer: writer.renew(announcement))
+        return leaves  # noqa: RET504 - as in `write`
+
+    async def nodes(self) -> builtins.list[Node]:
+        """See Store."""
+        return await self._read(self.me.nodes)
+
+    async def holder(self, session_id: str) -> Node | None:
+        """See Store."""
+        return await self._read(partial(queries.holder, session_id=session_id, me=self.me))
+
+    async def ask_to_drain(self, name: str) -> bool:
+        """See Store."""
+        with trio.CancelScope(shield=True):
+            asked = await self._writing.run(lambda writer: writer.ask_to_drain(name))
+        return asked  # noqa: RET504 - as in `write`
+
+    async def secret(self) -> bytes:
+        """See Store."""
+        with trio.CancelScope(shield=True):
+            secret = await self._writing.run(Writer.secret)
+        return secret  # noqa: RET504 - as in `write`
 
     async def erasures(self) -> Rows[str]:
         """See Store."""
@@ -114,7 +151,7 @@ class SqliteStore:
 
     async def sessions_that_wait(self) -> builtins.list[str]:
         """See Store."""
-        return await self._read(partial(sessions_that_wait, holder=self.holder))
+        return await self._read(partial(sessions_that_wait, holder=self.me))
 
     async def version_of_others(self) -> int:
         """See Store."""
@@ -127,11 +164,11 @@ class SqliteStore:
 
     async def news(self, watched: Sequence[str], inbox_after: int) -> News:
         """See Store."""
-        return await self._read(partial(news, me=self.holder.key, watched=watched, inbox_after=inbox_after))
+        return await self._read(partial(news, me=self.me.key, watched=watched, inbox_after=inbox_after))
 
     async def handed_over(self, session_id: str) -> bool | None:
         """See Store."""
-        return await self._read(partial(handed_over, session_id=session_id, me=self.holder.key))
+        return await self._read(partial(handed_over, session_id=session_id, me=self.me.key))
 
     async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
         """See Store."""
@@ -184,7 +221,7 @@ class SqliteStore:
 
     async def lost(self, session_id: str, seq: int) -> int | None:
         """See Store."""
-        return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.holder))
+        return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.me))
 
     async def events(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> builtins.list[EventRow]:
         """Return the rows of the event log that end above `after_seq`, in order.

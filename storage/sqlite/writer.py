@@ -1,19 +1,25 @@
 """The one connection that writes: groups of operations in one transaction."""
 
 import contextlib
+import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import apsw
 
 from warren.errors import StoreError, WarrenError
+from warren.nodes import Announcement
+from warren.storage.membership import SECRET_BYTES, secret_of
 from warren.storage.operations import Commit, Operation
 from warren.storage.sqlite.apply import apply
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import close_writer, impatient, transaction
 from warren.storage.sqlite.faults import precise
 from warren.storage.sqlite.file import SESSION_STORE
 from warren.storage.sqlite.lease import Holder
 from warren.values import define
+
+_SECRET: Final = f"SELECT {raw('secret')} FROM cluster"  # noqa: S608 - a column of ours
 
 
 @define
@@ -38,18 +44,45 @@ class Writer:
                 return [self._failure(exc, operation) for operation in operations]
             return self._one_by_one(operations)
 
-    def renew(self) -> None:
-        """Keep the holder alive for others. Raises StoreError.
+    def renew(self, announcement: Announcement | None = None) -> bool:
+        """Keep the holder alive for others; see `Store.renew`. Raises StoreError.
 
         It waits a moment for the lock of another process, as writes of turns wait behind it. A holder that is late is
         not lost by that: nobody can take its sessions over under the lock of a third.
         """
+        if announcement is not None:
+            self.holder.said = announcement
         try:
-            if self.holder.key is not None:
-                with impatient(self._db), transaction(self._db):
-                    self.holder.renew(self._db)
+            with impatient(self._db):
+                if self.holder.key is None and announcement is not None:
+                    self._register()
+                elif self.holder.key is not None:
+                    with transaction(self._db):
+                        return self.holder.renew(self._db)
         except apsw.Error as exc:
             raise self._translated(exc) from exc
+        return False
+
+    def ask_to_drain(self, name: str) -> bool:
+        """Ask the living nodes of a name to drain; return whether there is one. Raises StoreError."""
+        try:
+            with transaction(self._db):
+                return self.holder.ask_to_drain(self._db, name)
+        except apsw.Error as exc:
+            raise self._translated(exc) from exc
+
+    def secret(self) -> bytes:
+        """Return the cluster's secret, which is made if it is missing or damaged. Raises StoreError."""
+        try:
+            with transaction(self._db):
+                found = secret_of(self._db.execute(_SECRET).get)
+                if found is None:
+                    found = secrets.token_bytes(SECRET_BYTES)
+                    self._db.execute("DELETE FROM cluster")
+                    self._db.execute("INSERT INTO cluster VALUES (?)", (found.hex(),))
+        except apsw.Error as exc:
+            raise self._translated(exc) from exc
+        return found
 
     def version_of_others(self) -> int:
         """Return a number that changes with each commit of another connection. Raises apsw.Error."""

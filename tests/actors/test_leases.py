@@ -38,7 +38,7 @@ async def store_of(service: Service) -> SqliteStore:
 async def expire_leases(service: Service) -> None:
     """Let a runtime's leases run out, as where its process was stopped."""
     store = await store_of(service)
-    store.holder.clock = lambda: 0.0
+    store.me.clock = lambda: 0.0
     await store.renew()
 
 
@@ -202,7 +202,7 @@ async def test_leases_are_renewed(tmp_path: Path) -> None:
         open_runtime(says(), store=tmp_path) as command,
     ):
         for service in (gateway, command):
-            (await store_of(service)).holder.clock = trio.current_time
+            (await store_of(service)).me.clock = trio.current_time
         async with busy(gateway, model) as session_id:
             await trio.sleep(50)
             with pytest.raises(LeasedError):
@@ -234,7 +234,7 @@ async def test_an_interrupt_during_the_claim_frees_the_session(tmp_path: Path) -
 async def wake(service: Service) -> None:
     """Let a runtime that hung go on."""
     store = await store_of(service)
-    store.holder.clock = time.time
+    store.me.clock = time.time
     await trio.sleep(10)
 
 

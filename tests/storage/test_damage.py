@@ -39,7 +39,8 @@ async def sample(path: Path) -> None:
         await written(store, updated(moved(turn("a", 3, labels={"k": "v"}), entry(3, 3)), peer=Peer("ann")))
         await written(store, Enqueue("a", said, 9), Release("a", Lease(1)), Release("b", Lease(1)), Delete("c"))
     db = open_writer(StoreConfig(path / "store"))
-    db.execute("INSERT INTO holders VALUES (77, 'dead', 1); UPDATE inbox SET starts = 0")
+    db.execute("INSERT INTO holders VALUES (77, 'dead', 1, '{}', 0); UPDATE inbox SET starts = 0")
+    db.execute("INSERT INTO cluster VALUES (hex(zeroblob(32)))")
     db.execute("INSERT INTO creations VALUES ('k', 1, '{}'); INSERT INTO requests VALUES (1, 77)")
     db.close()
 
@@ -58,7 +59,7 @@ SCHEMA: Final = [STORAGE / f"schema_{version}.sql" for version in range(1, VERSI
 def damage(folder: Path, table: str, column: str, value: str) -> bool:
     """Put a value into one row; return whether the file can hold it."""
     where = {"sessions": "key = 1", "holders": "key = 77", "sqlite_sequence": "name = 'inbox'"}.get(table)
-    where = where or ("true" if table == "erasures" else "session = 1")
+    where = where or ("true" if table in ("erasures", "cluster") else "session = 1")
     # One row: the middle one, so that there is something behind it.
     order = {
         "messages": "position",

@@ -121,7 +121,7 @@ async def test_sessions_of_dead_processes_are_freed() -> None:
         dead = await PostgresStore.open(PostgresConfig(url))
         await every(dead, turn("a"), turn("b"), turn("free"))
         assert await dead.write([Release("free", Lease(1))]) == [None]
-        key = dead.holder.key
+        key = dead.me.key
         await dead.aclose(leave=False)
         with psycopg.connect(url, autocommit=True) as db:
             db.execute("UPDATE warren.holders SET graced_until = now(), expires_at = now() WHERE key = %s", (key,))

@@ -240,7 +240,7 @@ async def test_two_openings_of_one_holder_do_not_write_at_once() -> None:
     with database() as url:
         async with postgres_opened(url, timeout=5.0, lease=60.0) as one:
             await every(one, turn("a"))
-            holder = one.holder  # type: ignore[attr-defined]
+            holder = one.me  # type: ignore[attr-defined]
             async with postgres_opened(url, holder=holder, timeout=5.0, lease=60.0) as two:
                 for number, store in enumerate((two, one, two, one), 1):
                     await every(store, turn("a", number))
