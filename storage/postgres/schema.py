@@ -5,18 +5,25 @@ them go on, so that a rolling update can have two releases on one database. The 
 and tables of which only programs with fewer than N scripts make use ("contract"). A release has such a script if the
 code of the release before it did without them; an operator runs it by `warren store migrate --contract`. The database
 says how many scripts it has had, and how many a program has to know.
+
+An index of a table that may be large has a script of its own with the one statement `CREATE INDEX CONCURRENTLY`: it is
+built outside of a transaction, while programs write.
 """
 # ruff: noqa: S608 - only numbers and texts of this package become part of the SQL
 
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from importlib.resources import files
+from itertools import takewhile
 from typing import Final
 
 import attrs
+import trio
 from psycopg import errors
 
 from warren.errors import StoreError
-from warren.storage.postgres.driver import Connection
+from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.refusals import unfinished
 from warren.values import frozen
 from warren.version import VERSION
@@ -25,9 +32,15 @@ OLDEST: Final = 14
 """The oldest version of the server that has all that the statements use."""
 LOCK: Final = 4711
 """The first number of all advisory locks of the store; the second one is a holder's key, or 0 for a migration."""
+_TRY_LOCK: Final = f"SELECT pg_try_advisory_lock({LOCK}, 0)"
+_UNLOCK: Final = f"SELECT pg_advisory_unlock({LOCK}, 0)"
+_PAUSE: Final = 0.05
+"""Seconds between two looks whether another program has ended its migration."""
 # A statement that waits for a table's lock keeps all later ones waiting too.
-_MOMENT: Final = "SET LOCAL lock_timeout = '2s'"
+_BEGIN: Final = "BEGIN; SET LOCAL lock_timeout = '2s'"
 _STATE: Final = "SELECT version, needs, coalesce(release, ''), copying IS NOT NULL FROM warren.meta"
+_BUILDS: Final = re.compile(r"^(CREATE (?:UNIQUE )?INDEX) CONCURRENTLY (\w+)", re.MULTILINE)
+_VALID: Final = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('warren.' || $1)"
 
 
 @frozen
@@ -48,6 +61,21 @@ class State:
 
 
 @frozen
+class Step:
+    """A part of an expansion.
+
+    Attributes:
+        sql: scripts that run in one transaction, or the statement that builds an index outside of one.
+        version: of the tables afterwards.
+        index: the index; None for scripts.
+    """
+
+    sql: str
+    version: int
+    index: str | None = None
+
+
+@frozen
 class Schema:
     """The tables as one release of Warren knows them.
 
@@ -64,23 +92,35 @@ class Schema:
         """The version of tables that have had all expansions."""
         return len(self.expansions)
 
-    def script(self, version: int = 0) -> str:
-        """Return one script that brings tables of a version up to this one; 0 are no tables at all.
+    def script(self) -> str:
+        """Return one script that makes all tables. They are contracted as well: no older program uses them yet."""
+        parts = [_BUILDS.sub(r"\1 \2", each) for each in self.expansions]
+        parts += [self.contractions[number] for number in sorted(self.contractions)]
+        needs = max(self.contractions, default=1)
+        return ";\n".join([*parts, f"UPDATE warren.meta SET {_written(self.version)}, needs = {needs}"])
 
-        New tables are contracted as well: no older program uses them yet.
-        """
-        parts = self.expansions[version:]
-        needs = 1
-        if not version:
-            parts += tuple(self.contractions[number] for number in sorted(self.contractions))
-            needs = max(self.contractions, default=1)
-        written = f"version = {self.version}, needs = greatest(needs, {needs}), release = '{VERSION}'"
-        return ";\n".join((*parts, f"UPDATE warren.meta SET {written}"))
+    def step(self, version: int) -> Step:
+        """Return the next step for tables of a version, which is not the newest one."""
+        left = self.expansions[version:]
+        if built := _BUILDS.search(left[0]):
+            return Step(left[0], version + 1, built[2])
+        scripts = list(takewhile(lambda each: not _BUILDS.search(each), left))
+        version += len(scripts)
+        return Step(";\n".join([*scripts, f"UPDATE warren.meta SET {_written(version)}"]), version)
 
 
-SCHEMA: Final = Schema(
-    tuple(files(__package__).joinpath(f"schema_{number}.sql").read_text(encoding="utf-8") for number in (1, 2, 3))
-)
+def _written(version: int) -> str:
+    return f"version = {version}, release = '{VERSION}'"
+
+
+def _scripts(kind: str) -> dict[int, str]:
+    """Return the scripts of a kind by their numbers, in order."""
+    name = re.compile(rf"{kind}_(\d+)\.sql")
+    found = {int(match[1]): each for each in files(__package__).iterdir() if (match := name.fullmatch(each.name))}
+    return {number: found[number].read_text(encoding="utf-8") for number in sorted(found)}
+
+
+SCHEMA: Final = Schema(tuple(_scripts("schema").values()), _scripts("contract"))
 """The tables that this release reads and writes."""
 
 
@@ -103,16 +143,21 @@ async def prepare(db: Connection, schema: Schema = SCHEMA, *, copying: bool = Fa
 
 
 async def expand(db: Connection, schema: Schema = SCHEMA) -> State:
-    """Create the tables, or bring them up to this version; return how they were. Raises as `prepare`."""
-    await _lock(db)
-    try:
-        state = await usable_state(db, schema)  # another program may have been faster
-        if state.version < schema.version:
-            await _expand(db, schema, state)
-        await db.script("COMMIT")
-    finally:
-        await db.roll_back()
-    return state
+    """Create the tables, or bring them up to this version; return how they were.
+
+    After an interruption the next call goes on with the step that was under way. Raises as `prepare`, and
+    StoreError(cause="locked") if another program changes the tables for longer than a statement may take.
+    """
+    async with _alone(db):
+        before = state = await usable_state(db, schema)  # another program may have been faster
+        if not state.version:
+            await _make(db, schema)
+            return before
+        while state.version < schema.version:
+            step = schema.step(state.version)
+            await _transaction(db, step.sql, state) if step.index is None else await _build(db, step, state)
+            state = attrs.evolve(state, version=step.version)
+    return before
 
 
 async def contract(db: Connection, schema: Schema, others: str) -> tuple[int, tuple[str, ...]]:
@@ -125,10 +170,10 @@ async def contract(db: Connection, schema: Schema, others: str) -> tuple[int, tu
 
     Returns how many scripts a program has to know now, and the names of the programs that stand in the way.
 
-    Raises as `prepare`.
+    Raises as `expand`.
     """
-    await _lock(db)
-    try:
+    async with _alone(db):
+        await db.script(_BEGIN)
         # This row keeps programs from registering until the end; those that have done so are seen by the query.
         await db.script(f"{_STATE} FOR UPDATE")
         state = await usable_state(db, schema)
@@ -139,11 +184,9 @@ async def contract(db: Connection, schema: Schema, others: str) -> tuple[int, tu
                 if names:
                     break
                 written = f"needs = {number}, release = '{VERSION}'"
-                await _changed(db, f"{schema.contractions[number]};\nUPDATE warren.meta SET {written}")
+                await _changed(db, f"{schema.contractions[number]};\nUPDATE warren.meta SET {written}", state)
                 state = attrs.evolve(state, needs=number)
         await db.script("COMMIT")
-    finally:
-        await db.roll_back()
     return state.needs, names
 
 
@@ -183,27 +226,62 @@ def check_server(db: Connection) -> None:
         raise StoreError(problem, cause="cannot_open", retryable=False)
 
 
-async def _lock(db: Connection) -> None:
-    """Begin a transaction, alone among migrations: those of others take as long as a statement may."""
-    await db.script(f"BEGIN; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK}, 0); {_MOMENT}")
+@asynccontextmanager
+async def _alone(db: Connection) -> AsyncIterator[None]:
+    """Keep all other programs from changing the tables; a transaction that the block leaves open is rolled back.
+
+    The lock is asked for again and again, not waited for. A statement that waits has a snapshot, an index that is built
+    concurrently waits for all older snapshots to end, and so the two would wait for each other.
+
+    Raises StoreError(cause="locked"), and as `Connection.fetch`.
+    """
+    deadline = trio.current_time() + db.timeout
+    while not (await db.fetch(_TRY_LOCK))[0][0]:
+        if trio.current_time() > deadline:
+            raise StoreError("another program is changing the tables of the store: try again later", cause="locked")
+        await trio.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        await db.roll_back()
+        try:
+            await db.fetch(_UNLOCK)
+        except (LostError, errors.Error):
+            db.close()  # its end is the lock's
 
 
-async def _expand(db: Connection, schema: Schema, state: State) -> None:
+async def _make(db: Connection, schema: Schema) -> None:
     # Asked first: CREATE SCHEMA needs a privilege also if the schema is there.
-    if not state.version and not (await db.fetch("SELECT to_regnamespace('warren') IS NOT NULL"))[0][0]:
-        await _changed(db, "CREATE SCHEMA warren")
-    await _changed(db, schema.script(state.version), old=f"version {state.version}" if state.version else "missing")
+    there = (await db.fetch("SELECT to_regnamespace('warren') IS NOT NULL"))[0][0]
+    await _transaction(db, schema.script() if there else f"CREATE SCHEMA warren;\n{schema.script()}", State())
 
 
-async def _changed(db: Connection, sql: str, old: str = "missing") -> None:
+async def _transaction(db: Connection, sql: str, state: State) -> None:
+    await db.script(_BEGIN)
+    await _changed(db, sql, state)
+    await db.script("COMMIT")
+
+
+async def _build(db: Connection, step: Step, state: State) -> None:
+    """Build the index of a step, unless an earlier call has built it; an unfinished one is removed before."""
+    valid = [valid for (valid,) in await db.fetch(_VALID, step.index)]
+    if valid == [False]:
+        await _changed(db, f"DROP INDEX CONCURRENTLY warren.{step.index}", state)
+    if valid != [True]:
+        await _changed(db, step.sql, state)
+    await db.script(f"UPDATE warren.meta SET {_written(step.version)}")
+
+
+async def _changed(db: Connection, sql: str, state: State) -> None:
+    """Run a script. Raises StoreError(cause="permission") or (cause="locked"), and as `Connection.script`."""
     try:
         await db.script(sql)
     except errors.InsufficientPrivilege as exc:
-        command = "init" if old == "missing" else "migrate"
-        problem = f"the tables of the store are {old if old == 'missing' else 'of ' + old}, and this role may not"
+        how, command = (f"of version {state.version}", "migrate") if state.version else ("missing", "init")
+        problem = f"the tables of the store are {how}, and this role may not change that"
         advice = f"run `warren store {command}` with a role that may"
         why = str(exc).partition("\n")[0]
-        raise StoreError(f"{problem} change that: {advice} ({why})", cause="permission", retryable=False) from exc
+        raise StoreError(f"{problem}: {advice} ({why})", cause="permission", retryable=False) from exc
     except errors.QueryCanceled as exc:
         problem = "bringing the tables up to this version takes longer than the settings allow"
         raise StoreError(f"{problem}: run `warren store migrate`", cause="locked", retryable=False) from exc

@@ -37,6 +37,8 @@ async def migrate(
             raise missing()
         await usable_state(db, schema)
         await be_patient(db)
+        # An index waits for the transactions that run, and nobody waits for it; other changes have a time of their own.
+        await db.script("SET lock_timeout = 0")
         await expand(db, schema)
         if contracting:
             _, names = await contract(db, schema, OLDER)

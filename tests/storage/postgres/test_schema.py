@@ -3,11 +3,13 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 
 import attrs
 import psycopg
 import pytest
+import trio
 from psycopg import errors
 
 from tests.storage.conformance.faults import every, postgres_opened
@@ -115,13 +117,15 @@ async def test_a_program_that_is_about_to_write_sees_that_the_tables_were_contra
 
 
 async def test_new_tables_are_made_without_what_only_older_releases_use() -> None:
-    """There is no older program that could use them."""
+    """There is no older program that could use them, and no writer that an index could be built beside."""
     needs_postgres()
     with database() as url:
         server().run(name_in(url), "DROP SCHEMA warren CASCADE")
+        newest = attrs.evolve(AFTER, expansions=(*AFTER.expansions, INDEX))
         async with administering(url) as db:
-            assert await expand(db, AFTER) == State()
-            assert await state_of(db) == State(AFTER.version, NEXT.version, version("warren"))
+            assert await expand(db, newest) == State()
+            assert await state_of(db) == State(newest.version, NEXT.version, version("warren"))
+            assert server().run(name_in(url), VALID) == [(True,)]
             assert not await db.fetch("SELECT FROM pg_attribute WHERE attname = 'title' AND NOT attisdropped")
 
 
@@ -138,10 +142,90 @@ async def test_a_migration_waits_for_another_one_but_not_for_ever_for_a_table() 
             assert (await state_of(db)).version == NEXT.version
 
 
+INDEX = "CREATE INDEX CONCURRENTLY events_times ON warren.events (timestamp)"
+INDEXED = attrs.evolve(NEXT, expansions=(*SCHEMA.expansions, INDEX, *NEXT.expansions[-1:]))
+VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('warren.events_times')"
+
+
 @asynccontextmanager
-async def administering(url: str) -> AsyncIterator[Connection]:
+async def reading(url: str) -> AsyncIterator[None]:
+    """Keep a transaction open that has seen the database: an index that is built has to wait for it."""
+    with psycopg.connect(url) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT FROM warren.events")
+        yield
+
+
+async def until_built(name: str) -> None:
+    """Return once an index is there, finished or not."""
+    while not server().run(name, VALID):  # noqa: ASYNC110 - a server has no events
+        await trio.sleep(0.01)
+
+
+async def test_programs_write_while_an_index_is_built() -> None:
+    """It waits for a transaction that was there before it, and nobody waits for it; then the scripts behind it run."""
+    with database() as url:
+        async with postgres_opened(url) as store, trio.open_nursery() as nursery:
+            await every(store, turn("a"))
+            async with reading(url):
+                nursery.start_soon(partial(migrate, PostgresConfig(url), INDEXED, make=False))
+                await until_built(name_in(url))
+                await every(store, turn("a", 1), turn("b"))
+                assert server().run(name_in(url), VALID) == [(False,)]
+                assert (await look(PostgresConfig(url), INDEXED)).version == SCHEMA.version
+        assert server().run(name_in(url), VALID) == [(True,)]
+        assert server().run(name_in(url), "SELECT later FROM warren.sessions") == [("new",), ("new",)]
+        assert (await look(PostgresConfig(url), INDEXED)).state == "current"
+
+
+async def test_an_index_that_was_left_unfinished_is_built_again() -> None:
+    """A program that opens the store has no more time for it than for a statement; the next one finishes the work."""
+    with database() as url:
+        async with administering(url, lock_timeout=0.2) as db, reading(url):
+            with pytest.raises(errors.LockNotAvailable):
+                await expand(db, INDEXED)
+            assert (await state_of(db)).version == SCHEMA.version
+            assert server().run(name_in(url), VALID) == [(False,)]
+        async with administering(url, timeout=0.5, lock_timeout=30.0) as db, reading(url):
+            with pytest.raises(StoreError, match="run `warren store migrate`"):
+                await expand(db, INDEXED)
+            assert server().run(name_in(url), VALID) == [(False,)]
+        async with administering(url) as db:
+            await expand(db, INDEXED)
+            assert (await state_of(db)).version == INDEXED.version
+        assert server().run(name_in(url), VALID) == [(True,)]
+
+
+async def test_an_index_that_is_there_is_not_built_again() -> None:
+    """The connection may end between the index and the note of it."""
+    with database() as url:
+        server().run(name_in(url), INDEX)
+        before = server().run(name_in(url), "SELECT 'warren.events_times'::regclass::oid::int8")
+        async with administering(url) as db:
+            await expand(db, INDEXED)
+            assert (await state_of(db)).version == INDEXED.version
+        assert server().run(name_in(url), "SELECT 'warren.events_times'::regclass::oid::int8") == before
+
+
+async def test_programs_that_migrate_at_once_do_not_wait_for_each_other_for_ever() -> None:
+    """A statement that waited for the other one's lock would be one of those that an index waits for."""
+    with database() as url:
+        async with trio.open_nursery() as nursery, reading(url):
+            for _ in range(3):
+                nursery.start_soon(partial(migrate, PostgresConfig(url), INDEXED, make=False))
+            await until_built(name_in(url))
+            async with administering(url, timeout=0.3) as db:
+                with pytest.raises(StoreError, match="another program is changing the tables") as raised:
+                    await expand(db, INDEXED)
+                assert raised.value.cause == "locked"
+        assert server().run(name_in(url), VALID) == [(True,)]
+        assert (await look(PostgresConfig(url), INDEXED)).state == "current"
+
+
+@asynccontextmanager
+async def administering(url: str, **settings: float) -> AsyncIterator[Connection]:
     """Open a connection as an operator's command does."""
-    db = await Connection.open(PostgresConfig(url), "test")
+    db = await Connection.open(PostgresConfig(url, **settings), "test")  # type: ignore[arg-type]
     try:
         yield db
     finally:
