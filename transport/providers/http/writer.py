@@ -50,11 +50,17 @@ class RequestWriter:
 
     def head(self, method: bytes, target: bytes, fields: Fields) -> bytes:
         """Return the head as bytes. Raises h11.LocalProtocolError if it is not valid."""
-        sizes = [value for name, value in fields if name.lower() == LENGTH]
-        if len(sizes) > 1 or any(name.lower() == b"transfer-encoding" for name, _ in fields):
+        sizes, rest, chunked = list[bytes](), Fields(), False
+        for field in fields:
+            name = field[0].lower()
+            if name == LENGTH:
+                sizes.append(field[1])
+            else:
+                rest.append(field)
+                chunked = chunked or name == b"transfer-encoding"
+        if len(sizes) > 1 or chunked:
             self._chunks = h11.Connection(h11.CLIENT)
             return self._chunks.send(h11.Request(method=method, target=target, headers=fields)) or b""
-        rest = fields if not sizes else [field for field in fields if field[0].lower() != LENGTH]
         head = self.heads.written(method, target, rest)
         if not sizes:
             return head + b"\r\n"
