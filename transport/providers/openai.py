@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 import msgspec
@@ -96,32 +96,30 @@ class ChatDialect:
         return ChatAnswer(endpoint, known)
 
 
+_Nothing = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
+
+
 class _Delta(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[Any] | None = None
+    tool_calls: _Nothing = None
 
 
 class _Choice(msgspec.Struct):
     delta: _Delta
-    index: Any = None
-    message: Any = None
-    finish_reason: str | None = None
+    index: Literal[0] | None = None
+    message: None = None
+    finish_reason: Literal[""] | None = None
 
 
 class _Chunk(msgspec.Struct):
-    choices: list[_Choice]
-    usage: Any = None
-    error: Any = None
+    """A chunk that has one delta with texts alone; the parser refuses any other."""
 
-    def text(self) -> _Delta | None:
-        """Return the delta if the chunk has one with texts alone."""
-        choice = self.choices[0] if len(self.choices) == 1 else None
-        if choice is None or self.usage is not None or self.error or choice.message is not None:
-            return None
-        return None if choice.index or choice.finish_reason or choice.delta.tool_calls else choice.delta
+    choices: tuple[_Choice]
+    usage: None = None
+    error: None = None
 
 
 _chunk: Final = codec.parser_of(_Chunk)
@@ -262,7 +260,7 @@ def _text_of(data: bytes) -> _Delta | None:
     if b'"delta"' not in data:
         return None
     try:
-        return _chunk(data).text()
+        return _chunk(data).choices[0].delta
     except ValueError:
         return None
 

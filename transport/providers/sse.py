@@ -66,18 +66,21 @@ class Splitter:
     def _events(self, lines: list[bytes]) -> list[bytes]:
         """Return the data of the events that end with these lines."""
         found: list[bytes] = []
-        longest = self._longest
+        data, size, most, longest = self._data, self._data_size, self.most, self._longest
         for line in lines:
+            if not line:
+                if data:
+                    found.append(data[0] if len(data) == 1 else b"\n".join(data))
+                    data, size = [], 0
+                continue
             if line.startswith(DATA):
-                data = line[6:] if line.startswith(b"data: ") else line[5:]
-                self._data.append(data)
-                self._data_size += len(data)
-            elif not line and self._data:
-                found.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
-                self._data, self._data_size = [], 0
+                value = line[6:] if line.startswith(b"data: ") else line[5:]
+                data.append(value)
+                size += len(value)
             elif line == b"data":
-                self._data.append(b"")
-            if self._data_size > self.most or len(line) > longest:
+                data.append(b"")
+            if size > most or len(line) > longest:
                 self.too_long = True
                 break
+        self._data, self._data_size = data, size
         return found
