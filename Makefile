@@ -8,7 +8,7 @@ SOAK_SECONDS ?= 600
 BIN := .venv/bin
 READY := .venv/.ready
 
-# Every worker of the tests would rewrite all their assertions, and every process compile all its modules, each time.
+# Else every process compiles all its modules, each time.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help

@@ -71,7 +71,7 @@ class ProjectorActor:
     def statistics(self) -> "Status":
         """Return the progress of the files, with the newest error as `trouble`. Never waits."""
         status = self._follower.status()
-        return attrs.evolve(status, trouble=self._error or status.trouble)
+        return status if self._error is None else attrs.evolve(status, trouble=self._error)
 
     def health(self) -> ProjectorHealth:
         """Return the progress of the files as a part of the runtime's health. Never waits."""

@@ -1,12 +1,13 @@
 """How the suite runs: async tests on trio, a time limit on each of them, property tests that repeat."""
 
 import functools
+import gc
 import inspect
 import logging
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,10 @@ TRIO: Final = Path(trio.__file__).parent
 # `python -m pytest` puts the repository root first on the path, where our mailbox/ hides the standard library's.
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
 
+# Else every worker rewrites all assertions, and every process that a test starts compiles all modules, each time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, max_examples=30)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("suite")
@@ -35,6 +40,23 @@ hypothesis.settings.load_profile("suite")
 def pytest_xdist_auto_num_workers() -> int:
     """Run one more than there are processors: many tests wait for processes and sockets."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without looking for garbage: nearly everything that is made then stays, and is made at once."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave the modules and the list of tests out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ value checks itself. A new option is a field here and, if it changes a request t
 protocol.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 
@@ -261,5 +261,9 @@ def part(cls: type[T], options: object, **changes: Any) -> T:
 
 def given(cls: type, options: object) -> dict[str, Any]:
     """Return the values of the fields of a class of options that are not at their defaults, by name."""
-    values = ((field, getattr(options, field.name)) for field in attrs.fields(cls))
-    return {field.name: value for field, value in values if value != field.default}
+    return {name: value for name, default in _defaults(cls) if (value := getattr(options, name)) != default}
+
+
+@cache
+def _defaults(cls: type) -> Sequence[tuple[str, Any]]:
+    return [(field.name, field.default) for field in attrs.fields(cls)]

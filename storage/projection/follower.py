@@ -83,11 +83,12 @@ class Follower:
 
     def status(self) -> Status:
         """Return how far the files are; never blocks."""
-        if (work := self._work) is not None:
-            counts = (len(work.stuck), work.taken, work.written)
-            self._known = Status(self._lock.held, work.newest, work.projected, *counts, dict(self._skipped))
-        trouble = None if work is None else work.trouble
-        return attrs.evolve(self._known, projecting=self._lock.held, trouble=trouble)
+        work, held = self._work, self._lock.held
+        if work is None:
+            return attrs.evolve(self._known, projecting=held, trouble=None)
+        counts = (len(work.stuck), work.taken, work.written)
+        self._known = Status(held, work.newest, work.projected, *counts, dict(self._skipped), work.trouble)
+        return self._known
 
     def step(self, seconds: float) -> Step:
         """Work for about so long; nothing while another process projects.

@@ -1,7 +1,7 @@
 """The health of a runtime, part by part."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.support.faulty_store import Faults
 from tests.support.memories import MemoryFaults, memory_in
 from tests.support.models import FunctionModel, GatedModel
 from tests.support.runtime import memory_of, new_session, open_runtime
+from tests.support.waiting import until
 from warren import codec
 from warren.actors.eventlog import utc_now
 from warren.actors.metrics import ENOUGH, INTERVAL, LoopLag, Samples
@@ -129,13 +130,6 @@ async def test_a_store_that_cannot_be_written_is_noticed_without_a_turn(tmp_path
         lock.execute("ROLLBACK")
         lock.close()
         await until(lambda: service.health().status == "ok")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds, in real time."""
-    with trio.fail_after(10):
-        while not condition():  # noqa: ASYNC110 - a thread or another process brings it about
-            await trio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from tests.support.runtime import new_session
+from tests.support.waiting import until
 from warren.actors.projector import RETRY_LAST, SHARE, TICK, ProjectionPace, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.config import Config, StoreConfig
@@ -21,8 +22,6 @@ from warren.storage import inline_runner
 from warren.storage.projection import Follower, Status, Step
 from warren.transport.embed import open_supervisor
 
-PATIENCE = 20.0
-
 
 @asynccontextmanager
 async def running(folder: Path, **store: Any) -> AsyncIterator[Service]:
@@ -30,13 +29,6 @@ async def running(folder: Path, **store: Any) -> AsyncIterator[Service]:
     async with open_supervisor(Config(store=StoreConfig(folder, **store)), environ={}) as service:
         assert isinstance(service, Service)
         yield service
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    with trio.fail_after(PATIENCE):
-        while not holds():  # noqa: ASYNC110 - files tell nobody
-            await trio.sleep(0.02)
 
 
 def files(folder: Path) -> dict[str, bytes]:

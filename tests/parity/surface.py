@@ -124,7 +124,7 @@ class Surface(abc.ABC):
         return path
 
 
-async def until(envelopes: AsyncIterator[Envelope], last: int) -> list[Envelope]:
+async def up_to(envelopes: AsyncIterator[Envelope], last: int) -> list[Envelope]:
     """Return envelopes up to the one with a number."""
     found: list[Envelope] = []
     if last:

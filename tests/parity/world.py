@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
-from tests.parity.surface import until
+from tests.parity.surface import up_to
 from tests.support.faulty_store import Faults
 from tests.support.memories import memory_in
 from tests.support.runtime import open_runtime
@@ -231,7 +231,7 @@ class World:
         """Return a session's events as the log has them."""
         async with self.truth() as service, service.subscribe(session_id, after_seq=after_seq) as envelopes:
             last = last_seq(service, session_id)
-            return await until(envelopes, last if last > after_seq else 0)
+            return await up_to(envelopes, last if last > after_seq else 0)
 
 
 def last_seq(service: Service, session_id: str) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_until
 from warren.config import StoreConfig
 from warren.storage.projection import Follower
 
@@ -95,7 +96,4 @@ def test_one_of_two_is_killed(tmp_path: Path) -> None:
 
 def wait_until_held_by(folder: Path, pid: int) -> None:
     """Wait until a process projects."""
-    end = time.monotonic() + 20
-    while f"process {pid} " not in (folder / "projector.lock").read_text():
-        assert time.monotonic() < end, "nobody took over"
-        time.sleep(0.02)
+    wait_until(lambda: f"process {pid} " in (folder / "projector.lock").read_text())

@@ -17,6 +17,7 @@ import trio
 from tests.promises.processes import soon
 from tests.promises.talking import Talk, until_more
 from tests.support.postgres import Server, database, name_in, needs_postgres, server
+from tests.support.waiting import until
 from warren.config import Config, PostgresConfig
 from warren.transport.embed import open_supervisor
 
@@ -120,8 +121,7 @@ async def test_a_tablespace_that_is_full() -> None:
             await until_more(talks, 2)
             server().run("small", "CREATE TABLE public.ballast (text text)")
             await trio.to_thread.run_sync(fill, "small")
-            while not all(each.failed for each in talks):  # noqa: ASYNC110 - tables have room on their last pages
-                await trio.sleep(0.01)
+            await until(lambda: all(each.failed for each in talks))
             causes = {error.cause for each in talks for error in each.failed}
             assert mount("-o", "remount,size=200m", str(folder))
             await until_more(talks, 2)

@@ -1,5 +1,6 @@
 """Waits for inputs of sessions, for conditions, and the bound for waits in real time."""
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -13,9 +14,17 @@ AT_ONCE: Final = 20.0
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Return once a condition holds that has no event to wait for."""
+    """Return once a condition holds that has no event: another process, a thread or a file brings it about."""
     while not holds():  # noqa: ASYNC110 - see above
-        await trio.sleep(0.002)
+        await trio.sleep(0.005)
+
+
+def wait_until(holds: Callable[[], object], limit: float = 30.0) -> None:
+    """Do the same outside of trio, and fail if the condition does not hold within so many seconds."""
+    deadline = time.monotonic() + limit
+    while not holds():
+        assert time.monotonic() < deadline, f"it did not come about within {limit:g} s"
+        time.sleep(0.005)
 
 
 async def inbox_has(service: SessionService, session_id: str, count: int) -> None:

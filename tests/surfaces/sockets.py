@@ -187,7 +187,7 @@ class WebSocket(Port):
                 data = noise.message(JSONRPC).replace(SESSION.encode(), session.encode())
                 await other.raw(data if noise.dice.random() < 0.1 else data.decode(errors="replace"))
             with trio.fail_after(LIMIT):
-                other._last_id = noise.dice.randrange(10**8, 10**9)  # noqa: SLF001
+                other.last_id = noise.dice.randrange(10**8, 10**9)
                 assert (await other.call("health"))["status"] in ("ok", "degraded")  # a loaded machine is late
             for message in other.seen:
                 check(message)

@@ -40,14 +40,14 @@ class Client:
 
     socket: WebSocketConnection
     seen: list[dict[str, Any]] = attrs.field(factory=list)
-    _last_id: int = 0
+    last_id: int = 0
     _replies: deque[Any] = attrs.field(factory=deque)
 
     async def send(self, method: str, **params: Any) -> int:
         """Send a request and return its id."""
-        self._last_id += 1
-        await self.raw(json.dumps({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}))
-        return self._last_id
+        self.last_id += 1
+        await self.raw(json.dumps({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}))
+        return self.last_id
 
     async def raw(self, frame: str | bytes) -> None:
         await self.socket.send_message(frame)

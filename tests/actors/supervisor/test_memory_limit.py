@@ -42,7 +42,7 @@ async def changed(used: list[int], now: int) -> None:
     await trio.sleep(1)
 
 
-async def until(service: RuntimeService, status: Status) -> None:
+async def becomes(service: RuntimeService, status: Status) -> None:
     """Wait until the runtime says that it is so."""
     while service.health().status != status:  # noqa: ASYNC110 - its health has no event
         await trio.sleep(gauge.INTERVAL)
@@ -166,11 +166,11 @@ async def test_what_the_process_really_has() -> None:
     async with open_supervisor(Config(limits=limits)) as service:
         await service.create_session("hello")
         block = b"x" * (300 * MIB)
-        await until(service, "degraded")
+        await becomes(service, "degraded")
         with refused():
             await service.create_session("hello")
         del block
-        await until(service, "ok")
+        await becomes(service, "ok")
         await service.create_session("hello")
 
 

@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from tests.actors.tools.mcp.world import bare, descriptors, pids, until
+from tests.actors.tools.mcp.world import bare, descriptors, pids
 from tests.actors.tools.pages import open_sockets, page
 from tests.actors.tools.shells import MARK, marked
 from tests.support.checkpoints import Steps
@@ -19,6 +19,7 @@ from tests.support.checks import assert_valid_transcript
 from tests.support.crashing import actor_of
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import transcript
+from tests.support.waiting import until
 from tests.transport.providers.server import serve
 from warren.actors.protocol import Interrupt
 from warren.actors.service import Service

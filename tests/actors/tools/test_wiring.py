@@ -11,8 +11,9 @@ import attrs
 import pytest
 import trio
 
-from tests.actors.tools.mcp.world import bare, exists, pids, until
+from tests.actors.tools.mcp.world import bare, exists, pids
 from tests.support.models import Emit, FunctionModel, reply
+from tests.support.waiting import until
 from warren.actors.tools.session_tools import SessionTools
 from warren.categories import Gates, Switches
 from warren.config import Config, Limits, StoreConfig

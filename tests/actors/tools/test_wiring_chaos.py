@@ -10,8 +10,9 @@ import attrs
 import pytest
 import trio
 
-from tests.actors.tools.mcp.world import bare, descriptors, exists, kill, pids, until
+from tests.actors.tools.mcp.world import bare, descriptors, exists, kill, pids
 from tests.support.models import Emit, FunctionModel, reply
+from tests.support.waiting import until
 from warren.config import Config, StoreConfig
 from warren.messages import Message, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest

@@ -6,7 +6,6 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -14,6 +13,7 @@ import pytest
 
 from tests.actors.tools.mcp.world import HERE, exists, pids
 from tests.actors.tools.shells import alive, marked
+from tests.support.waiting import wait_until
 from tests.transport.cli.process import LIMIT, WITHOUT, Cli, Running, one_line
 
 SQUARE = {"tool_calls": [{"name": "square", "args": {"n": 7}}]}
@@ -40,14 +40,6 @@ def bare(cli: Cli, *flags: str, name: str = "bare") -> dict[str, Any]:
 def shown(cli: Cli) -> str:
     """Return the transcript of the last session."""
     return cli.run("sessions", "show", "last").out
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until something has come about in another process."""
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline, "it never came about"
-        time.sleep(0.02)
 
 
 def test_files_of_a_folder(cli: Cli) -> None:
@@ -210,12 +202,12 @@ def test_a_server_of_a_gateway_is_killed(cli: Cli) -> None:
         assert health_of(http)["mcp"] == [{"name": "bare", "status": "ok", "state": "ready"}]
         gone.touch()
         os.kill(pids(cli.folder, "bare")[-1], signal.SIGKILL)
-        until(lambda: health_of(http)["status"] == "degraded")
+        wait_until(lambda: health_of(http)["status"] == "degraded")
         text, is_error = said(http)
         assert is_error
         assert text.startswith("the MCP server 'bare' is not connected")
         gone.unlink()
-        until(lambda: health_of(http)["mcp"][0]["status"] == "ok")
+        wait_until(lambda: health_of(http)["mcp"][0]["status"] == "ok")
         assert health_of(http)["mcp"][0]["restarts"] >= 1
         assert said(http) == ("49", False)
         running.signal(signal.SIGTERM)
@@ -242,12 +234,12 @@ def test_nothing_is_left_of_a_process(cli: Cli, number: signal.Signals) -> None:
     model = calling(cli, ("square", {"n": 2}), ("shell", {"command": f"LEFT={mark} sleep 600"}))
     name = mcp_file(cli, bare=bare(cli))
     running = cli.start("run", "-m", model, "--root", ".", "--shell", "--mcp-config", name, "go")
-    until(lambda: marked(mark))
+    wait_until(lambda: marked(mark))
     left = [*marked(mark), *pids(cli.folder, "bare")]
     assert len(left) >= 2
     running.signal(number)
     running.end()
-    until(lambda: not any(alive(pid) for pid in left))
+    wait_until(lambda: not any(alive(pid) for pid in left))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -272,4 +264,4 @@ def test_servers_of_an_editor(cli: Cli, number: signal.Signals) -> None:
     assert [alive(pid) for pid in left] == [True]
     running.signal(number)
     running.end()
-    until(lambda: not any(alive(pid) for pid in left))
+    wait_until(lambda: not any(alive(pid) for pid in left))

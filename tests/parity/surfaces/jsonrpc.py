@@ -10,7 +10,7 @@ import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 
 from tests.parity.outcome import Outcome, envelope_of, failed, meaning, told, went_well
-from tests.parity.surface import REPLAY, Client, Surface, until
+from tests.parity.surface import REPLAY, Client, Surface, up_to
 from tests.parity.surfaces.wire import Message, Reply, Wire, over_lines
 from tests.parity.world import World
 from tests.transport.clients import HOST, gateway
@@ -99,7 +99,7 @@ class _Caller(ClientWithTools):
         begin = len(self.wire.heard)
         outcome = await self.call(REPLAY, session_id=session_id, after_seq=after_seq)
         async with aclosing(self._heard(begin, session_id)) as envelopes:
-            outcome = told(outcome, await until(envelopes, last))
+            outcome = told(outcome, await up_to(envelopes, last))
         await self.wire.request("session/unsubscribe", {"session_id": session_id})
         return outcome
 

@@ -21,7 +21,7 @@ from tests.parity.surface import (
     Client,
     Surface,
     UnsayableError,
-    until,
+    up_to,
 )
 from tests.parity.world import World
 from tests.support.runtime import Recorder
@@ -134,7 +134,7 @@ class Program(Client):
 
     async def replay(self, session_id: str, after_seq: int, last: int) -> Outcome:
         async with self.service.subscribe(session_id, after_seq=after_seq) as envelopes:
-            return told(Outcome(), await until(envelopes, last))
+            return told(Outcome(), await up_to(envelopes, last))
 
     async def to_the_end(self, session_id: str, after_seq: int, following: trio.Event) -> Outcome:
         async with self.service.subscribe(session_id, after_seq=after_seq) as envelopes:

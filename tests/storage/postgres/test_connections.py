@@ -12,6 +12,7 @@ import trio
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.samples import causes, turn
 from tests.support.postgres import database, name_in, server
+from tests.support.waiting import until
 
 WAITS_FOR_LOCK = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 FIRST_FREE = 1100
@@ -59,8 +60,7 @@ async def test_a_read_does_not_wait_for_a_commit() -> None:
                 other.execute("SELECT 1 FROM warren.sessions FOR UPDATE")
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(write)
-                    while not server().run(name_in(url), WAITS_FOR_LOCK):  # noqa: ASYNC110 - another process has no event
-                        await trio.sleep(0.01)
+                    await until(lambda: server().run(name_in(url), WAITS_FOR_LOCK))
                     with trio.fail_after(5):
                         stored = await store.record("a")
                     assert stored == turn("a").record

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-import trio
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.samples import entry, moved, turn
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
+from tests.support.waiting import until
 from warren.config import PostgresConfig
 from warren.errors import StoreError
 from warren.storage import Archive, Delete, Lease, Release
@@ -157,8 +157,7 @@ async def test_dead_rows_of_a_table_are_told() -> None:
         many = "INSERT INTO warren.creations SELECT n::text, 1, '' FROM generate_series(1, %s) AS n"
         server().run(name, many, MANY_DEAD)
         server().run(name, "DELETE FROM warren.creations")
-        while not server().run(name, TOLD):  # noqa: ASYNC110 - the server counts a little later
-            await trio.sleep(0.01)
+        await until(lambda: server().run(name, TOLD))
         (finding,) = await examined(url)
         assert (finding.check, finding.level) == ("bloat", "notice")
         assert finding.message.endswith("run VACUUM warren.creations")

@@ -7,14 +7,15 @@ import trio
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.conformance.homes import put
-from tests.storage.samples import causes, turn
+from tests.storage.samples import NOW, causes, turn
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
 from tests.support.postgres_proxy import wire_to
 from tests.support.waiting import until
 from warren.config import PostgresConfig
 from warren.errors import StoreError, WarrenError
-from warren.storage import Claim, Claimed, Delete, Enqueued, Label, Labelled, Operation
-from warren.storage.postgres import PostgresStore, forking
+from warren.requests import ForkRequest
+from warren.storage import Claim, Claimed, Delete, Enqueued, Fork, Label, Labelled, Operation
+from warren.storage.postgres import PostgresStore
 
 END_ALL = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
 END_KEEPER = """
@@ -280,8 +281,13 @@ async def test_a_fork_elsewhere_lets_turns_through_and_keeps_the_session() -> No
         async with postgres_opened(url, lease=60.0) as store:
             await every(store, turn("a"))
             with psycopg.connect(url) as copying:
-                assert forking._SOURCE.rstrip().endswith("FOR KEY SHARE")  # noqa: SLF001 - the lock of a fork
-                copying.execute(b"SELECT FROM warren.sessions WHERE session_id = 'a' FOR KEY SHARE")
+                lock = "SELECT FROM warren.sessions WHERE session_id = 'a' FOR "
+                # A fork gets its lock beside a turn's, and waits for a deletion's: it is FOR KEY SHARE.
+                for other, outcome in (("NO KEY UPDATE", "ok"), ("UPDATE", "locked")):
+                    copying.execute((lock + other).encode())
+                    assert causes(await store.write([Fork(f"beside {other}", NOW, ForkRequest("a"))])) == [outcome]
+                    copying.rollback()
+                copying.execute((lock + "KEY SHARE").encode())
                 assert causes(await store.write([turn("a", 1), put("said"), Claim("a")])) == ["ok"] * 3
                 assert causes(await store.write([Delete("a")])) == ["locked"]
             assert causes(await store.write([Delete("a")])) == ["ok"]

@@ -31,7 +31,7 @@ class Recorder:
 
     async def fetch(self, sql: str, *values: Value) -> list[Row]:
         self.noted.append((sql, values))
-        return [(0,)] if sql == queries._SNAPSHOT else []  # noqa: SLF001 - it has to have a row
+        return [(0,)] if "pg_current_snapshot()" in sql and "FROM" not in sql else []  # it has to have a row
 
     async def script(self, _sql: str) -> int:
         return 0

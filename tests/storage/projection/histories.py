@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import apsw
 import attrs
 
 from tests.storage.samples import EVENTS, NOW, turn
@@ -50,6 +51,7 @@ class World:
     clock: Clock = attrs.field(factory=Clock)
     turns: dict[str, int] = attrs.field(factory=dict)
     disk: Callable[[], Disk] = Disk
+    _db: apsw.Connection = attrs.field(init=False)
     _writer: Writer = attrs.field(init=False)
     _compactions: dict[str, int] = attrs.field(factory=dict)
     _follower: Follower | None = None
@@ -64,7 +66,8 @@ class World:
 
     def open(self) -> None:
         """Open the store for writing."""
-        self._writer = Writer(open_writer(self.config), Holder.of(self.config))
+        self._db = open_writer(self.config)
+        self._writer = Writer(self._db, Holder.of(self.config))
 
     def close(self) -> None:
         """Close everything in good order."""
@@ -109,7 +112,7 @@ class World:
 
     def sql(self, statements: str, values: Any = ()) -> None:
         """Change the file past everything."""
-        self._writer._db.execute(statements, values)  # noqa: SLF001 - what a newer version may do
+        self._db.execute(statements, values)
 
     def write(self, operation: Operation[Any]) -> Any:
         """Store something; it must succeed. A turn is stored under whatever lease there is to be had."""
@@ -122,7 +125,7 @@ class World:
 
     def record(self, session: int = 0) -> SessionRecord:
         """Return a session's record."""
-        found = queries.record(self._writer._db, IDS[session])  # noqa: SLF001 - a connection like any other
+        found = queries.record(self._db, IDS[session])
         assert found is not None
         return found
 

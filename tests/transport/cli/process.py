@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
@@ -180,11 +179,3 @@ def clean_environ() -> dict[str, str]:
     """Return the environment without what changes the command line, and with a locale that has all characters."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
     return kept | {"LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
-
-
-def wait_for(path: Path) -> None:
-    """Wait until a file is there."""
-    deadline = time.monotonic() + LIMIT
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} never came"
-        time.sleep(0.01)

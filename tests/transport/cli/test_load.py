@@ -4,13 +4,13 @@ import contextlib
 import json
 import signal
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.transport.cli.process import WITHOUT, Cli, one_line, wait_for
+from tests.support.waiting import wait_until
+from tests.transport.cli.process import WITHOUT, Cli, one_line
 from tests.transport.load.results import BROKEN, made
 from warren.storage.sqlite.file import FILE_NAME
 from warren.transport.cli.load import STOPPED, told
@@ -75,9 +75,8 @@ def test_a_run_that_is_stopped_tells_what_there_was(cli: Cli) -> None:
     """Ctrl-C ends no turn and loses no figure: its sessions are checked, its files are written."""
     options = ("--sessions", "3", "--turns", "100000", "--latency", "20ms", "--store", "store", "--json", "a.json")
     running = cli.start("load", *options)
-    wait_for(cli.folder / "store" / FILE_NAME)
-    while not _messages(cli.folder / "store" / FILE_NAME):
-        time.sleep(0.01)
+    file = cli.folder / "store" / FILE_NAME
+    wait_until(lambda: file.exists() and _messages(file))
     running.signal(signal.SIGINT)
     ended = running.end()
     assert ended.code == STOPPED, ended

@@ -5,7 +5,8 @@ import shutil
 import signal
 from pathlib import Path
 
-from tests.transport.cli.process import Cli, one_line, wait_for
+from tests.support.waiting import wait_until
+from tests.transport.cli.process import Cli, one_line
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -52,7 +53,7 @@ def test_rebuild_is_refused_while_a_gateway_follows(cli: Cli) -> None:
     before = files(cli.folder)
     shutil.rmtree(cli.folder / ".rkat" / "sessions")
     for name in before:
-        wait_for(cli.folder / ".rkat" / name)
+        wait_until((cli.folder / ".rkat" / name).exists)
     gateway.signal(signal.SIGTERM)
     gateway.end()
     assert files(cli.folder) == before

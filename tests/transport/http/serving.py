@@ -24,12 +24,18 @@ async def no_websocket(_connection: HttpConnection, _head: Head) -> None:
     raise RefusedError(404, "no WebSocket here", field="$.path")
 
 
-async def pair(stall_timeout: float = 5.0) -> tuple[Wire, trio.SocketStream]:
-    """Return a wire and the client at its other end."""
+async def connected() -> tuple[trio.SocketStream, trio.SocketStream]:
+    """Return both ends of a TCP connection, the client's second."""
     [listener] = await trio.open_tcp_listeners(0, host=HOST)
     async with listener:
         client = await trio.open_tcp_stream(HOST, listener.socket.getsockname()[1])
-        return Wire(await listener.accept(), stall_timeout), client
+        return await listener.accept(), client
+
+
+async def pair(stall_timeout: float = 5.0) -> tuple[Wire, trio.SocketStream]:
+    """Return a wire and the client at its other end."""
+    ours, client = await connected()
+    return Wire(ours, stall_timeout), client
 
 
 @asynccontextmanager

@@ -5,7 +5,8 @@ import socket
 import pytest
 import trio
 
-from tests.transport.http.serving import pair
+from tests.transport.http.serving import connected, pair
+from warren.transport.http.wire import Wire
 
 BIG = b"x" * 8_000_000
 
@@ -106,8 +107,8 @@ async def test_lingering_saves_the_last_words() -> None:
 
 async def test_the_kernel_does_not_keep_megabytes() -> None:
     """The send buffer is bounded and dead peers are looked for."""
-    wire, client = await pair()
-    async with client, wire:
-        sock = wire._stream.socket  # noqa: SLF001 - options are set nowhere else
+    ours, client = await connected()
+    async with client, Wire(ours, 5.0):
+        sock = ours.socket
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * 256 * 1024
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

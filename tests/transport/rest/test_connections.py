@@ -22,7 +22,7 @@ INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo":
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
-async def until(stream: trio.SocketStream, text: bytes, times: int = 1) -> bytes:
+async def read_until(stream: trio.SocketStream, text: bytes, times: int = 1) -> bytes:
     """Read until a text has come so many times."""
     read = b""
     while read.count(text) < times:
@@ -59,7 +59,7 @@ async def test_a_connection_serves_many_requests_of_many_kinds() -> None:
             (GET, b"200"),
         ):
             await stream.send_all(request)
-            answer = await until(stream, b"}")
+            answer = await read_until(stream, b"}")
             assert answer.startswith(b"HTTP/1.1 " + status), answer
 
 
@@ -70,7 +70,7 @@ async def test_requests_may_be_sent_before_their_answers_come() -> None:
         for start in range(0, len(requests), 70):
             await stream.send_all(requests[start : start + 70])
             await trio.lowlevel.checkpoint()
-        answers = await until(stream, b"HTTP/1.1", 6)
+        answers = await read_until(stream, b"HTTP/1.1", 6)
         places = [answers.index(f"number{n}".encode()) for n in range(5)]
         assert places == sorted(places)
 
@@ -80,7 +80,7 @@ async def test_a_websocket_needs_a_connection_of_its_own() -> None:
     async with gateway(FakeService()) as port:
         async with await trio.open_tcp_stream(HOST, port) as stream:
             await stream.send_all(GET)
-            await until(stream, b"}")
+            await read_until(stream, b"}")
             frames = Frames(stream)
             refused = await frames.open()
             assert isinstance(refused, RejectConnection)
@@ -149,7 +149,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for() -> None:
     ):
         await first.send_all(GET[:20])
         await later.send_all(GET)
-        await until(later, b"}")
+        await read_until(later, b"}")
         await later.send_all(GET[:20])
         with trio.fail_after(5):
             assert await ended(first) == b""
@@ -176,7 +176,7 @@ async def test_a_body_that_nobody_wants_is_thrown_away() -> None:
             await stream.send_all(head.encode() + chunk * 2_000)
             nursery.start_soon(pour, stream, chunk * 2_000)
             with trio.fail_after(5):
-                assert (await until(stream, b"}")).startswith(b"HTTP/1.1 404")
+                assert (await read_until(stream, b"}")).startswith(b"HTTP/1.1 404")
             nursery.cancel_scope.cancel()
         await until_free(port)
 
@@ -280,7 +280,7 @@ async def test_the_clients_address_is_its_own() -> None:
         host, port = stream.socket.getsockname()
         for _ in range(2):
             await stream.send_all(GET.replace(b"\r\n\r\n", b"\r\n" + forged + b"\r\n"))
-            await until(stream, f"{host}:{port}".encode())
+            await read_until(stream, f"{host}:{port}".encode())
 
 
 async def test_a_wish_for_another_protocol_is_passed_over() -> None:
@@ -289,7 +289,7 @@ async def test_a_wish_for_another_protocol_is_passed_over() -> None:
     async with gateway(FakeService()) as port, await trio.open_tcp_stream(HOST, port) as stream:
         for _ in range(3):
             await stream.send_all(GET.replace(b"\r\n\r\n", b"\r\n" + wish))
-            answer = await until(stream, b"}")
+            answer = await read_until(stream, b"}")
             assert answer.startswith(b"HTTP/1.1 200")
             assert b"connection: close" not in answer.lower()
 
@@ -301,7 +301,7 @@ async def test_another_version_of_http_ends_the_connection(before: bytes) -> Non
     async with gateway(service, max_http=1) as port, await trio.open_tcp_stream(HOST, port) as stream:
         if before:
             await stream.send_all(before)
-            await until(stream, b"}")
+            await read_until(stream, b"}")
         await stream.send_all(PREFACE + b"\0\0\0\4" + b"\0" * 5)
         with trio.fail_after(5):
             assert (await ended(stream)).startswith(b"HTTP/1.1 505")
@@ -317,7 +317,7 @@ async def test_a_body_with_two_lengths_ends_the_connection() -> None:
             async with await trio.open_tcp_stream(HOST, port) as stream:
                 if before:
                     await stream.send_all(before)
-                    await until(stream, b'"status"')
+                    await read_until(stream, b'"status"')
                 await stream.send_all(chunked)
                 answer = await ended(stream)
                 assert answer.count(b"HTTP/1.1 ") == 1, answer

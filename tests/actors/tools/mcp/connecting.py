@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.actors.tools.mcp.world import LONG, SOON, until
+from tests.actors.tools.mcp.world import LONG, SOON
+from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import McpServer
 

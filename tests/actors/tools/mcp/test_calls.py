@@ -12,10 +12,11 @@ import pytest
 import trio
 
 from tests.actors.tools.mcp.connecting import ready
-from tests.actors.tools.mcp.world import HERE, bare, call, official, tool, until
+from tests.actors.tools.mcp.world import HERE, bare, call, official, tool
 from tests.support.asking import ask
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime
+from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import McpServer
 from warren.config import Config, Limits

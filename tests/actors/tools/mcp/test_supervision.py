@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from tests.actors.tools.mcp.connecting import ready
-from tests.actors.tools.mcp.world import LONG, SOON, bare, call, descriptors, exists, pids, tool, until
+from tests.actors.tools.mcp.world import LONG, SOON, bare, call, descriptors, exists, pids, tool
+from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer
 from warren.errors import InvalidParamsError

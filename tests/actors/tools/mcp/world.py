@@ -7,8 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import trio
-
+from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus
 from warren.health import McpHealth
@@ -61,12 +60,6 @@ async def kill(folder: Path, name: str, health: Callable[[], Iterable[McpStatus 
 def descriptors() -> int:
     """Return how many files and sockets we have open."""
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until something has come about, in another process maybe; the test's time limit ends it."""
-    while not condition():  # noqa: ASYNC110 - it has no event
-        await trio.sleep(0.01)
 
 
 def tool(pool: McpPool, name: str, owner: Hashable | None = None) -> Tool:
