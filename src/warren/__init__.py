@@ -3,24 +3,25 @@
 Begin with `open_supervisor`, which opens a `warren.service.SessionService`. Errors are in `warren.errors`, messages in
 `warren.messages`, events in `warren.events`.
 
-The domain does no I/O and imports none of the packages `mailbox`, `storage`, `actors` and `transport`.
+The domain does no I/O and imports none of the packages `mailbox`, `storage`, `actors` and `transport`. The names here
+are loaded on first use: a program that needs a few types waits neither for the others nor for trio and SQLite.
 """
 
-from typing import TYPE_CHECKING
-
-from warren.budget import Budget
-from warren.config import Config, Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
-from warren.errors import ErrorCode, WarrenError
-from warren.events import Envelope, Event
-from warren.messages import Message
-from warren.model import ModelReply, ModelRequest, Provider
-from warren.service import RuntimeService, SessionService
-from warren.tools import Tool, ToolSpec, tool
-from warren.usage import Usage
-from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from warren.budget import Budget
+    from warren.config import Config, Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
+    from warren.errors import ErrorCode, WarrenError
+    from warren.events import Envelope, Event
+    from warren.messages import Message
+    from warren.model import ModelReply, ModelRequest, Provider
+    from warren.service import RuntimeService, SessionService
+    from warren.tools import Tool, ToolSpec, tool
     from warren.transport.embed import open_supervisor
+    from warren.usage import Usage
+    from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
 __all__ = [
     "Budget",
@@ -51,11 +52,42 @@ __all__ = [
     "tool",
 ]
 
+_PLACES: Final = {
+    "Budget": "budget",
+    "Config": "config",
+    "Envelope": "events",
+    "ErrorCode": "errors",
+    "Event": "events",
+    "HistoryPage": "views",
+    "Intensity": "config",
+    "Limits": "config",
+    "Message": "messages",
+    "ModelReply": "model",
+    "ModelRequest": "model",
+    "PostgresConfig": "config",
+    "Provider": "model",
+    "RetryPolicy": "config",
+    "RuntimeService": "service",
+    "SessionPage": "views",
+    "SessionService": "service",
+    "SessionView": "views",
+    "StoreConfig": "config",
+    "Tool": "tools",
+    "ToolSpec": "tools",
+    "TurnResult": "views",
+    "Usage": "usage",
+    "WarrenError": "errors",
+    "open_supervisor": "transport.embed",
+    "tool": "tools",
+}
+
 
 def __getattr__(name: str) -> object:
-    # The runtime is imported on first use, so that code that needs only Warren's types loads neither trio nor SQLite.
-    if name == "open_supervisor":
-        from warren.transport.embed import open_supervisor  # noqa: PLC0415 - see above
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return found
 
-        return open_supervisor
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

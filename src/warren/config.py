@@ -1,14 +1,13 @@
 """The settings of a runtime, as plain values."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
 from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
-from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.database_url import is_database_url, without_password
 from warren.fields import FieldValueError, no_url, not_negative, positive
 from warren.memory import MemoryConfig
@@ -16,6 +15,9 @@ from warren.nodes import not_empty
 from warren.options import ModelOptions
 from warren.tool_config import ToolsConfig
 from warren.values import frozen
+
+if TYPE_CHECKING:
+    from warren.compaction.policy import Compactor, NewCompactor
 
 
 @frozen
@@ -200,7 +202,7 @@ class Config(ModelOptions):
     provider: str | None = None
     system_prompt: str | None = None
     compaction: CompactionConfig | None = None
-    compactor: Compactor | NewCompactor | None = None
+    compactor: "Compactor | NewCompactor | None" = None
     memory: MemoryConfig | None = None
     tools: ToolsConfig | None = None
     switches: Switches = attrs.field(factory=Switches)
@@ -216,6 +218,8 @@ class Config(ModelOptions):
             return
         if self.compaction is None:
             raise FieldValueError("compactor", "needs compaction, which is off")
+        from warren.compaction.policy import compactor_of  # noqa: PLC0415 - few runtimes have one of their own
+
         try:
             compactor_of(self.compactor, self.compaction, None)
         except Exception as exc:  # a host's own code may raise anything

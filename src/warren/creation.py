@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any, Final
 
 from warren import codec
@@ -60,5 +59,7 @@ def creation_of(key: str, params: Mapping[str, Any]) -> Creation:
 
 
 def _digest(given: object) -> str:
+    from hashlib import sha256  # noqa: PLC0415 - it loads OpenSSL, and few sessions have a key
+
     text = json.dumps(codec.to_data(given), sort_keys=True, default=repr)
     return sha256(text.encode()).hexdigest()[:_DIGITS]

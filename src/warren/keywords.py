@@ -2,8 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
-from functools import wraps
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from functools import cache, wraps
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 
 from warren.fields import FieldValueError
 
@@ -11,6 +11,8 @@ P = ParamSpec("P")
 S = TypeVar("S")
 V = TypeVar("V")
 R = TypeVar("R")
+_ITSELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_signature_of: Final = cache(inspect.signature)  # the methods of several classes take one value
 
 
 def made(cls: Callable[P, V], *args: P.args, **kwargs: P.kwargs) -> V:
@@ -41,11 +43,9 @@ def keywords_of(
                 return _refuse(exc)
             return method(self, value)
 
-        itself = next(iter(inspect.signature(method).parameters.values()))
-        made = inspect.signature(cls)
-        call.__signature__ = made.replace(  # type: ignore[attr-defined] # what `help` shows
-            parameters=[itself, *made.parameters.values()],
-            return_annotation=inspect.signature(method).return_annotation,
+        signature = _signature_of(cls)
+        call.__signature__ = signature.replace(  # type: ignore[attr-defined] # what `help` shows
+            parameters=[_ITSELF, *signature.parameters.values()], return_annotation=method.__annotations__["return"]
         )
         return call
 

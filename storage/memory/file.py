@@ -12,14 +12,15 @@ from warren.memory import MemoryConfig
 from warren.storage.rows import shown
 from warren.storage.sqlite import database
 from warren.storage.sqlite.columns import raw
-from warren.storage.sqlite.database import Kind, check_regular, create, scripts
+from warren.storage.sqlite.database import Kind, check_regular, create
 
 FILE_NAME: Final = "memory.sqlite3"
 MEMORY_STORE: Final = Kind(
     noun="memory store",
     file_name=FILE_NAME,
     application_id=0x5741524D,  # the letters WARM
-    migrations=scripts(__package__, "schema.sql", "schema_2.sql"),
+    package=__package__,
+    migrations=("schema.sql", "schema_2.sql"),
 )
 VERSION: Final = MEMORY_STORE.version
 """The version of the files that this program writes."""

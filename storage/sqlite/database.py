@@ -10,12 +10,10 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
 
 import apsw
-import attrs
 
 from warren.errors import StoreError, WarrenError
 from warren.storage.refusals import unfinished
@@ -31,7 +29,8 @@ class Kind:
         noun: its name in messages, such as "session store".
         file_name: the name of the file in its folder.
         application_id: the number in the header of each file of this kind.
-        migrations: scripts of SQL, in order; `user_version` of a file counts the scripts that it has had.
+        package: the package that the scripts lie in.
+        migrations: the names of scripts of SQL, in order; `user_version` of a file counts the scripts that it has had.
         can_shrink: whether a new file can return free pages to the disk piece by piece.
         unfinished: the number in the header of a file that is to become one of this kind, and is not whole yet.
     """
@@ -39,7 +38,8 @@ class Kind:
     noun: str
     file_name: str
     application_id: int
-    migrations: Sequence[str] = attrs.field(repr=False)
+    package: str
+    migrations: Sequence[str]
     can_shrink: bool = False
     unfinished: int | None = None
 
@@ -59,11 +59,6 @@ class Kind:
             yield
         except (apsw.Error, OSError, UnicodeDecodeError) as exc:
             raise self.fault(exc, path=path) from exc
-
-
-def scripts(package: str, *names: str) -> tuple[str, ...]:
-    """Return the text of files of SQL that lie in a package."""
-    return tuple(files(package).joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 # -- opening
@@ -200,10 +195,12 @@ def version_of(db: apsw.Connection, kind: Kind) -> int:
 
 
 def _migrate(db: apsw.Connection, kind: Kind) -> None:
+    from importlib.resources import files  # noqa: PLC0415 - most files are up to date
+
     with transaction(db):
         # Asked again under the lock: another process may have migrated the file meanwhile.
-        for script in kind.migrations[version_of(db, kind) :]:
-            db.execute(script)
+        for name in kind.migrations[version_of(db, kind) :]:
+            db.execute(files(kind.package).joinpath(name).read_text(encoding="utf-8"))
         db.pragma("application_id", kind.application_id)
         db.pragma("user_version", kind.version)
 

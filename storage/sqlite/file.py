@@ -8,7 +8,7 @@ import apsw
 
 from warren.config import StoreConfig
 from warren.storage.sqlite import database
-from warren.storage.sqlite.database import Kind, check_regular, close_writer, create, scripts
+from warren.storage.sqlite.database import Kind, check_regular, close_writer, create
 
 FILE_NAME: Final = "sessions.sqlite3"
 UNFINISHED: Final = 0x57415243
@@ -17,7 +17,8 @@ SESSION_STORE: Final = Kind(
     noun="session store",
     file_name=FILE_NAME,
     application_id=0x57415252,  # the letters WARR
-    migrations=scripts(__package__, *(f"schema_{version}.sql" for version in (1, 2, 3, 4, 5, 6))),
+    package=__package__,
+    migrations=tuple(f"schema_{version}.sql" for version in (1, 2, 3, 4, 5, 6)),
     can_shrink=True,
     unfinished=UNFINISHED,
 )

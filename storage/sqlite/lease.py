@@ -9,7 +9,7 @@ after its lease was taken over cannot write.
 
 import contextlib
 import os
-import socket
+import platform
 import sys
 import time
 from collections.abc import Callable
@@ -97,7 +97,7 @@ class Holder:
     def of(cls, config: StoreConfig) -> "Holder":
         """Return this process as a holder in a store."""
         program = config.holder or Path(sys.argv[0]).name or "python"
-        return cls(config.path / FOLDER, f"{program} (process {os.getpid()} on {socket.gethostname()})", config.lease)
+        return cls(config.path / FOLDER, f"{program} (process {os.getpid()} on {platform.node()})", config.lease)
 
     def register(self, db: "apsw.Connection") -> None:
         """Add its row, inside a transaction; also remove the rows of dead processes, but not of late ones."""

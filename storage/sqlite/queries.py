@@ -4,7 +4,7 @@
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import apsw
 
@@ -34,8 +34,10 @@ from warren.storage.rows import (
 )
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
-from warren.storage.sqlite.lease import Holder
 from warren.storage.standins import complete
+
+if TYPE_CHECKING:
+    from warren.storage.sqlite.lease import Holder
 
 REPLAY_BYTES: Final = 256 * 1024
 """Bytes of events after which a part of a log is long enough: its reader holds all of it."""
@@ -89,7 +91,7 @@ def load(db: apsw.Connection, session_id: str, me: int | None) -> StoredSession 
     return StoredSession(found, found.last_seq + (0 if holder in (None, me) else SEQ_STRIDE))
 
 
-def holder(db: apsw.Connection, session_id: str, me: Holder) -> Node | None:
+def holder(db: apsw.Connection, session_id: str, me: "Holder") -> Node | None:
     """Return the living process that has a session, which may be this one."""
     row: Any = db.execute(_HOLDER_OF, (session_id,)).fetchone()
     return None if row is None else me.node(db, row[0])
@@ -185,7 +187,7 @@ def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> 
     return Replay(rows, gone if type(gone) is int and gone <= MAX_NUMBER else 0)
 
 
-def lost(db: apsw.Connection, session_id: str, seq: int, me: Holder) -> int | None:
+def lost(db: apsw.Connection, session_id: str, seq: int, me: "Holder") -> int | None:
     """Return up to which number events are lost that follow an event of a reader's, None if none are.
 
     An event that was shown and that no row covers belongs to a turn whose process died before the commit. A living

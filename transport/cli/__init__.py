@@ -8,7 +8,7 @@ import sys
 
 from warren.extras import missing
 from warren.transport.cli.exits import INTERRUPTED
-from warren.transport.cli.process import start
+from warren.transport.cli.process import end, start
 
 
 def main() -> int:
@@ -28,3 +28,5 @@ def main() -> int:
         return run_app(sys.argv[1:])
     except KeyboardInterrupt:  # Ctrl-C before the command began, or after its end
         return INTERRUPTED
+    finally:
+        end()
