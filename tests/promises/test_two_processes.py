@@ -43,6 +43,8 @@ async def follow(events: AsyncIterator[Envelope], turns: int) -> list[Envelope]:
 
 LONG: Final = 20.0
 """A lease that does not end during a test."""
+OF_THE_KILLED: Final = 8.0
+"""The lease of a process that is killed: its sessions in a database are free after a quarter of it."""
 
 
 @pytest.fixture(params=["files", "postgres"])
@@ -117,7 +119,7 @@ async def test_a_message_reaches_a_session_of_another_process(place: Place) -> N
 
 async def test_context_reaches_a_session_that_runs_a_turn_elsewhere(place: Place) -> None:
     """While the other process runs a turn it is not lost: it is listed here, and enters the next turn there."""
-    async with other(place, lease=LONG) as owner, here(place) as service:
+    async with other(place, lease=OF_THE_KILLED) as owner, here(place) as service:
         await owner.begin_to_wait()
         await service.inject_context(owner.session_id, "it rains")
         assert [each.text for each in await service.inputs(owner.session_id)] == ["it rains"]
@@ -150,7 +152,7 @@ async def test_an_idle_session_is_handed_over(place: Place, how: str) -> None:
 
 async def test_a_killed_process_frees_its_sessions_at_once(place: Place) -> None:
     """While its turn runs, one elsewhere is refused in words that name it; killed, its session goes on at once."""
-    async with other(place, lease=LONG) as owner, here(place) as service:
+    async with other(place, lease=OF_THE_KILLED) as owner, here(place) as service:
         await owner.begin_to_wait()
         error = await refused(service, owner.session_id)
         assert f"the other program (process {owner.process.pid} on " in error.message

@@ -36,6 +36,9 @@ FORGETFUL: Final = tuple(
     part for name in ("fsync", "synchronous_commit", "full_page_writes", "autovacuum") for part in ("-c", f"{name}=off")
 )
 """Settings with which a server is fast, and may lose everything."""
+IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the names of the folders in it are random
+ROOM: Final = 4 << 30
+"""Free bytes that it has to have: every worker of the tests has servers."""
 # The pipe of stdin ends with the process that has its other end.
 _WATCH: Final = 'read -r _; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.1; done 2> /dev/null; rm -rf "$2"'
 _NUMBERS: Final = itertools.count(1)
@@ -92,7 +95,7 @@ class Server:
         """Make a new server, and start it; `more` prepares its folder, and returns further settings."""
         bin_folder = programs or binaries()
         assert bin_folder is not None
-        folder = Path(tempfile.mkdtemp(prefix="warren-postgres-", dir="/tmp"))
+        folder = Path(tempfile.mkdtemp(prefix="warren-postgres-", dir=_place()))
         if _as_nobody():
             shutil.chown(folder, "nobody", pwd.getpwnam("nobody").pw_gid)
         command = [str(bin_folder / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", USER]
@@ -242,6 +245,13 @@ def _database_on(on: Server) -> Iterator[str]:
 def name_in(url: str) -> str:
     """Return the name of the database of an address that `database` has made."""
     return urlsplit(url).path.removeprefix("/")
+
+
+def _place() -> Path:
+    """Return the folder for servers: in memory if there is room, as a disk writes seven megabytes for each database."""
+    if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= ROOM:
+        return IN_MEMORY
+    return Path("/tmp")  # noqa: S108 - the same; paths of sockets are short
 
 
 def _as_nobody() -> bool:
