@@ -117,7 +117,7 @@ class ClientConnection:
                 batch.append(end)  # an empty one would make `join` copy a large piece
         except h11.LocalProtocolError as exc:
             raise httpx.LocalProtocolError(str(exc)) from exc
-        # No checkpoint for most requests: they are small, and their answers are waited for next. A checkpoint under a
+        # No checkpoint for most requests, which are small: their answers are waited for next. A checkpoint under a
         # deadline takes a twentieth of a turn.
         if rest := self._left_by_kernel(b"".join(batch)):
             await self._write(rest, seconds)
@@ -148,15 +148,19 @@ class ClientConnection:
         return writer.head(request.method.encode("ascii"), target, headers)
 
     async def _write(self, data: bytes | memoryview, seconds: float) -> None:
+        rest = self._left_by_kernel(data)
+        if not rest:
+            await trio.lowlevel.checkpoint()
+            return
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
             try:
-                await self.stream.send_all(data)
+                await self.stream.send_all(rest)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
                 raise httpx.WriteError(reason(exc)) from exc
         if scope.cancelled_caught:
             raise httpx.WriteTimeout(f"nothing was taken for {seconds:g} s")
 
-    def _left_by_kernel(self, data: bytes) -> memoryview:
+    def _left_by_kernel(self, data: bytes | memoryview) -> memoryview:
         """Send as much as the kernel takes now and return the rest; errors are left to a send that waits."""
         rest = memoryview(data)
         if self.stream is self.socket:  # else TLS has to see the bytes first
