@@ -34,6 +34,8 @@ class Splitter:
         """Return the data of the events that end in the next part of the stream."""
         if self.too_long:
             return []
+        if (events := self._whole_events(part)) is not None:
+            return events
         lines = self._with_one_ending(part).split(b"\n")
         self._line.append(lines[0])
         self._line_size += len(lines[0])
@@ -47,6 +49,18 @@ class Splitter:
             found = self._events(lines)
         if self._line_size > self._longest:
             self.too_long = True
+        return found
+
+    def _whole_events(self, part: bytes) -> list[bytes] | None:
+        """Return the data of a part that consists of whole events of one line each, as most do; None for another."""
+        if self._data or self._line_size or self._after_return or b"\r" in part:
+            return None
+        events = part.split(b"\n\n")
+        found = [event[6:] for event in events if event.startswith(b"data: ")]
+        whole = not events[-1] and len(found) == len(events) - 1 and part.count(b"\n") == 2 * len(found)
+        if not found or not whole or max(map(len, found)) > self.most:
+            return None
+        self._begun = True
         return found
 
     @property
