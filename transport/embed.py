@@ -85,8 +85,7 @@ async def open_host(
     config, given = config or Config(), tuple(tools)
     store = config.store
     open_store = None if store is None else _opener(store)
-    # Beside a database there is no folder to put them in.
-    open_projection = _projection_opener(store) if isinstance(store, StoreConfig) and store.projections else None
+    open_projection = None if store is None or not _is_projected(store) else _projection_opener(store)
     open_memory = None if config.memory is None else memory_opener(config.memory, embedder)
     async with AsyncExitStack() as stack:
         limits = config.limits
@@ -164,7 +163,11 @@ def _database_opener(config: PostgresConfig) -> "Callable[[], Awaitable[Store]]"
     return lambda: PostgresStore.open(config, holder=holder)
 
 
-def _projection_opener(config: StoreConfig) -> "Callable[[], Follower]":
+def _is_projected(config: StoreConfig | PostgresConfig) -> bool:
+    return config.projections if isinstance(config, StoreConfig) else config.project is not None
+
+
+def _projection_opener(config: StoreConfig | PostgresConfig) -> "Callable[[], Follower]":
     from warren.storage.projection import Follower  # noqa: PLC0415 - it needs what the store needs
 
     return partial(Follower, config)

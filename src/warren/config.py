@@ -139,6 +139,9 @@ class PostgresConfig:
             of a process that has died are free after a third of it.
         holder: name of this process in the errors that other processes get for its sessions; None makes a name of the
             program, the pid and the host.
+        project: the folder into which the sessions of a store in a database are also written as plain files; None
+            writes none. Each process that has one writes all sessions of the database, and only one process at a time
+            writes into a folder.
     """
 
     url: str = attrs.field(validator=is_database_url)
@@ -147,6 +150,9 @@ class PostgresConfig:
     readers: int = attrs.field(default=2, validator=positive)
     lease: float = attrs.field(default=12.0, validator=positive)
     holder: str | None = None
+    project: Path | None = attrs.field(
+        default=None, converter=attrs.converters.optional(Path), validator=attrs.validators.optional(no_url)
+    )
 
     @property
     def shown(self) -> str:

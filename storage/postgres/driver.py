@@ -95,7 +95,7 @@ class Connection:
         Raises StoreError for a malformed address, LostError, and psycopg's Error for a refusal of a setting. None of
         them shows the password.
         """
-        params = await _looked_up(_parameters(config.url, name), config.timeout)
+        params = await _looked_up(parameters(config.url, name), config.timeout)
         with trio.move_on_after(config.timeout) as scope:
             scope.shield = True
             pgconn = await _connected(make_conninfo("", **params))
@@ -251,7 +251,8 @@ async def _either(socket: int) -> Ready:
 # -- connecting
 
 
-def _parameters(url: str, name: str) -> dict[str, str]:
+def parameters(url: str, name: str) -> dict[str, str]:
+    """Return the parameters of a connection that is shown under a name. Raises StoreError for a malformed address."""
     parsed: Mapping[str, Any] | None = None
     with contextlib.suppress(errors.ProgrammingError):  # its text may have a part of the password
         parsed = conninfo_to_dict(url)

@@ -3,20 +3,22 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
 
-import apsw
 import attrs
 
-from warren.config import StoreConfig
+from warren.config import PostgresConfig, StoreConfig
 from warren.errors import StoreError, WarrenError
 from warren.storage.projection.disk import Disk, Folder
-from warren.storage.projection.feed import Feed
+from warren.storage.projection.feed import Home
 from warren.storage.projection.formats import CHECKPOINT, INDEX, is_session_id
 from warren.storage.projection.lock import Lock
 from warren.storage.projection.projection import SESSIONS, Projection
-from warren.storage.sqlite.file import SESSION_STORE
-from warren.storage.sqlite.lease import Holder
 from warren.values import frozen
+
+PAUSE: Final = 0.02
+"""Seconds between two looks at a commit that others still hold back, at the end."""
 
 
 @frozen
@@ -38,8 +40,7 @@ class Status:
 
     Attributes:
         projecting: whether this process writes them; else another one does.
-        newest: the number of the store's newest change.
-        projected: up to which change the files show everything.
+        behind: how many changes the files do not show.
         stuck: number of sessions with files that cannot be written.
         taken: how many changed sessions were gone through since the files were begun, or gone on with.
         written: how many of them have files now.
@@ -48,8 +49,7 @@ class Status:
     """
 
     projecting: bool
-    newest: int = 0
-    projected: int = 0
+    behind: int = 0
     stuck: int = 0
     taken: int = 0
     written: int = 0
@@ -59,7 +59,7 @@ class Status:
     @property
     def lag(self) -> int | None:
         """How many changes the files are behind; None if another process writes them."""
-        return max(0, self.newest - self.projected) if self.projecting else None
+        return self.behind if self.projecting else None
 
 
 class Follower:
@@ -69,14 +69,22 @@ class Follower:
     """
 
     def __init__(
-        self, config: StoreConfig, *, disk: Disk | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        config: StoreConfig | PostgresConfig,
+        *,
+        disk: Disk | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Follow the store in the folder `config.path`; nothing is opened yet."""
-        self._config = attrs.evolve(config, path=config.path.absolute())  # wherever the process goes
-        self._path = config.path / SESSIONS
+        """Follow a store, with files in its own folder, or in `config.project`; nothing is opened yet."""
+        self._root = folder_of(config).absolute()  # wherever the process goes
+        self._path = folder_of(config) / SESSIONS
+        if isinstance(config, StoreConfig):
+            config = attrs.evolve(config, path=self._root)
+        self._home = _home_of(config)
+        self._make_root = isinstance(config, PostgresConfig)
         self._disk = disk or Disk()
         self._clock = clock
-        self._lock = Lock.of(self._config.path, Holder.of(config).name)
+        self._lock = Lock.of(self._root, self._home.holder)
         self._work: Projection | None = None
         self._skipped: dict[str, str] = {}
         self._known = Status(projecting=False)
@@ -87,7 +95,7 @@ class Follower:
         if work is None:
             return attrs.evolve(self._known, projecting=held, trouble=None)
         counts = (len(work.stuck), work.taken, work.written)
-        self._known = Status(held, work.newest, work.projected, *counts, dict(self._skipped), work.trouble)
+        self._known = Status(held, work.behind, *counts, dict(self._skipped), work.trouble)
         return self._known
 
     def step(self, seconds: float) -> Step:
@@ -97,7 +105,7 @@ class Follower:
         """
         began = time.thread_time()
         with self._guarded():
-            if self._lock.take():
+            if self._taken():
                 more = self._opened().advance(seconds)
             else:
                 more = False
@@ -110,10 +118,10 @@ class Follower:
         Raises StoreError(cause="locked") while another process projects, and StoreError if a file cannot be removed.
         """
         with self._guarded():
-            if not self._lock.take():
+            if not self._taken():
                 problem = f"{self._lock.holder()} keeps the projections up to date: remove {self._path}, and it"
                 raise StoreError(f"{problem} makes them anew by itself, or end it first", cause="locked")
-            sessions = self._opened().feed.count(0)
+            sessions = self._opened().feed.count()
             self._let_go()
             self._wipe()
             return sessions
@@ -138,9 +146,17 @@ class Follower:
             self._lock.drop()
 
     def _last_steps(self, work: Projection, seconds: float) -> None:
-        if work.feed.newest() > work.begun_at:
-            work.advance(seconds)
+        end = self._clock() + seconds
+        if work.feed.behind(work.begun_at):
+            # A commit may be held back by a transaction that began before it.
+            while not work.advance(end - self._clock()) and work.feed.behind(work.cursor) and self._clock() < end:
+                time.sleep(PAUSE)
         work.finish(hurry=True)
+
+    def _taken(self) -> bool:
+        if self._make_root:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._lock.take()
 
     def _opened(self) -> Projection:
         if self._work is not None and self._work.is_lost():
@@ -151,9 +167,9 @@ class Follower:
 
     def _open(self) -> Projection:
         with contextlib.ExitStack() as undo:
-            feed = Feed(self._config)
+            feed = self._home.open()
             undo.callback(feed.close)
-            root = Folder.at(self._disk, self._config.path)
+            root = Folder.at(self._disk, self._root)
             undo.callback(root.close)
             folder = root.open(SESSIONS)
             undo.callback(folder.close)
@@ -162,7 +178,7 @@ class Follower:
         return work
 
     def _wipe(self) -> None:
-        root = Folder.at(self._disk, self._config.path)
+        root = Folder.at(self._disk, self._root)
         try:
             root.remove(INDEX)
             with root.inner(SESSIONS) as folder:
@@ -184,13 +200,33 @@ class Follower:
             yield
         except BaseException as exc:
             self._let_go()
-            if isinstance(exc, apsw.Error | OSError):
+            if isinstance(exc, (OSError, self._home.errors)):
                 raise self._fault(exc) from exc
             raise
 
     def _fault(self, exc: Exception) -> WarrenError:
-        if isinstance(exc, apsw.Error):
-            return SESSION_STORE.fault(exc)
-        fault = SESSION_STORE.fault(exc)
+        fault = self._home.fault(exc)
+        if isinstance(exc, self._home.errors):
+            return fault
         cause = fault.cause if isinstance(fault, StoreError) else None
         return StoreError(f"the projections in {self._path} cannot be written: {exc}", cause=cause)
+
+
+def folder_of(config: StoreConfig | PostgresConfig) -> Path:
+    """Return the folder of a store's files. Raises ValueError for a database without one."""
+    if isinstance(config, StoreConfig):
+        return config.path
+    if config.project is None:
+        raise ValueError("project: a store in a database has plain files only in a folder that is named")
+    return config.project
+
+
+def _home_of(config: StoreConfig | PostgresConfig) -> Home:
+    """Return the home of a store; nothing is opened yet."""
+    if isinstance(config, PostgresConfig):
+        from warren.storage.projection.database_feed import Database  # noqa: PLC0415 - it has an extra of its own
+
+        return Database(config)
+    from warren.storage.projection.file_feed import File  # noqa: PLC0415 - it has an extra of its own
+
+    return File(config)

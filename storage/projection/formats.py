@@ -1,7 +1,7 @@
 """The contents of a projection's files, as values and bytes. No I/O."""
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from warren import codec
 from warren.records import SessionRecord
@@ -21,6 +21,28 @@ _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}
 def is_session_id(text: str) -> bool:
     """Tell whether this is an id as `warren.ids` mints them: only such a one becomes the name of a folder."""
     return _ID.fullmatch(text) is not None
+
+
+class Change(NamedTuple):
+    """The newest change of a session, in the order in which followers see them.
+
+    Attributes:
+        number: the number of the change in a store in files, of the transaction in a database: there the sessions of
+            one transaction share it.
+        key: the session's number in the store.
+    """
+
+    number: int
+    key: int
+
+    @property
+    def before(self) -> "Change":
+        """The last place before it."""
+        return Change(self.number, self.key - 1)
+
+
+START: Final = Change(0, 0)
+"""The place before all changes."""
 
 
 @frozen
@@ -81,12 +103,14 @@ class Checkpoint:
 
     Attributes:
         format: how the files are written.
-        store: the store's first session, which no other store has; None if there was no session yet.
+        store: what tells the store from others, such as its first session; None if there was no session yet.
         change: the number of the last change that they show.
         indexed: the number of the last change that index.jsonl shows.
         index_seconds: how long writing index.jsonl took.
         newest: the sessions that were changed last. A store in which they are older, or others, is not the same one:
             it was replaced by a copy.
+        key: the session of that last change.
+        indexed_key: the same for index.jsonl.
     """
 
     format: int
@@ -95,6 +119,13 @@ class Checkpoint:
     indexed: int
     index_seconds: float
     newest: tuple[Witness, ...]
+    key: int = 0
+    indexed_key: int = 0
+
+    @property
+    def shown(self) -> Change:
+        """The last change that the files show."""
+        return Change(self.change, self.key)
 
     def encode(self) -> bytes:
         """Return checkpoint.json."""

@@ -15,7 +15,9 @@ from warren.storage.projection.formats import (
     FORMAT,
     INDEX,
     SESSION,
+    START,
     SUMMARY,
+    Change,
     Checkpoint,
     Mark,
     checkpoint_of,
@@ -55,12 +57,13 @@ class Projection:
         folder: the one that holds the sessions'.
         skipped: sessions that have no files, and why; kept over openings.
         clock: seconds, of any beginning.
-        begun_at: the number of the newest change when this opening began.
-        newest: the number of the newest change.
+        begun_at: the newest change when this opening began.
+        newest: the newest change.
         cursor: up to which change everything was brought forward, or is stuck.
         stuck: sessions with files that could not be written, and the first change that the files do not show.
         taken: how many changed sessions it has gone through.
         written: how many of them have files now.
+        behind: how many changes the files did not show after the last work.
     """
 
     feed: Feed
@@ -68,15 +71,16 @@ class Projection:
     folder: Folder
     skipped: dict[str, str]
     clock: Callable[[], float]
-    begun_at: int
-    newest: int
-    cursor: int = 0
-    stuck: dict[str, int] = attrs.field(factory=dict)
+    begun_at: Change
+    newest: Change
+    cursor: Change = START
+    stuck: dict[str, Change] = attrs.field(factory=dict)
     taken: int = 0
     written: int = 0
+    behind: int = 0
     _stuck_by: str = ""
     _index_trouble: str | None = None
-    _durable: int = 0
+    _durable: Change = START
     _unsynced: set[str] = attrs.field(factory=set)
     _index: Index = attrs.field(init=False)
     _try_again: float = 0.0
@@ -96,17 +100,17 @@ class Projection:
         raw = folder.read(CHECKPOINT)
         known = None if raw is None else checkpoint_of(raw)
         if known is not None and work._is_of_this_store(known):
-            work.cursor = work._durable = known.change
-            work._index.go_on(known.indexed, known.index_seconds)
+            work.cursor = work._durable = known.shown
+            work._index.go_on(Change(known.indexed, known.indexed_key), known.index_seconds)
         elif raw is not None:
             logger.warning("the projections in %s are not of this state of the store: they are made anew", SESSIONS)
             folder.remove(CHECKPOINT)
         return work
 
     @property
-    def projected(self) -> int:
-        """The number up to which every change is shown."""
-        return min(self.stuck.values(), default=self.cursor + 1) - 1
+    def projected(self) -> Change:
+        """The place up to which every change is shown."""
+        return min(self.stuck.values()).before if self.stuck else self.cursor
 
     @property
     def trouble(self) -> str | None:
@@ -116,14 +120,18 @@ class Projection:
     def advance(self, seconds: float) -> bool:
         """Write changes for about `seconds`; return whether there are more.
 
-        Raises OSError, apsw.Error and StoreError if it cannot go on.
+        Raises OSError, StoreError and the errors of the feed if it cannot go on.
         """
         end = self.clock() + seconds
         with self.feed.snapshot():
             self.newest = self.feed.newest()
+            began_at = self.projected
+            self.behind = self.feed.behind(began_at)
             if self.stuck and self.clock() >= self._try_again:
                 self._retry()
             more = self._follow(end)
+            if self.projected != began_at:
+                self.behind = self.feed.behind(self.projected)
         if self.clock() >= self._index.due:
             self._write_index()
         if self.clock() >= self._sync:
@@ -149,9 +157,9 @@ class Projection:
 
     def _is_of_this_store(self, known: Checkpoint) -> bool:
         return (
-            known.change <= self.newest
-            and known.store == self.feed.first_session()
-            and all(self.feed.confirms(witness, known.change) for witness in known.newest)
+            known.shown <= self.newest
+            and known.store == self.feed.identity()
+            and all(self.feed.confirms(witness, known.shown) for witness in known.newest)
         )
 
     def _follow(self, end: float) -> bool:
@@ -211,10 +219,10 @@ class Projection:
         self.written += 1
 
     def _believed(self, mark: Mark | None, session: Changed) -> Mark | None:
-        if mark is None or mark.change > session.change:
+        if mark is None or session.shown_by(mark) > session.change:
             return None
-        own = self.begun_at < mark.change <= self.cursor
-        return mark if own or mark.change <= self._durable else None
+        own = self.begun_at < session.shown_by(mark) <= self.cursor
+        return mark if own or session.shown_by(mark) <= self._durable else None
 
     def _skip(self, session_id: str, why: str) -> None:
         if session_id not in self.skipped:
@@ -237,11 +245,13 @@ class Projection:
             self._sync_files()
             known = Checkpoint(
                 FORMAT,
-                self.feed.first_session(),
-                reached,
-                self._index.shown,
+                self.feed.identity(),
+                reached.number,
+                self._index.shown.number,
                 self._index.seconds,
                 self.feed.witnesses(reached, WITNESSES),
+                reached.key,
+                self._index.shown.key,
             )
             self.folder.replace(CHECKPOINT, [known.encode()], sync=True)
             self.folder.sync()

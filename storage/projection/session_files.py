@@ -25,7 +25,8 @@ def bring_forward(folder: Folder, feed: Feed, session: Changed, mark: Mark | Non
     `mark` is the mark in session.json if it can be trusted; None makes all files again. session.json is written last:
     until then the old one stands, and the bytes that it vouches for are not touched.
 
-    Raises OSError, apsw.Error, and StoreError(cause="corrupt") for a damaged row; the next call makes up for all of it.
+    Raises OSError, the errors of the feed, and StoreError(cause="corrupt") for a damaged row; the next call makes up
+    for all of it.
     """
     record, was = session.record(), mark
     log = None if mark is None else _append_events(folder, feed, session, mark)
@@ -33,7 +34,7 @@ def bring_forward(folder: Folder, feed: Feed, session: Changed, mark: Mark | Non
         mark, log = None, _rewrite_events(folder, feed, session, sync=was is not None)
     if mark is None or mark.compactions != record.compactions or (record.compactions and not folder.has(SUMMARY)):
         _write_summary(folder, feed.summary(session), sync=was is not None)
-    now = Mark(FORMAT, session.change, log.last_seq, log.size, session.events_after, record.compactions)
+    now = Mark(FORMAT, session.change.number, log.last_seq, log.size, session.events_after, record.compactions)
     folder.replace(SESSION, [session_json(record, now)])
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.storage.conformance.faults import every
 from tests.storage.conformance.homes import done, put
+from tests.storage.copies import Place, copied, source, target
 from tests.storage.samples import NOW, TEXTS, entry, moved, of_text, turn, updated
 from tests.support.postgres import database, name_in, server
 from warren.config import PostgresConfig, StoreConfig
@@ -33,7 +34,7 @@ from warren.storage import (
     Store,
     copying,
 )
-from warren.storage.copying import Copied, Mark, Source, Target, copy
+from warren.storage.copying import Mark, Target, copy
 from warren.storage.maintenance.doctor import examine
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres import copying as database_copying
@@ -42,7 +43,6 @@ from warren.storage.sqlite import copying as file_copying
 from warren.storage.sqlite.file import FILE_NAME
 
 Kind = Literal["sqlite", "postgres"]
-Place = StoreConfig | PostgresConfig
 PAIRS = [(one, other) for one in ("sqlite", "postgres") for other in ("sqlite", "postgres")]
 BIG = "x\0é\U0010ffff" * 50_000
 
@@ -65,24 +65,6 @@ async def store_at(where: Place) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.aclose()
-
-
-def source(where: Place) -> AbstractAsyncContextManager[Source]:
-    """Open a store that is copied."""
-    return database_copying.source(where) if isinstance(where, PostgresConfig) else file_copying.source(where)
-
-
-def target(where: Place) -> AbstractAsyncContextManager[Target]:
-    """Open a store that is filled."""
-    return database_copying.target(where) if isinstance(where, PostgresConfig) else file_copying.target(where)
-
-
-async def copied(here: Place, there: Place) -> Copied:
-    """Copy a store."""
-    async with source(here) as one, target(there) as other:
-        found = await copy(one, other)
-        await other.finish(await one.last_input())
-    return found
 
 
 async def fill(store: Store) -> None:

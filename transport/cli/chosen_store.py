@@ -14,7 +14,7 @@ from warren.transport.cli.options import Options
 MEMORY_FOLDER: Final = "memory"
 """The folder of the memory within that of the store."""
 MEMORY_FILE: Final = "memory.sqlite3"
-OF_DATABASES: Final = ("readers", "lease")
+OF_DATABASES: Final = ("readers", "lease", "project")
 """Settings of the table `[storage]` that hold for a store in a database too."""
 
 
@@ -39,6 +39,9 @@ def store_of(options: Options, *, needed: bool = False) -> StoreConfig | Postgre
     if isinstance(options.store, DatabaseUrl):
         return _database_of(options, options.store)
     if options.store is not None and installed("session-store"):
+        if "project" in options.storage:
+            problem = f"is a setting of a store in a database; the files of {options.store} are in this folder itself"
+            raise InvalidParamsError(f"$.storage.project: {problem}", path="$.storage.project")
         return StoreConfig(options.store, holder=options.command, **options.storage)
     if needed or (options.store is not None and options.store_named):
         raise PersistenceDisabledError(PERSISTENCE_DISABLED)

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
-from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
+from warren.config import Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
 from warren.database_url import DatabaseUrl
 from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
@@ -56,7 +56,7 @@ ANSWER_OPTIONS: Final = tuple(
     if is_flat(field) and field.name not in ("model", "provider", *MODEL_OPTIONS)
 )
 """Options of a turn that a runtime does not have."""
-STORAGE_OPTIONS: Final = ("synchronous", "projections")
+STORAGE_OPTIONS: Final = ("synchronous", "projections", "project")
 LIMIT_OPTIONS: Final = ("model_silence",)
 PLACES: Final = ("store", "ephemeral")
 SERVER_OPTIONS: Final = ("server", "server_token_file")
@@ -360,9 +360,13 @@ model_options: Final = group(
     *(of_field(TurnOptions, name) for name in MODEL_OPTIONS),
     of_field(Limits, "model_silence"),
 )
+project_option: Final = of_field(
+    PostgresConfig, "project", type=click.Path(path_type=Path, file_okay=False), metavar="DIR"
+)
 storage_options: Final = group(
     of_field(StoreConfig, "synchronous"),
     of_field(StoreConfig, "projections", "--projections/--no-projections", default=None),
+    project_option,
 )
 compaction_options: Final = group(
     *(of_field(CompactionConfig, field, flag, field) for flag, field in COMPACTION_FLAGS.items()),

@@ -1,20 +1,18 @@
 """`warren project rebuild`."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from warren import codec
-from warren.errors import StoreError
+from warren.config import PostgresConfig, StoreConfig
+from warren.errors import InvalidParamsError, StoreError
 from warren.memory import Progress
 from warren.storage import thread_runner
-from warren.transport.cli.chosen_store import existing_files_of
+from warren.transport.cli.chosen_store import existing_store_of
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
 from warren.transport.cli.runtime import execute
 from warren.transport.cli.streams import Streams
-
-if TYPE_CHECKING:
-    from warren.config import StoreConfig
 
 SLICE: Final = 0.2
 """Seconds between two looks at the bar, and at Ctrl-C."""
@@ -25,10 +23,14 @@ def rebuild(options: Options) -> None:
 
     Raises:
         SessionNotFoundError: if there is no store.
+        InvalidParamsError: if the store is in a database, and no folder is named.
         StoreError: with the cause `locked`, while another process keeps the files up to date; also if the store cannot
             be read or a file cannot be written.
     """
-    config, streams = existing_files_of(options), Streams()
+    config, streams = existing_store_of(options), Streams()
+    if isinstance(config, PostgresConfig) and config.project is None:
+        problem = "a store in a database has its plain files in a folder of their own: name it with --project"
+        raise InvalidParamsError(f"$.project: {problem}", path="$.project")
 
     async def work() -> dict[str, Any]:
         await _brought_up_to_date(config)
@@ -44,15 +46,20 @@ def rebuild(options: Options) -> None:
             streams.note(f"left out: {session_id}: {why}", "yellow")
 
 
-async def _brought_up_to_date(config: "StoreConfig") -> None:
+async def _brought_up_to_date(config: StoreConfig | PostgresConfig) -> None:
     """Migrate a store of an older version, which cannot be followed."""
-    from warren.storage.sqlite import SqliteStore  # noqa: PLC0415 - it has an extra of its own
+    if isinstance(config, PostgresConfig):
+        from warren.storage.postgres import PostgresStore  # noqa: PLC0415 - it has an extra of its own
+
+        await (await PostgresStore.open(config)).aclose()
+        return
+    from warren.storage.sqlite import SqliteStore  # noqa: PLC0415 - as above
 
     await (await SqliteStore.open(config)).aclose()
 
 
-async def _rebuilt(config: "StoreConfig", progress: Progress | None) -> dict[str, Any]:
-    from warren.storage.projection import Follower  # noqa: PLC0415 - it has an extra of its own
+async def _rebuilt(config: StoreConfig | PostgresConfig, progress: Progress | None) -> dict[str, Any]:
+    from warren.storage.projection import Follower, folder_of  # noqa: PLC0415 - it has an extra of its own
 
     follower = Follower(config)
     try:
@@ -66,4 +73,4 @@ async def _rebuilt(config: "StoreConfig", progress: Progress | None) -> dict[str
         await thread_runner(follower.close)
     if status.trouble is not None:
         raise StoreError(f"not all files could be written: {status.trouble}", cause="io_error")
-    return {"path": str(config.path), "sessions": status.written, "skipped": status.skipped}
+    return {"path": str(folder_of(config)), "sessions": status.written, "skipped": status.skipped}

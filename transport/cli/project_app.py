@@ -5,20 +5,24 @@ from typing import Any
 import click
 
 from warren.transport.cli.help import examples
-from warren.transport.cli.options import gather, stored_options
+from warren.transport.cli.options import gather, project_option, stored_options
 
 
 @click.group()
 def project() -> None:
     """Look after the plain files that mirror the store.
 
-    They are in the store's folder: index.jsonl has a line for each session, sessions/ID its session.json, events.jsonl
-    and, once it was summarised, summary.txt. The process that runs sessions keeps them up to date; nothing depends on
-    them.
+    They are in the store's folder, or in that of --project if the store is in a database: index.jsonl has a line for
+    each session, sessions/ID its session.json, events.jsonl and, once it was summarised, summary.txt. The process that
+    runs sessions keeps them up to date; nothing depends on them.
     """
 
 
-@project.command("rebuild", epilog=examples("warren project rebuild", "warren project rebuild --output json"))
+@project.command(
+    "rebuild",
+    epilog=examples("warren project rebuild", "warren project rebuild --store postgresql://db/warren --project files"),
+)
+@project_option
 @stored_options
 def project_rebuild(**given: Any) -> None:
     """Make all of these files anew from the store.

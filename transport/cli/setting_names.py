@@ -9,6 +9,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "limits.model_silence": "model_silence",
     "storage.synchronous": "synchronous",
     "storage.projections": "projections",
+    "storage.project": "project",
 }
 """Settings with an option, and the name of the option in the code. The two share a variable."""
 SHARED: Final = frozenset(f"WARREN_{option.upper()}" for option in OPTIONS.values())

@@ -40,7 +40,7 @@ NEXT = attrs.evolve(
     SCHEMA,
     expansions=(*SCHEMA.expansions, "ALTER TABLE warren.sessions ADD later text NOT NULL DEFAULT 'new'"),
 )
-AFTER = attrs.evolve(NEXT, contractions={NEXT.version: "ALTER TABLE warren.sessions DROP COLUMN title"})
+AFTER = attrs.evolve(NEXT, contractions={NEXT.version: "ALTER TABLE warren.sessions DROP COLUMN title CASCADE"})
 
 
 async def test_an_older_release_goes_on_while_a_newer_one_expands_the_tables() -> None:

@@ -5,7 +5,8 @@ import re
 
 from tests.conftest import ROOT
 from tests.storage.projection.histories import World
-from warren.storage.projection.feed import Feed
+from warren.storage.projection.file_feed import FileFeed
+from warren.storage.projection.formats import Change
 from warren.storage.projection.projection import SYNC_EVERY, TRY_AGAIN, WITNESSES
 
 PAGE = (ROOT / "docs" / "projections.md").read_text(encoding="utf-8")
@@ -37,7 +38,7 @@ def test_the_figures_are_those_of_the_code(world: World) -> None:
     assert f"the {WITNESSES} sessions that were changed last" in PAGE
     for session in range(3):
         world.turn(session)
-    feed = Feed(world.config)
-    assert [witness.change for witness in feed.witnesses(2, WITNESSES)] == [2, 1]
+    feed = FileFeed(world.config)
+    assert [witness.change for witness in feed.witnesses(Change(2, 2), WITNESSES)] == [2, 1]
     feed.close()
     assert TRY_AGAIN <= 30

@@ -35,7 +35,7 @@ def test_a_session_goes_on_in_the_next_command(cli: Cli) -> None:
 FOR_FILES = {
     "backup x": "copy it by `pg_dump -Fc --schema=warren`",
     "restore x": "make it anew by `pg_restore`",
-    "project rebuild": "works on the files of a store",
+    "project rebuild": "name it with --project",
     "doctor prune --rewrite": "`VACUUM FULL`",
 }
 

@@ -5,13 +5,18 @@ import shutil
 import signal
 from pathlib import Path
 
+from tests.support.postgres import database
 from tests.support.waiting import wait_until
 from tests.transport.cli.process import Cli, one_line
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Return all files of the projection but the checkpoint, by their paths."""
-    store = folder / ".rkat"
+    """Return all files of the projection in the default store but the checkpoint, by their paths."""
+    return written(folder / ".rkat")
+
+
+def written(store: Path) -> dict[str, bytes]:
+    """Return all files of a projection but the checkpoint, by their paths."""
     paths = [store / "index.jsonl", *store.glob("sessions/*/*")]
     return {str(path.relative_to(store)): path.read_bytes() for path in paths}
 
@@ -75,3 +80,44 @@ def test_rebuild_with_a_link_in_the_way(cli: Cli) -> None:
     (store / "sessions").symlink_to(outside)
     assert "sessions" in one_line(cli.run("project", "rebuild"), 1)
     assert (outside / "kept").read_text() == "kept"
+
+
+def test_a_gateway_on_a_database_writes_the_files_where_asked(cli: Cli) -> None:
+    """All sessions, also those of other processes; after kill -9 the next one catches up; `rebuild` changes nothing."""
+    with database() as url:
+        place = ("--store", url, "--project", "files")
+        gateway = cli.start("serve", "--port", "0", *place)
+        gateway.read_until("listening")
+        first = cli.run("run", "one", "--store", url, "--output", "json").data["session_id"]
+        wait_until((cli.folder / "files" / "sessions" / first / "session.json").exists)
+        assert f"process {gateway.process.pid} " in one_line(cli.run("project", "rebuild", *place), 1)
+        cli.run("run", "beside", "--store", url, "--project", "other")
+        gateway.signal(signal.SIGKILL)
+        gateway.process.wait()
+        cli.run("resume", first, "two", "--store", url)
+        gone = cli.run("run", "gone", "--store", url, "--output", "json").data["session_id"]
+        assert cli.run("sessions", "delete", gone, "--store", url).code == 0
+        again = cli.start("serve", "--port", "0", env={"WARREN_PROJECT": "files", "WARREN_STORE": url})
+        again.read_until("listening")
+        log = cli.folder / "files" / "sessions" / first / "events.jsonl"
+        wait_until(lambda: b"two" in log.read_bytes())
+        again.signal(signal.SIGTERM)
+        again.end()
+        found = written(cli.folder / "files")
+        done = cli.run("project", "rebuild", *place)
+        assert (done.code, done.out) == (0, "files: 2 sessions\n")
+        assert written(cli.folder / "files") == found
+        assert not (cli.folder / ".rkat").exists()
+        cli.run("run", "three", "--store", url, "--project", "other")
+        assert cli.run("project", "rebuild", *place).code == 0
+        assert written(cli.folder / "other") == written(cli.folder / "files")
+
+
+def test_a_folder_for_a_store_in_files_is_refused(cli: Cli) -> None:
+    """Its files have their place, and the message says so: by flag and in the configuration file."""
+    assert "storage.project: is a setting of a store in a database" in one_line(
+        cli.run("run", "hi", "--project", "files"), 2
+    )
+    (cli.folder / "settings.toml").write_text('[storage]\nproject = "files"\n', encoding="utf-8")
+    assert "storage.project" in one_line(cli.run("run", "hi", "--config", "settings.toml"), 2)
+    assert not (cli.folder / "files").exists()

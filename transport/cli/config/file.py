@@ -12,12 +12,12 @@ from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy
 from warren.database_url import is_place
 from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
 from warren.options import ModelOptions, SessionRequest, TurnOptions
 from warren.retention import Retention
 from warren.transport.cli.config.tables import (
     LIMITS_OF_TURNS,
     limits_of,
+    no_nul,
     optional,
     read_tables,
     read_variables,
@@ -29,11 +29,6 @@ from warren.transport.cli.config.tools import ServerTable, ToolsTable
 from warren.transport.cli.setting_names import OPTIONS, variable_of
 from warren.transport.http.config import GatewayConfig
 from warren.values import frozen
-
-
-def _path(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
-    if value is not None and "\0" in value:
-        raise FieldValueError(attribute.name, "must not hold NUL")
 
 
 @frozen(kw_only=True)
@@ -54,7 +49,7 @@ SERVE_TABLE: Final = attrs.make_class(
     {
         "host": setting_of(GatewayConfig, "host"),
         "port": setting_of(GatewayConfig, "port"),
-        "token_file": optional(str, _path),
+        "token_file": optional(str, no_nul),
         "origins": setting_of(GatewayConfig, "origins"),
         "max_connections": setting_of(GatewayConfig, "max_connections"),
     },
@@ -72,7 +67,7 @@ SERVERS: Final = "mcp_servers"
 FILE: Final = attrs.make_class(
     "FileSettings",
     {
-        "store": optional(str, [_path, is_place]),
+        "store": optional(str, [no_nul, is_place]),
         "ephemeral": optional(bool),
         "model": setting_of(TurnOptions, "model"),
         "provider": setting_of(TurnOptions, "provider"),

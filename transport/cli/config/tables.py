@@ -10,7 +10,7 @@ import attrs
 
 from warren import codec
 from warren.budget import Budget
-from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
+from warren.config import Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits
 from warren.tool_config import ToolsConfig
@@ -38,6 +38,12 @@ def delay(_instance: object, attribute: "attrs.Attribute[Any]", value: str | Non
     """Refuse texts that are no time span; None passes."""
     if value is not None and seconds_of(value) is None:
         raise FieldValueError(attribute.name, 'must be a duration, such as "0", "1.5s" or "1h30m"')
+
+
+def no_nul(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
+    """Refuse a text that cannot be a path; None passes."""
+    if value is not None and "\0" in value:
+        raise FieldValueError(attribute.name, "must not hold NUL")
 
 
 def setting_of(cls: type, name: str) -> Any:
@@ -75,7 +81,7 @@ CLASSES: Final[Mapping[str, type]] = {
 }
 """The class that each table is about."""
 TABLES: Final[Mapping[str, type]] = {
-    "storage": table_of(StoreConfig, ("path", "holder")),
+    "storage": table_of(StoreConfig, ("path", "holder"), project=optional(str, no_nul)),
     "limits": table_of(Limits, ("turn",), turn=optional(TURN_TABLE)),
     "retry": table_of(RetryPolicy),
     "intensity": table_of(Intensity),
@@ -99,18 +105,24 @@ def _leaves() -> Iterator[tuple[str, type, str]]:
 LEAVES: Final = {name: (table, field) for name, table, field in _leaves()}
 
 
+def _class_of(table: str, field: str) -> type:
+    """Return the class that has a setting; a few settings of `[storage]` are of a store in a database alone."""
+    cls = CLASSES[table]
+    return PostgresConfig if cls is StoreConfig and field not in attrs.fields_dict(cls) else cls
+
+
 def default_of(name: str) -> Any:
     """Return the default of a setting; times in seconds."""
     table, _, field = name.rpartition(".")
     if table == "limits.turn":
         return getattr(Limits().turn, BUDGET[field])
-    return getattr(attrs.fields(CLASSES[table]), field).default
+    return getattr(attrs.fields(_class_of(table, field)), field).default
 
 
 def about(name: str) -> str:
     """Return the sentence about a setting in its class."""
     table, _, field = name.rpartition(".")
-    return sentence(CLASSES[table], BUDGET.get(field, field))
+    return sentence(_class_of(table, field), BUDGET.get(field, field))
 
 
 def read_tables(data: dict[str, Any]) -> dict[str, Any]:

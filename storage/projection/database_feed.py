@@ -1,0 +1,264 @@
+"""Reads of a store in PostgreSQL for a projection: the lines of its files are put together by the server.
+
+The trigger of `warren.sessions` notes the transaction of each change. Transactions commit in any order, so a follower
+that went by the numbers that it sees would miss those that are committed later. It reads only up to the oldest
+transaction that may still run (`pg_snapshot_xmin`): whatever is committed from then on has a higher number. A
+transaction that runs for long, in any database of the server, delays the files for as long, and nothing is lost.
+
+The connection is one of psycopg without trio: a projection writes files, so it is in a thread anyway.
+"""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+import contextlib
+import errno
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from warren.config import PostgresConfig
+from warren.errors import StoreCause, StoreError, WarrenError
+from warren.storage.postgres.driver import escaped, parameters, unescaped
+from warren.storage.postgres.faults import of_opening, translate
+from warren.storage.postgres.lease import Holder
+from warren.storage.postgres.queries import record_of
+from warren.storage.projection.feed import EVENTS_AT_ONCE, NO_TIME, SESSIONS_AT_ONCE, Changed, LineRun, marked
+from warren.storage.projection.formats import START, Change, Witness
+from warren.storage.rows import ARCHIVED, COLUMNS, DELETED
+from warren.values import frozen
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""The length of events from which on a page of them ends."""
+MOST_BEHIND: Final = 10_000
+"""Changes that are counted: an old store has millions before its first projection."""
+_SETTLED: Final = "changed < pg_snapshot_xmin(pg_current_snapshot())"
+_NUMBER: Final = "changed::text::int8 AS number"  # under its own name `changed` would be sorted as this number
+_AFTER: Final = "(changed, key) > (%s::text::xid8, %s)"
+# A dump has the numbers of the server that it is from. Those that this one has not reached yet would be out of order.
+_RENUMBER: Final = """
+    UPDATE warren.sessions SET state = state WHERE changed >= pg_snapshot_xmax(pg_current_snapshot())
+"""
+_ROW: Final = f"{_NUMBER}, key, state, events_after, {COLUMNS}"
+_CHANGES: Final = f"""
+    SELECT {_ROW} FROM warren.sessions WHERE {_AFTER} AND {_SETTLED} ORDER BY changed, key LIMIT %s
+"""
+_CHANGED: Final = f"SELECT {_ROW} FROM warren.sessions WHERE session_id = %s"
+_COUNT: Final = "SELECT count(*) FROM warren.sessions"
+_BEHIND: Final = f"SELECT count(*) FROM (SELECT FROM warren.sessions WHERE {_AFTER} LIMIT {MOST_BEHIND}) AS behind"
+_NEWEST: Final = f"SELECT {_NUMBER}, key FROM warren.sessions WHERE {_SETTLED} ORDER BY changed DESC, key DESC LIMIT 1"
+_WITNESSES: Final = f"""
+    SELECT session_id, {_NUMBER}, updated_at FROM warren.sessions WHERE (changed, key) <= (%s::text::xid8, %s)
+    ORDER BY changed DESC, key DESC LIMIT %s
+"""
+_WITNESS: Final = f"SELECT {_NUMBER}, key, updated_at FROM warren.sessions WHERE session_id = %s"
+_SUMMARY: Final = "SELECT summary FROM warren.compactions WHERE session = %s ORDER BY key DESC LIMIT 1"
+_IDENTITY: Final = "SELECT store::text FROM warren.meta"
+
+
+def _time(column: str) -> str:
+    """Return SQL for a time as the codec writes it."""
+    seconds = f"to_char(to_timestamp({column} / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS')"
+    fraction = f"CASE WHEN {column} %% 1000000 <> 0 THEN '.' || lpad(({column} %% 1000000)::text, 6, '0') ELSE '' END"
+    return f"""
+        CASE WHEN {column} BETWEEN 0 AND 253402300799999999 THEN {seconds} || {fraction} || 'Z' ELSE '{NO_TIME}' END
+    """
+
+
+# A body is passed on as it is. The running sum ends a page inside the server; the first event always comes.
+_EVENTS: Final = f"""
+    SELECT string_agg(line, '' ORDER BY seq), max(seq) FROM (
+        SELECT seq, line, sum(length(line)) OVER (ORDER BY seq) - length(line) AS before FROM (
+            SELECT seq, '{{"session_id":"' || %s || '","seq":' || seq || ',"timestamp":"' || {_time("timestamp")}
+                || '","event":' || body || CASE WHEN first_seq < seq THEN ',"first_seq":' || first_seq ELSE '' END
+                || '}}' || chr(10) AS line
+            FROM warren.events WHERE session = %s AND seq >= %s ORDER BY seq LIMIT {EVENTS_AT_ONCE}
+        ) AS page
+    ) AS measured WHERE before < {PAGE_BYTES}
+"""
+_SPECIAL: Final = b"\x02"
+"""A character that JSON has only as an escape: it is around texts that are escaped for the database."""
+
+
+def _json(column: str) -> str:
+    """Return SQL for a text of a caller as JSON."""
+    mark = f"CASE WHEN position(chr(1) IN {column}) > 0 THEN chr(2) ELSE '' END"
+    return f"coalesce({mark} || to_json({column})::text || {mark}, 'null')"
+
+
+_INDEX: Final = f"""
+    SELECT string_agg(line, '' ORDER BY key), max(key) FROM (
+        SELECT key, '{{"id":' || {_json("session_id")} || ',"title":' || {_json("title")} || ',"created_at":"'
+            || {_time("created_at")} || '","updated_at":"' || {_time("updated_at")} || '","turns":' || turns
+            || ',"message_count":' || message_count || ',"archived":'
+            || CASE WHEN state = {ARCHIVED} THEN 'true' ELSE 'false' END || ',"model":' || {_json("model")}
+            || ',"labels":' || labels || '}}' || chr(10) AS line
+        FROM warren.sessions WHERE key > %s AND state <> {DELETED} ORDER BY key LIMIT {SESSIONS_AT_ONCE}
+    ) AS page
+"""
+_ESCAPED: Final = re.compile(_SPECIAL + b"(.*?)" + _SPECIAL)
+_LINES: Final = msgspec.json.Decoder(msgspec.Raw)
+_CAUSES: Final[dict[int | None, StoreCause]] = {
+    errno.ENOSPC: "disk_full",
+    errno.EDQUOT: "disk_full",
+    errno.EFBIG: "disk_full",
+    errno.EROFS: "read_only",
+    errno.EIO: "io_error",
+    errno.EACCES: "permission",
+    errno.EPERM: "permission",
+}
+
+
+@frozen
+class Database:
+    """The home of a store in a database; see Home."""
+
+    _config: PostgresConfig
+
+    @property
+    def holder(self) -> str:
+        """See Home."""
+        return Holder.of(self._config).name
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """See Home."""
+        return (psycopg.Error,)
+
+    def open(self) -> "DatabaseFeed":
+        """See Home. Raises StoreError: of an error while connecting, it names the address without its password."""
+        try:
+            return DatabaseFeed(self._config)
+        except psycopg.Error as exc:
+            raise of_opening(exc, self._config) from None
+
+    def fault(self, exc: Exception) -> WarrenError:
+        """See Home."""
+        if isinstance(exc, OSError):
+            return StoreError(str(exc), cause=_CAUSES.get(exc.errno, "cannot_open"))
+        return translate(exc)
+
+
+class DatabaseFeed:
+    """A store in a database; see Feed."""
+
+    def __init__(self, config: PostgresConfig) -> None:
+        """Connect. Raises StoreError for a malformed address, and psycopg.Error."""
+        given = parameters(config.url, "projector")
+        given.setdefault("connect_timeout", str(max(2, math.ceil(config.timeout))))
+        self._db = psycopg.connect(make_conninfo("", **given), autocommit=True)
+        try:
+            statement = round(config.timeout * 1000)
+            self._db.execute(f"SET statement_timeout = {statement}; SET idle_in_transaction_session_timeout = '60s'")
+            self._db.execute(_RENUMBER)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        """See Feed."""
+        self._db.close()
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """See Feed."""
+        self._db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        finally:
+            if not self._db.closed:
+                self._db.execute("ROLLBACK")
+
+    def newest(self) -> Change:
+        """See Feed. It is older than the oldest transaction that may still run."""
+        row = self._db.execute(_NEWEST).fetchone()
+        return START if row is None else Change(*row)
+
+    def behind(self, after: Change) -> int:
+        """See Feed: it counts sessions, `MOST_BEHIND` at most."""
+        return int(self._one(_BEHIND, after.number, after.key)[0])
+
+    def count(self) -> int:
+        """See Feed."""
+        return int(self._one(_COUNT)[0])
+
+    def identity(self) -> str | None:
+        """See Feed: the mark that the tables have had since they were made."""
+        return str(self._one(_IDENTITY)[0])
+
+    def changes(self, after: Change, limit: int) -> list[Changed]:
+        """See Feed."""
+        return [_changed(row) for row in self._db.execute(_CHANGES, (after.number, after.key, limit))]
+
+    def changed(self, session_id: str) -> Changed | None:
+        """See Feed."""
+        row = self._db.execute(_CHANGED, (escaped(session_id),)).fetchone()
+        return None if row is None else _changed(row)
+
+    def witnesses(self, up_to: Change, count: int) -> tuple[Witness, ...]:
+        """See Feed."""
+        rows = self._db.execute(_WITNESSES, (up_to.number, up_to.key, count))
+        return tuple(Witness(unescaped(session_id), *rest) for session_id, *rest in rows)
+
+    def confirms(self, witness: Witness, up_to: Change) -> bool:
+        """See Feed."""
+        row: Any = self._db.execute(_WITNESS, (escaped(witness.session_id),)).fetchone()
+        if row is None:
+            return False
+        number, key, updated_at = row
+        return Change(number, key) > up_to or (number, updated_at) == (witness.change, witness.updated_at)
+
+    def events(self, session: Changed, first: int) -> Iterator[LineRun]:
+        """See Feed."""
+        while (page := self._page(_EVENTS, session.session_id, session.key, first)) is not None:
+            yield LineRun(_readable(page.data), page.last)
+            first = page.last + 1
+
+    def summary(self, session: Changed) -> bytes | None:
+        """See Feed."""
+        row = self._db.execute(_SUMMARY, (session.key,)).fetchone()
+        return None if row is None else unescaped(row[0]).encode()
+
+    def index(self) -> Iterator[LineRun]:
+        """See Feed."""
+        last = -1
+        while (page := self._page(_INDEX, last)) is not None:
+            yield LineRun(_ESCAPED.sub(_unescaped, page.data) if _SPECIAL in page.data else page.data, page.last)
+            last = page.last
+
+    def _page(self, sql: str, *values: Any) -> LineRun | None:
+        data, last = self._one(sql, *values)
+        return None if last is None else LineRun(data.encode(), last)
+
+    def _one(self, sql: str, *values: Any) -> tuple[Any, ...]:
+        ((*row,),) = self._db.execute(sql, values or None)
+        return tuple(row)
+
+
+def _readable(data: bytes) -> bytes:
+    """Return lines with a marker in the place of each event that is no JSON."""
+    if _is_json(data):
+        return data
+    return b"".join(line + b"\n" if _is_json(line) else marked(line) + b"\n" for line in data.splitlines())
+
+
+def _is_json(lines: bytes) -> bool:
+    try:
+        _LINES.decode_lines(lines)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _unescaped(found: "re.Match[bytes]") -> bytes:
+    return json.dumps(unescaped(json.loads(found[1])), ensure_ascii=False).encode()
+
+
+def _changed(row: tuple[Any, ...]) -> Changed:
+    number, key, state, events_after, *columns = row
+    session_id = unescaped(columns[0])
+    return Changed(Change(number, key), state == DELETED, events_after, session_id, tuple(columns), record_of)

@@ -1,0 +1,201 @@
+"""Reads of a store in files for a projection: the lines of its files are put together by SQLite.
+
+Lines are made in C and leave by the page, so that the interpreter has next to nothing to do for each of them.
+"""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import apsw
+
+from warren.config import StoreConfig
+from warren.errors import WarrenError
+from warren.storage.projection.feed import (
+    DAMAGED,
+    EVENTS_AT_ONCE,
+    NO_TIME,
+    SESSIONS_AT_ONCE,
+    Changed,
+    LineRun,
+    marked,
+)
+from warren.storage.projection.formats import START, Change, Witness
+from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
+from warren.storage.sqlite.database import snapshot
+from warren.storage.sqlite.file import SESSION_STORE, open_reader
+from warren.storage.sqlite.lease import Holder
+from warren.values import frozen
+
+_CHANGES: Final = f"""
+    SELECT key, change, state, events_after, {COLUMNS} FROM sessions
+    WHERE typeof(change) = 'integer' AND (change, key) > (?, ?) ORDER BY change LIMIT ?
+"""
+_CHANGED: Final = f"SELECT key, change, state, events_after, {COLUMNS} FROM sessions WHERE session_id = ?"
+_COUNT: Final = "SELECT count(*) FROM sessions WHERE typeof(change) = 'integer' AND change > 0"
+_WAITS: Final = "SELECT EXISTS (SELECT 1 FROM sessions WHERE change = ? AND key > ?)"
+_NEWEST: Final = "SELECT change, key FROM sessions WHERE typeof(change) = 'integer' ORDER BY change DESC LIMIT 1"
+_FIRST: Final = "SELECT session_id FROM sessions ORDER BY key LIMIT 1"
+_WITNESSES: Final = "SELECT session_id, change, updated_at FROM sessions WHERE change <= ? ORDER BY change DESC LIMIT ?"
+_WITNESS: Final = "SELECT change, updated_at FROM sessions WHERE session_id = ?"
+_SUMMARY: Final = "SELECT CAST(summary AS BLOB) FROM compactions WHERE session = ? ORDER BY rowid DESC LIMIT 1"
+
+
+def _time(column: str) -> str:
+    """Return SQL for a time as the codec writes it."""
+    fraction = f"iif({column} % 1000000, '.' || substr(1000000 + {column} % 1000000, 2), '')"
+    return f"strftime('%Y-%m-%dT%H:%M:%S', {column} / 1000000, 'unixepoch') || {fraction} || 'Z'"
+
+
+_EVENTS: Final = f"""
+    SELECT CAST(group_concat(line, '' ORDER BY seq) AS BLOB), max(seq) FROM (
+        SELECT seq, '{{"session_id":"' || ?1 || '","seq":' || seq
+            || ',"timestamp":"' || coalesce({_time("timestamp")}, '{NO_TIME}') || '","event":'
+            || iif(typeof(body) = 'text' AND json_valid(body), body, {DAMAGED})
+            || iif(first_seq < seq, ',"first_seq":' || first_seq, '') || '}}' || char(10) AS line
+        FROM events WHERE session = ?2 AND seq >= ?3 ORDER BY seq LIMIT ?4
+    )
+"""
+_INDEX: Final = f"""
+    SELECT CAST(group_concat(line, '' ORDER BY key) AS BLOB), max(key) FROM (
+        SELECT key, json_object(
+            'id', session_id, 'title', title,
+            'created_at', {_time("created_at")}, 'updated_at', {_time("updated_at")}, 'turns', turns,
+            'message_count', message_count, 'archived', json(iif(state = {ARCHIVED}, 'true', 'false')), 'model', model,
+            'labels', json(iif(json_valid(labels), labels, '{{}}'))
+        ) || char(10) AS line
+        FROM sessions WHERE key > ? AND state <> {DELETED} ORDER BY key LIMIT ?
+    )
+"""
+
+
+@frozen
+class File:
+    """The home of a store in files; see Home."""
+
+    _config: StoreConfig
+
+    @property
+    def holder(self) -> str:
+        """See Home."""
+        return Holder.of(self._config).name
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """See Home."""
+        return (apsw.Error,)
+
+    def open(self) -> "FileFeed":
+        """See Home."""
+        return FileFeed(self._config)
+
+    def fault(self, exc: Exception) -> WarrenError:
+        """See Home."""
+        return SESSION_STORE.fault(exc)
+
+
+class FileFeed:
+    """A store in files; see Feed."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        """Open the store that is there. Raises apsw.Error."""
+        self._db = open_reader(config)
+
+    def close(self) -> None:
+        """See Feed."""
+        with contextlib.suppress(apsw.Error):
+            self._db.close()
+
+    def snapshot(self) -> contextlib.AbstractContextManager[None]:
+        """See Feed. The store's log cannot be reset meanwhile."""
+        return snapshot(self._db)
+
+    def newest(self) -> Change:
+        """See Feed. Changes have numbers in the order of their commits."""
+        row = self._db.execute(_NEWEST).fetchone()
+        return START if row is None else Change(*row)
+
+    def behind(self, after: Change) -> int:
+        """See Feed."""
+        waits: int = self._db.execute(_WAITS, after).get
+        return max(0, self.newest().number - after.number) + waits
+
+    def count(self) -> int:
+        """See Feed."""
+        return int(self._db.execute(_COUNT).get)
+
+    def identity(self) -> str | None:
+        """See Feed: the id of the first session that the store ever had."""
+        found: str | None = self._db.execute(_FIRST).get
+        return found
+
+    def changes(self, after: Change, limit: int) -> list[Changed]:
+        """See Feed."""
+        return [_changed(row) for row in self._db.execute(_CHANGES, (*after, limit))]
+
+    def changed(self, session_id: str) -> Changed | None:
+        """See Feed."""
+        row = self._db.execute(_CHANGED, (session_id,)).fetchone()
+        return None if row is None else _changed(row)
+
+    def witnesses(self, up_to: Change, count: int) -> tuple[Witness, ...]:
+        """See Feed."""
+        return tuple(Witness(*row) for row in self._db.execute(_WITNESSES, (up_to.number, count)))
+
+    def confirms(self, witness: Witness, up_to: Change) -> bool:
+        """See Feed."""
+        row: Any = self._db.execute(_WITNESS, (witness.session_id,)).fetchone()
+        return row is not None and (row[0] > up_to.number or row == (witness.change, witness.updated_at))
+
+    def events(self, session: Changed, first: int) -> Iterator[LineRun]:
+        """See Feed."""
+        limit = EVENTS_AT_ONCE
+        while True:
+            try:
+                page = self._page(_EVENTS, (session.session_id, session.key, first, limit))
+            except (apsw.TooBigError, apsw.NoMemError, MemoryError):  # events of many megabytes: fewer at once
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 8)
+                continue
+            if page is None:
+                return
+            yield LineRun(_readable(page.data), page.last)
+            first = page.last + 1
+
+    def summary(self, session: Changed) -> bytes | None:
+        """See Feed."""
+        found: bytes | None = self._db.execute(_SUMMARY, (session.key,)).get
+        return found
+
+    def index(self) -> Iterator[LineRun]:
+        """See Feed."""
+        last = -1
+        while (page := self._page(_INDEX, (last, SESSIONS_AT_ONCE))) is not None:
+            yield page
+            last = page.last
+
+    def _page(self, sql: str, values: tuple[Any, ...]) -> LineRun | None:
+        data, last = self._db.execute(sql, values).get
+        return None if last is None else LineRun(data, last)
+
+
+def _readable(data: bytes) -> bytes:
+    """Return lines with a marker in the place of each event that is no UTF-8, which SQLite passes on as it is."""
+    if _is_text(data):
+        return data
+    return b"\n".join(line if _is_text(line) else marked(line) for line in data.split(b"\n"))
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _changed(row: tuple[Any, ...]) -> Changed:
+    key, change, state, events_after, *columns = row
+    return Changed(Change(change, key), state == DELETED, events_after, columns[0], tuple(columns), row_to_record)
