@@ -120,32 +120,45 @@ class Reads:
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         """See SessionService."""
+        reader = await self.follow(session_id, after_seq=after_seq)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    async def follow(self, session_id: str, *, after_seq: int | None = None) -> LogReader:
+        """Return the reader of a subscription, for a caller that closes it itself. Raises as `subscribe` does."""
         made(SubscribeRequest, session_id, after_seq=after_seq)
         supervisor = self._supervisor
         supervisor.check_open()
         actor = supervisor.revive(session_id)
-        log = actor.log
-        reader = log.read()  # before the wait: a log without readers is dropped when its actor ends
+        reader = actor.log.read()  # before the wait: a log without readers is dropped when its actor ends
         try:
             await actor.mailbox.ask(Loaded())
-            if after_seq is not None and after_seq > max(log.last_seq, log.bound):
-                raise FieldValueError("after_seq", f"must be from 0 to {log.last_seq}, the log's end").refusal()
-            reader.cursor = log.last_seq if after_seq is None else after_seq
-            if after_seq:
-                await self._tell_of_lost_turn(reader, after_seq)
-            yield reader
-        finally:
+            await self._place(reader, after_seq)
+        except BaseException:
             reader.close()
+            raise
+        return reader
+
+    async def _place(self, reader: LogReader, after_seq: int | None) -> None:
+        """Move the reader of a new subscription to its beginning."""
+        log = reader.log
+        if after_seq is not None and after_seq > max(log.last_seq, log.bound):
+            raise FieldValueError("after_seq", f"must be from 0 to {log.last_seq}, the log's end").refusal()
+        reader.cursor = log.last_seq if after_seq is None else after_seq
+        if after_seq:
+            await self._tell_of_lost_turn(reader, after_seq)
 
     async def _tell_of_lost_turn(self, reader: LogReader, after_seq: int) -> None:
         """Begin a subscription with the end of a turn whose beginning the reader saw, if the turn died unstored."""
         log, store = reader.log, await self._reader()
         if log.floor < after_seq <= log.last_seq:  # this process has shown that event, so that its turn is known here
             return
-        lost_to = await store.lost(log.session_id, after_seq)
-        if lost_to is not None:
+        lost = await store.lost(log.session_id, after_seq)
+        if lost is not None and not lost.ended:
             problem = "the process ended during the turn: nothing of the turn was stored"
-            reader.begin_with(lost_to, RunFailed(log.session_id, problem, "crash"))
+            reader.begin_with(lost.last, RunFailed(log.session_id, problem, "crash"))
 
     @keywords_of(SearchRequest)
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:

@@ -47,6 +47,21 @@ class StoredSession:
 
 
 @frozen
+class Lost:
+    """Events that were shown and that no store will have: the process of their turn ended before the commit.
+
+    Attributes:
+        first: the number of the first of them.
+        last: the number up to which they are lost; those that were shown may end before it.
+        ended: whether the log has the end of their turn. If not, nobody has told its readers yet.
+    """
+
+    first: int
+    last: int
+    ended: bool = False
+
+
+@frozen
 class Context:
     """The messages of a session that its model sees, as they are stored.
 

@@ -9,7 +9,7 @@ from warren.inputs import Numbered
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.operations import Operation
-from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
 
 
 class Store(Protocol):
@@ -149,11 +149,8 @@ class Store(Protocol):
         """
         ...
 
-    async def lost(self, session_id: str, seq: int) -> int | None:
-        """Return up to which number events are lost that followed an event, None if none are.
-
-        Events are lost that a process has shown and did not live to store.
-        """
+    async def lost(self, session_id: str, seq: int) -> Lost | None:
+        """Return the lost events around an event that a reader was shown; None if it is stored, or may be some day."""
         ...
 
     async def inbox(self, session_id: str) -> Rows[Numbered]:

@@ -34,6 +34,8 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/acp/modes.py",
     "transport/acp/params.py",
     "transport/acp/updates.py",
+    "transport/cluster/door.py",
+    "transport/cluster/token.py",
     "transport/http/config.py",
     "transport/gateway/handshake.py",
     "transport/http/auth.py",

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from warren.actors.runtime import open_runtime
+from warren.actors.runtime import Runtime, open_runtime
 from warren.config import Config, PostgresConfig, StoreConfig
-from warren.errors import PersistenceDisabledError
+from warren.errors import InvalidParamsError, PersistenceDisabledError
+from warren.extras import missing
 from warren.memory import Embedder
 from warren.model import Provider
 from warren.service import RuntimeService
@@ -61,7 +62,8 @@ async def open_supervisor(
         StoreError: if the store cannot be opened.
         PersistenceDisabledError: if the config names a store and its extra is not installed.
         MemoryDisabledError: if the config names a memory and its extra is not installed.
-        InvalidParamsError: if a tool cannot be made.
+        InvalidParamsError: if a tool cannot be made, or if the config makes this a node and the client's extra is not
+            installed.
         warren.actors.supervision.ActorFailedError: if an actor crashed too often.
     """
     opened = open_host(config, tools=tools, providers=providers, embedder=embedder, environ=environ)
@@ -106,7 +108,17 @@ async def open_host(
                 notes=own.notes_beside(given),
             )
         )
-        yield await _hosted(runtime.service, own.servers, stack)
+        service = runtime.service if config.node is None else await _clustered(runtime, stack)
+        yield await _hosted(service, own.servers, stack)
+
+
+async def _clustered(runtime: Runtime, stack: AsyncExitStack) -> RuntimeService:
+    problem = missing("client", "a node needs")
+    if problem is not None:
+        raise InvalidParamsError(f"$.node: {problem}", path="$.node")
+    from warren.transport.cluster.service import clustered  # noqa: PLC0415 - it needs the extra of the client
+
+    return await stack.enter_async_context(clustered(runtime))
 
 
 @frozen

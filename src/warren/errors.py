@@ -107,6 +107,7 @@ AgentCause = Literal[
     "crash",
     "internal",
     "interrupt_timeout",
+    "not_owner",
     "outcome_unknown",
     "shutting_down",
     "structured_output",

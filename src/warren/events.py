@@ -242,6 +242,22 @@ class StreamTruncated:
 
 
 @frozen
+class SessionMoved:
+    """The session goes on in another process, and events that this subscriber was shown will never be stored.
+
+    The process that had shown them ended before it stored their turn. The marker is made for one subscriber alone, and
+    its envelope repeats the last delivered seq. The end of the lost turn follows it, if the turn has no other.
+
+    Attributes:
+        first_lost: seq of the first event that is lost.
+        last_lost: seq of the last event that was shown and is lost.
+    """
+
+    first_lost: int
+    last_lost: int
+
+
+@frozen
 class UnknownEvent:
     """An event that a newer version wrote. It is kept unchanged."""
 
@@ -274,6 +290,7 @@ Event = (
     | RunCompleted
     | RunFailed
     | StreamTruncated
+    | SessionMoved
     | UnknownEvent
 )
 TERMINAL = (RunCompleted, RunFailed)

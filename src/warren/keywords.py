@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 
 from warren.fields import FieldValueError
@@ -50,6 +50,12 @@ def keywords_of(
         return call
 
     return decorate
+
+
+def of_value(method: Callable[..., Coroutine[Any, Any, R]]) -> Callable[[Any], Coroutine[Any, Any, R]]:
+    """Return a bound method that `keywords_of` has decorated as it takes the value, for callers that have made it."""
+    itself, function = method.__self__, method.__func__  # type: ignore[attr-defined] # those of a bound method
+    return partial(function.__wrapped__, itself)
 
 
 async def _refuse(error: FieldValueError) -> NoReturn:

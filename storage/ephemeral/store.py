@@ -40,7 +40,7 @@ from warren.storage.operations import (
     RequestHandover,
 )
 from warren.storage.refusals import inbox_full, key_used, name_taken, not_found, taken_over
-from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
 from warren.values import define
 
 R = TypeVar("R")
@@ -337,7 +337,7 @@ class EphemeralStore:
         session = self._sessions.get(session_id) or self._ended_logs.get(session_id)
         return Replay([], None) if session is None else Replay(session.events_after(after_seq, limit), session.gone)
 
-    async def lost(self, session_id: str, seq: int) -> int | None:  # noqa: ARG002 - a store's question
+    async def lost(self, session_id: str, seq: int) -> Lost | None:  # noqa: ARG002 - a store's question
         """Return None: the process that has shown an event and did not store it has taken the store with it."""
         await self._checkpoint()
         return None

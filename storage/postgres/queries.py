@@ -15,7 +15,7 @@ from warren.storage.membership import SECRET_BYTES, node_of, secret_of, status_o
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
 from warren.storage.postgres.lease import ALIVE, Holder, rival
-from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
     ARCHIVED,
     COLUMNS,
@@ -76,6 +76,7 @@ _NEXT_EVENT: Final = """
     SELECT first_seq, starts_with(body, '{"type":"run_failed"') FROM warren.events
     WHERE session = $1::int8 AND seq >= $2::int8 ORDER BY seq LIMIT 1
 """
+_LAST_BEFORE: Final = "SELECT max(seq) FROM warren.events WHERE session = $1::int8 AND seq < $2::int8"
 _SESSIONS_THAT_WAIT: Final = f"""
     SELECT session_id FROM warren.sessions s
     WHERE state = {OPEN} AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
@@ -248,11 +249,11 @@ async def replay(db: Connection, session_id: str, after_seq: int, limit: int) ->
     return Replay(found, gone[0][0] if gone else None)
 
 
-async def lost(db: Connection, session_id: str, seq: int, me: Holder) -> int | None:
-    """Return up to which number events are lost that follow an event of a reader's, None if none are.
+async def lost(db: Connection, session_id: str, seq: int, me: Holder) -> Lost | None:
+    """Return the lost events around an event that a reader was shown; None if it is stored, or may be some day.
 
     An event that was shown and that no row covers belongs to a turn whose process died before the commit. A living
-    process may still store it.
+    process may still store the events above the last number of the session.
     """
     async with snapshot(db):
         found = await db.fetch(_LOG_OF, escaped(session_id), me.key)
@@ -260,17 +261,17 @@ async def lost(db: Connection, session_id: str, seq: int, me: Holder) -> int | N
             return None
         key, last_seq, gone, owner, alive = found[0]
         following = await db.fetch(_NEXT_EVENT, key, seq)
+        ((before,),) = await db.fetch(_LAST_BEFORE, key, seq)
     if seq <= gone:  # retention has removed the row
         return None
+    first = max(before or 0, gone) + 1
     if following:
         ((first_seq, is_end),) = following
         # A turn that was stored in part ends with an event of its own.
-        return None if first_seq <= seq + 1 or is_end else first_seq - 1
-    if owner not in (None, me.key):
-        if alive is not None:
-            return None
+        return None if first_seq <= seq + 1 else Lost(first, first_seq - 1, bool(is_end))
+    if owner not in (None, me.key) and alive is None:
         last_seq += SEQ_STRIDE
-    return last_seq if last_seq > seq else None
+    return Lost(first, last_seq) if last_seq > seq else None
 
 
 async def sessions_that_wait(db: Connection, me: int | None) -> list[str]:

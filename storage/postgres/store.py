@@ -21,7 +21,7 @@ from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import PROVED, RENEWALS, Holder
 from warren.storage.postgres.pool import Readers
 from warren.storage.postgres.writer import Writer
-from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
 
 R = TypeVar("R")
 
@@ -165,7 +165,7 @@ class PostgresStore:
         """See Store; a page also ends after `queries.REPLAY_BYTES`."""
         return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
 
-    async def lost(self, session_id: str, seq: int) -> int | None:
+    async def lost(self, session_id: str, seq: int) -> Lost | None:
         """See Store."""
         return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.me))
 

@@ -12,7 +12,7 @@ from warren import codec
 from warren.creation import FIRST_PROMPT, Created
 from warren.nodes import Node
 from warren.records import EventRow, MessageRow, SessionRecord, Span
-from warren.storage.results import Context, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Lost, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
     ARCHIVED,
     COLUMNS,
@@ -71,6 +71,7 @@ _NEXT_EVENT: Final = """
         json_valid(body) AND body ->> '$.type' = 'run_failed' FROM events
     WHERE session = ? AND seq >= ? ORDER BY seq LIMIT 1
 """
+_LAST_BEFORE: Final = "SELECT max(seq) FROM events WHERE session = ? AND seq < ?"
 _EVENTS: Final = f"""
     SELECT seq, {raw("first_seq, timestamp, body, cuts")} FROM events
     WHERE session = {_KEY} AND seq > ? AND seq <= {MAX_NUMBER} ORDER BY seq LIMIT ?
@@ -187,11 +188,11 @@ def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> 
     return Replay(rows, gone if type(gone) is int and gone <= MAX_NUMBER else 0)
 
 
-def lost(db: apsw.Connection, session_id: str, seq: int, me: "Holder") -> int | None:
-    """Return up to which number events are lost that follow an event of a reader's, None if none are.
+def lost(db: apsw.Connection, session_id: str, seq: int, me: "Holder") -> Lost | None:
+    """Return the lost events around an event that a reader was shown; None if it is stored, or may be some day.
 
     An event that was shown and that no row covers belongs to a turn whose process died before the commit. A living
-    process may still store it.
+    process may still store the events above the last number of the session.
     """
     with snapshot(db):
         found: Any = db.execute(_LOG_OF, (session_id,)).fetchone()
@@ -200,17 +201,17 @@ def lost(db: apsw.Connection, session_id: str, seq: int, me: "Holder") -> int | 
         key, last_seq, gone, owner = found
         last_seq, gone = number_in(last_seq, "last_seq"), number_in(gone, "events_after")
         following: Any = db.execute(_NEXT_EVENT, (key, seq)).fetchone()
+        before: int = db.execute(_LAST_BEFORE, (key, seq)).get or 0
         if seq <= gone:  # retention has removed the row
             return None
+        first = max(before, gone) + 1
         if following is not None:
             first_seq, is_end = following
             # A turn that was stored in part ends with an event of its own.
-            return None if first_seq <= seq + 1 or is_end else first_seq - 1
-        if owner not in (None, me.key):
-            if me.rival(db, owner) is not None:
-                return None
+            return None if first_seq <= seq + 1 else Lost(first, first_seq - 1, bool(is_end))
+        if owner not in (None, me.key) and me.rival(db, owner) is None:
             last_seq += SEQ_STRIDE
-    return last_seq if last_seq > seq else None
+    return Lost(first, last_seq) if last_seq > seq else None
 
 
 def events(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> list[EventRow]:

@@ -15,7 +15,7 @@ from warren.inputs import Numbered
 from warren.nodes import Announcement, Node
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage.operations import Operation
-from warren.storage.results import Context, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite import queries
@@ -219,7 +219,7 @@ class SqliteStore:
         """See Store; a page also ends after `queries.REPLAY_BYTES`."""
         return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
 
-    async def lost(self, session_id: str, seq: int) -> int | None:
+    async def lost(self, session_id: str, seq: int) -> Lost | None:
         """See Store."""
         return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.me))
 

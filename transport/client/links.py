@@ -43,6 +43,7 @@ class Links:
     tasks: TaskGroup
     patience: float
     _open: list[Connection] = attrs.field(factory=list)
+    _own: set[Connection] = attrs.field(factory=set)  # the connections of calls with tools of their own
     _opening: anyio.Lock = attrs.field(factory=anyio.Lock)
     _changed: anyio.Event = attrs.field(factory=anyio.Event)
 
@@ -99,9 +100,11 @@ class Links:
     async def own(self, run_tool: RunTool) -> AsyncIterator[Connection]:
         """Open a connection for a body, for a call with tools of its own."""
         connection = await self._connect(Connection(run_tool))
+        self._own.add(connection)
         try:
             yield connection
         finally:
+            self._own.discard(connection)
             connection.close()
 
     async def open(self) -> None:
@@ -110,6 +113,11 @@ class Links:
             await self._dial(Connection())
         except RefusedError as exc:
             raise unreachable(exc) from None
+
+    def close(self) -> None:
+        """Close all connections; calls that wait for an answer fail. A later call opens one again."""
+        for each in (*self._open, *self._own):
+            each.close()
 
     def tidy(self) -> None:
         """Close connections that are no longer needed but for one, and wake the calls that wait for room."""

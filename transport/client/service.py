@@ -285,13 +285,22 @@ class RemoteService(SessionService):
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[RemoteReader]:
         """See SessionService. The subscription survives lost connections: no event is missed, and none comes twice."""
+        reader = await self.follow(session_id, after_seq=after_seq)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    async def follow(self, session_id: str, *, after_seq: int | None = None) -> RemoteReader:
+        """Return the reader of a subscription, for a caller that closes it itself. Raises as `subscribe` does."""
         wanted = made(SubscribeRequest, session_id, after_seq=after_seq)
         reader = RemoteReader(self._links, wanted.session_id, wanted.after_seq)
         try:
             await reader.connect()
-            yield reader
-        finally:
+        except BaseException:
             reader.close()
+            raise
+        return reader
 
     @keywords_of(SearchRequest)
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 from starlette.types import ASGIApp
 
 from warren.extras import installed
 from warren.service import RuntimeService
+from warren.transport.cluster.door import NodeService
 from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import accept
-from warren.transport.http.auth import read_token
+from warren.transport.http.auth import AccessPolicy, read_token
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
 from warren.transport.http.head import Head
@@ -73,7 +75,7 @@ async def _serve(
             bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight}
             nursery.start_soon(partial(mcp.hold, service, shutdown, **bounds))
         app = rest_app(host, config, shutdown, mounts)
-        server = HttpServer(config, shutdown, app, _WebSockets(host, config, shutdown).serve)
+        server = HttpServer(config, shutdown, app, _sockets_of(service, host, config, shutdown).serve)
         try:
             connections = await nursery.start(server.hold_connections)
             task_status.started(listeners[0].socket.getsockname()[1])
@@ -95,25 +97,40 @@ async def listen(config: GatewayConfig) -> list[trio.SocketListener]:
     return listeners
 
 
+def _sockets_of(
+    service: RuntimeService | NodeService, host: Host, config: GatewayConfig, shutdown: Shutdown
+) -> "_WebSockets":
+    """Return the opener of WebSockets; that of a node also serves the other nodes of its cluster."""
+    if not isinstance(service, NodeService):
+        return _WebSockets(host, host, config.access, config, shutdown)
+    access = attrs.evolve(config.access, knows_node=service.knows)
+    return _WebSockets(host, Host(service.own, host.settings), access, config, shutdown)
+
+
 @frozen
 class _WebSockets:
     """Opens WebSockets on connections that ask for one.
 
     Attributes:
         host: runs the methods that clients call.
-        config: the access rules and the bounds of one client.
+        own: runs the methods that other nodes of the cluster call.
+        access: the access rules.
+        config: the bounds of one client.
         shutdown: its begin closes all of them with code 1001.
     """
 
     host: Host
+    own: Host
+    access: AccessPolicy
     config: GatewayConfig
     shutdown: Shutdown
 
     async def serve(self, http: HttpConnection, head: Head) -> None:
         """Answer an upgrade request and serve its client. Raises RefusedError before the answer."""
-        answer = accept(head, self.config.access)
+        answer = accept(head, self.access)
+        host = self.own if self.access.is_node(head.lines("authorization")) else self.host
         wire = http.unread()
         await wire.send_all(answer)
-        connection = WebSocketConnection(wire, self.host, self.config)
+        connection = WebSocketConnection(wire, host, self.config)
         with self.shutdown.cancels(connection.serving):
             await connection.run()

@@ -2,7 +2,7 @@
 
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,6 +19,8 @@ OWN_ORIGINS: Final = tuple(f"{scheme}://{name}:*" for scheme in ("http", "https"
 """Pages of this machine."""
 SUBPROTOCOL: Final = "warren"
 TOKEN_PREFIX: Final = "bearer."  # noqa: S105 - what stands before a token
+NODE_PREFIX: Final = "node."
+"""The beginning of the tokens by which nodes of a cluster know each other."""
 ANY_PORT: Final = ":*"
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[^\s/:*]+)(:([0-9]+|\*))?")
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s/?#@:\[\]]+))(?::[0-9]*)?", re.ASCII)
@@ -62,7 +64,7 @@ def token_matches(expected: str, authorization: Iterable[str], subprotocols: Ite
 
     The time it takes does not tell how much of a wrong token was right.
     """
-    offered = [value[7:].strip() for value in authorization if value[:7].lower() == "bearer "]
+    offered = _offered(authorization)
     offered += [value.removeprefix(TOKEN_PREFIX) for value in subprotocols if value.startswith(TOKEN_PREFIX)]
     return any(hmac.compare_digest(token.encode(), expected.encode()) for token in offered)
 
@@ -101,11 +103,22 @@ class AccessPolicy:
         origins: pages whose scripts may call, besides those of this machine. A request without an origin comes from
             no page.
         host: the gateway's own name, besides those of this machine.
+        knows_node: says whether a token is of another node of the cluster; None if the runtime is no node.
     """
 
     token: str | None = attrs.field(repr=False)
     origins: tuple[str, ...]
     host: str
+    knows_node: Callable[[str], bool] | None = None
+
+    def is_node(self, authorization: Iterable[str]) -> bool:
+        """Return whether another node of the cluster asks. Raises RefusedError (401) for a bad token of a node."""
+        tokens = [token for token in _offered(authorization) if token.startswith(NODE_PREFIX)]
+        if self.knows_node is None or not tokens:
+            return False
+        if not all(map(self.knows_node, tokens)):
+            raise _unauthorized("a valid token of a node is needed")
+        return True
 
     def check_source(self, origins: Iterable[str], hosts: Iterable[str]) -> None:
         """Raise RefusedError (403) for a page that is not on the list or, without a token, a foreign name of the host.
@@ -123,11 +136,18 @@ class AccessPolicy:
     def check_token(self, authorization: Iterable[str], subprotocols: Iterable[str] = ()) -> None:
         """Raise RefusedError (401) for a client that does not know the token."""
         if self.token is not None and not token_matches(self.token, authorization, subprotocols):
-            challenge = ("WWW-Authenticate", "Bearer")
-            raise RefusedError(401, "a valid bearer token is needed", challenge, field="$.headers.authorization")
+            raise _unauthorized("a valid bearer token is needed")
 
     def _is_own(self, name: str) -> bool:
         return is_loopback(name) or (name != "" and name.lower() == self.host.lower())
+
+
+def _unauthorized(problem: str) -> RefusedError:
+    return RefusedError(401, problem, ("WWW-Authenticate", "Bearer"), field="$.headers.authorization")
+
+
+def _offered(authorization: Iterable[str]) -> list[str]:
+    return [value[7:].strip() for value in authorization if value[:7].lower() == "bearer "]
 
 
 def _matches(origin: str, pattern: str) -> bool:

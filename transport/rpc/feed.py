@@ -258,9 +258,9 @@ class SessionFeed:
 
 
 async def session_over(service: SessionService, session_id: str) -> bool:
-    """Return whether a session was archived or deleted. If not, its log has ended with the runtime."""
+    """Return whether a session was archived or deleted, or is at another node. If not, its log has ended here only."""
     try:
         state = (await service.read(session_id)).state
     except WarrenError as exc:
-        return isinstance(exc, SessionNotFoundError)
+        return isinstance(exc, SessionNotFoundError) or exc.cause == "not_owner"
     return state.lifecycle == "archived"

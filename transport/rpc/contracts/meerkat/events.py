@@ -16,6 +16,7 @@ from warren.events import (
     InputTaken,
     RunFailed,
     RunStarted,
+    SessionMoved,
     StreamTruncated,
     ToolApprovalRequested,
     ToolApprovalResolved,
@@ -47,6 +48,7 @@ UNKNOWN_TO_MEERKAT: Final = (
     ToolApprovalResolved,
     ExtractionCompleted,
     ExtractionFailed,
+    SessionMoved,
 )
 """Events that Meerkat's clients do not know; from 0.7 on an unknown event ends their stream.
 

@@ -1,0 +1,71 @@
+"""The token by which nodes know each other."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from tests.transport.clients import gateway, knock
+from warren.config import Config, NodeConfig, StoreConfig
+from warren.transport.cluster.token import LIFETIME, NodeTokens
+from warren.transport.embed import open_supervisor
+
+SECRET = b"s" * 32
+RIGHT = "right-token"
+
+
+@attrs.define
+class Clock:
+    now: float = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_token_is_for_one_node_and_for_a_while() -> None:
+    """The callee accepts it until it expires; no other node does, nor one with another secret."""
+    clock = Clock()
+    caller, callee = NodeTokens(SECRET, 1, "anna", clock), NodeTokens(SECRET, 2, "berta", clock)
+    token = caller.make(2)
+    assert callee.accepts(token)
+    assert not caller.accepts(token)
+    assert not NodeTokens(b"t" * 32, 2, "berta", clock).accepts(token)
+    clock.now += LIFETIME + 1
+    assert not callee.accepts(token)
+    assert callee.accepts(caller.make(2))
+
+
+@pytest.mark.parametrize("bad", ["", "node.", "node.e30.", "node.x.y", "node.é.é", "right-token"])
+def test_other_texts_are_no_tokens(bad: str) -> None:
+    """A text that is no token is refused like one with a wrong signature."""
+    assert not NodeTokens(SECRET, 2, "berta").accepts(bad)
+
+
+def test_a_changed_token_is_refused() -> None:
+    """The signature is over every claim."""
+    callee = NodeTokens(SECRET, 2, "berta")
+    payload, _, signature = NodeTokens(SECRET, 1, "anna").make(2).rpartition(".")
+    other, _, _ = NodeTokens(SECRET, 1, "clara").make(2).rpartition(".")
+    assert callee.accepts(f"{payload}.{signature}")
+    assert not callee.accepts(f"{other}.{signature}")
+
+
+def test_the_secret_is_not_shown() -> None:
+    """Its owner is logged without it."""
+    assert repr(NodeTokens(SECRET, 1, "anna")) == "NodeTokens(key=1, name='anna')"
+
+
+async def test_a_gateway_lets_nodes_in_without_the_token_of_clients(tmp_path: Path) -> None:
+    """A node needs no token of the clients, a bad token of a node is refused even where clients need none."""
+    config = Config(store=StoreConfig(tmp_path), node=NodeConfig("berta", "ws://127.0.0.1:9"))
+    async with open_supervisor(config, environ={}) as service:
+        store = await service.store()  # type: ignore[attr-defined] # of a node
+        good = NodeTokens(await store.secret(), 0, "anna").make(store.key)
+        bad = NodeTokens(SECRET, 0, "anna").make(store.key)
+        async with gateway(service, token=RIGHT) as port:
+            assert await knock(port, authorization=f"Bearer {good}") == 101
+            assert await knock(port, authorization=f"Bearer {bad}") == 401
+            assert await knock(port) == 401
+        async with gateway(service) as port:
+            assert await knock(port, authorization=f"Bearer {bad}") == 401
+            assert await knock(port) == 101

@@ -1,0 +1,18 @@
+"""The entrance of a runtime for other nodes, as the gateway sees it: it needs nothing of the client. No I/O."""
+
+from abc import abstractmethod
+
+from warren.service import RuntimeService
+
+
+class NodeService(RuntimeService):
+    """The service of a runtime that is a node: clients use the service itself, other nodes its part `own`."""
+
+    @property
+    @abstractmethod
+    def own(self) -> RuntimeService:
+        """The sessions that this node has or may take. A call for a session of another node is refused."""
+
+    @abstractmethod
+    def knows(self, token: str) -> bool:
+        """Return whether a token is of another node of the cluster, and meant for this one."""

@@ -1,0 +1,138 @@
+"""The other nodes: one client a node, opened when a call needs it and closed when the node is gone."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Generator
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import attrs
+import httpx
+import trio
+from anyio.abc import TaskGroup
+
+from warren.nodes import Node
+from warren.service import Capabilities
+from warren.transport.client.connection import Dial, RefusedError
+from warren.transport.client.links import Links
+from warren.transport.client.service import RemoteService, address_of
+from warren.transport.cluster.token import NodeTokens
+from warren.values import define, frozen
+
+ANSWER_TIMEOUT: Final = 2.0
+"""Seconds within which a node has to open a connection. One that hangs has a few more until its leases run out."""
+UNIX: Final = "unix"
+OVER_UNIX: Final = "ws://localhost/ws"
+"""The address of the WebSocket over a Unix socket: the path of the socket names the node."""
+
+logger: Final = logging.getLogger(__name__)
+
+
+@frozen
+class _Peer:
+    http: httpx.AsyncClient
+    links: Links
+    service: RemoteService
+
+
+@define(eq=False)
+class Peers:
+    """The clients of the other nodes.
+
+    Attributes:
+        tokens: makes the token that this node shows.
+        capabilities: those of the cluster, which all of its nodes have.
+        tasks: serves the connections.
+    """
+
+    tokens: NodeTokens
+    capabilities: Capabilities
+    tasks: trio.Nursery
+    _peers: dict[int, _Peer] = attrs.field(factory=dict)
+
+    def service(self, node: Node) -> RemoteService:
+        """Return the client of a node with an address. It connects when it is called."""
+        peer = self._peers.get(node.key)
+        if peer is None:
+            peer = self._peers[node.key] = self._peer(node)
+        return peer.service
+
+    def _peer(self, node: Node) -> _Peer:
+        url = node.address or ""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        parts = urlsplit(url)
+        over_unix = parts.scheme == UNIX
+        # Without TLS no certificates are read, which would hold up the loop. A link goes through no proxy.
+        encrypted = parts.scheme in ("wss", "https")
+        transport = httpx.AsyncHTTPTransport(
+            uds=parts.path if over_unix else None, limits=limits, verify=encrypted, trust_env=encrypted
+        )
+        timeout = httpx.Timeout(ANSWER_TIMEOUT)
+        http = httpx.AsyncClient(auth=_Bearer(self.tokens, node.key), transport=transport, timeout=timeout)
+        tasks = cast("TaskGroup", _Guarded(self.tasks))
+        links = Links(Dial(http, OVER_UNIX if over_unix else address_of(url), {}), tasks, patience=0)
+        return _Peer(http, links, RemoteService(links, self.capabilities))
+
+    def forget_others(self, living: Collection[int]) -> None:
+        """Close the clients of nodes that are not among the living. Calls that wait for their answers fail."""
+        for key in [key for key in self._peers if key not in living]:
+            peer = self._peers.pop(key)
+            peer.links.close()
+            self.tasks.start_soon(peer.http.aclose)
+
+    async def aclose(self) -> None:
+        """Close all clients."""
+        with trio.CancelScope(shield=True):
+            for peer in self._peers.values():
+                peer.links.close()
+                await peer.http.aclose()
+        self._peers.clear()
+
+
+@frozen
+class _Guarded:
+    """A task group in which a connection that breaks ends alone: the node serves on.
+
+    Attributes:
+        tasks: the nursery of all connections.
+    """
+
+    tasks: trio.Nursery
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """See TaskGroup."""
+        self.tasks.start_soon(_alone, function, args)
+
+    async def start(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """See TaskGroup."""
+        return await self.tasks.start(_started_alone, function, args)
+
+
+async def _alone(function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], **options: Any) -> None:
+    try:
+        await function(*args, **options)
+    except Exception as exc:
+        if isinstance(exc, RefusedError):  # it did not open: its caller hears of it
+            raise
+        logger.exception("a connection to another node failed")
+
+
+async def _started_alone(
+    function: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    *,
+    task_status: trio.TaskStatus[Any],
+) -> None:
+    await _alone(function, args, task_status=task_status)
+
+
+class _Bearer(httpx.Auth):
+    """Adds a fresh token to each request."""
+
+    def __init__(self, tokens: NodeTokens, callee: int) -> None:
+        self._tokens = tokens
+        self._callee = callee
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """See httpx.Auth."""
+        request.headers["Authorization"] = f"Bearer {self._tokens.make(self._callee)}"
+        yield request

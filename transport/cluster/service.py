@@ -1,0 +1,508 @@
+"""`ClusterService`: the sessions of all nodes that share a store, whichever node has them."""
+
+import logging
+import math
+import random
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+import trio
+
+from warren.actors.eventlog import LogReader
+from warren.actors.runtime import Runtime
+from warren.actors.service import Service
+from warren.actors.supervision import supervised_nursery
+from warren.errors import AgentError, LeasedError, StoreError, WarrenError
+from warren.events import Envelope, SessionMoved
+from warren.inputs import Input
+from warren.keywords import keywords_of, of_value
+from warren.memory import MemoryHit
+from warren.nodes import Node
+from warren.peers import PeerInfo, PeerMessage
+from warren.records import CompactionEntry
+from warren.requests import (
+    ApproveRequest,
+    CompactRequest,
+    ContextRequest,
+    ForkRequest,
+    HistoryRequest,
+    LabelRequest,
+    ListRequest,
+    SearchRequest,
+    SessionRef,
+    WithdrawRequest,
+)
+from warren.service import Capabilities, EventReader, Health, OnBegin, RuntimeService, SessionCall, TurnCall
+from warren.statistics import RuntimeStatistics
+from warren.storage import leased
+from warren.tools import Tool
+from warren.transport.client.service import RemoteService
+from warren.transport.cluster.door import NodeService
+from warren.transport.cluster.peers import Peers
+from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
+from warren.transport.cluster.token import NodeTokens
+from warren.transport.rpc.feed import session_over
+from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
+
+if TYPE_CHECKING:
+    from warren.storage import Store
+
+T = TypeVar("T")
+Place = Service | RemoteService
+"""A runtime that may have a session: that of this process, or that of another node."""
+Call = Callable[[Place], Awaitable[T]]
+LOOK: Final = 0.5
+"""Seconds between two looks for sessions that have moved and nodes that are gone."""
+FIRST_PAUSE: Final = 0.02
+"""Seconds before a session is looked up a second time; they double, with jitter."""
+LONGEST_PAUSE: Final = 0.5
+MARGIN: Final = 1.0
+"""Seconds beyond a lease for which a call waits for the session of a node that cannot be reached."""
+logger: Final = logging.getLogger(__name__)
+
+
+class _Sessions(RuntimeService):
+    """The methods of a node: those about a session's actor run at the place that `_at` finds, all others here."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._local = runtime.service
+        self._supervisor = runtime.supervisor
+        self._readers: set[MovingReader] = set()
+
+    async def _at(self, session_id: str, call: Call[T], *, begins: bool = False, stored: bool = False) -> T:
+        """Run a call at the node that has a session.
+
+        Args:
+            session_id: the session.
+            call: the call.
+            begins: whether it begins work, which a node that is about to end does not take.
+            stored: whether the store knows enough if that node cannot be reached.
+        """
+        raise NotImplementedError
+
+    # -- where the session is
+
+    @keywords_of(TurnCall)
+    async def start_turn(self, call: TurnCall) -> TurnResult:
+        """See SessionService."""
+        if call.mode != "busy" and call.idempotency_key is None and not self._is_here(call.session_id):
+            call = attrs.evolve(call, idempotency_key=new_key())  # so that it is taken once, wherever it is sent
+        return await self._at(call.session_id, lambda place: self._run(place.start_turn, call), begins=True)
+
+    async def _run(self, method: Callable[..., Any], call: TurnCall | SessionCall) -> TurnResult:
+        """Run a turn at a node; its events come with its answers."""
+        if isinstance(method.__self__, Service) or call.on_begin is None:  # type: ignore[attr-defined] # as above
+            result: TurnResult = await of_value(method)(call)
+            return result
+        relay = _Relay(call.on_begin, self)
+        try:
+            result = await of_value(method)(attrs.evolve(call, on_begin=None, on_event=relay.tell))
+        finally:
+            relay.end()
+        return result
+
+    @keywords_of(CompactRequest)
+    async def compact(self, wanted: CompactRequest) -> CompactionEntry:
+        """See SessionService."""
+        return await self._at(wanted.session_id, lambda place: of_value(place.compact)(wanted), begins=True)
+
+    @keywords_of(ContextRequest)
+    async def inject_context(self, wanted: ContextRequest) -> bool:
+        """See SessionService. The node of the session hears of the text at once; it polls the store twice a second."""
+        if wanted.idempotency_key is None and not self._is_here(wanted.session_id):
+            wanted = attrs.evolve(wanted, idempotency_key=new_key())
+        return await self._at(wanted.session_id, lambda place: of_value(place.inject_context)(wanted), stored=True)
+
+    @keywords_of(WithdrawRequest)
+    async def withdraw(self, wanted: WithdrawRequest) -> None:
+        """See SessionService."""
+        await self._at(wanted.session_id, lambda place: of_value(place.withdraw)(wanted))
+
+    @keywords_of(ApproveRequest)
+    async def approve_tool(self, request: ApproveRequest) -> None:
+        """See SessionService."""
+        await self._at(request.session_id, lambda place: of_value(place.approve_tool)(request))
+
+    @keywords_of(SessionRef)
+    async def interrupt(self, session: SessionRef) -> None:
+        """See SessionService."""
+        await self._at(session.session_id, lambda place: of_value(place.interrupt)(session))
+
+    @keywords_of(SessionRef)
+    async def read(self, session: SessionRef) -> SessionView:
+        """See SessionService."""
+        return await self._at(session.session_id, lambda place: of_value(place.read)(session), stored=True)
+
+    @keywords_of(SessionRef)
+    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
+        """See SessionService."""
+        return await self._at(session.session_id, lambda place: of_value(place.inputs)(session), stored=True)
+
+    @keywords_of(SessionRef)
+    async def resume(self, session: SessionRef) -> SessionView:
+        """See SessionService."""
+        return await self._at(session.session_id, lambda place: of_value(place.resume)(session))
+
+    @keywords_of(LabelRequest)
+    async def label(self, wanted: LabelRequest) -> SessionView:
+        """See SessionService."""
+        return await self._at(wanted.session_id, lambda place: of_value(place.label)(wanted))
+
+    @keywords_of(SessionRef)
+    async def archive(self, session: SessionRef) -> None:
+        """See SessionService."""
+        await self._at(session.session_id, lambda place: of_value(place.archive)(session))
+
+    @keywords_of(SessionRef)
+    async def delete(self, session: SessionRef) -> None:
+        """See SessionService."""
+        await self._at(session.session_id, lambda place: of_value(place.delete)(session))
+
+    @asynccontextmanager
+    async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
+        """See SessionService."""
+        reader = self.reading(await self._follow(session_id, after_seq))
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    async def _follow(self, session_id: str, after_seq: int | None) -> EventReader:
+        async def follow(place: Place) -> EventReader:
+            return await place.follow(session_id, after_seq=after_seq)
+
+        return await self._at(session_id, follow)
+
+    def reading(self, upstream: EventReader | TurnFeed) -> MovingReader:
+        """Return a reader that goes on at the place of another one, and stays with the session."""
+        reader = MovingReader(upstream, partial(self._again, upstream.session_id), self._readers.discard)
+        self._readers.add(reader)
+        return reader
+
+    async def _again(self, session_id: str, cursor: int) -> Continuation | None:
+        """Follow a session once more; see `MovingReader`."""
+        raise NotImplementedError
+
+    # -- here, from the store
+
+    @keywords_of(ListRequest)
+    async def list(self, wanted: ListRequest) -> SessionPage:
+        """See SessionService."""
+        return await of_value(self._local.list)(wanted)
+
+    @keywords_of(HistoryRequest)
+    async def history(self, wanted: HistoryRequest) -> HistoryPage:
+        """See SessionService."""
+        return await of_value(self._local.history)(wanted)
+
+    @keywords_of(SearchRequest)
+    async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
+        """See SessionService."""
+        return await of_value(self._local.search_memory)(wanted)
+
+    @keywords_of(ForkRequest)
+    async def fork(self, wanted: ForkRequest) -> SessionView:
+        """See SessionService."""
+        return await of_value(self._local.fork)(wanted)
+
+    @keywords_of(SessionRef)
+    async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
+        """See SessionService."""
+        return await of_value(self._local.peers)(session)
+
+    @keywords_of(PeerMessage)
+    async def send_message(self, message: PeerMessage) -> str:
+        """See SessionService."""
+        return await of_value(self._local.send_message)(message)
+
+    # -- the runtime of this process
+
+    def capabilities(self) -> Capabilities:
+        """See SessionService."""
+        return self._local.capabilities()
+
+    async def drain(self) -> None:
+        """See RuntimeService."""
+        await self._local.drain()
+
+    async def stop(self) -> None:
+        """See RuntimeService."""
+        await self._local.stop()
+        self._end_readers()
+
+    def health(self) -> Health:
+        """See RuntimeService."""
+        return self._local.health()
+
+    def statistics(self) -> RuntimeStatistics:
+        """See RuntimeService."""
+        return self._local.statistics()
+
+    def _end_readers(self) -> None:
+        for reader in tuple(self._readers):
+            reader.end()
+
+    # -- whose a session is
+
+    def _is_here(self, session_id: str) -> bool:
+        """Return whether this process has a session, and need not ask the store to know it."""
+        actor = self._supervisor.find(session_id)
+        return actor is not None and actor.current
+
+    async def store(self) -> "Store":
+        """Return the store that the nodes share. Raises StoreError(cause="closed") at the end of the runtime."""
+        return await self._supervisor.shared.storage.reader()
+
+    async def _elsewhere(self, session_id: str) -> Node | None:
+        """Return the node that has a session, if that is another one, which can be called."""
+        if self._is_here(session_id) or self._supervisor.stopping:
+            return None
+        store = await self.store()
+        holder = await store.holder(session_id)
+        return None if holder is None or holder.key == store.key or holder.address is None else holder
+
+    async def leave_moved(self) -> None:
+        """Let the readers of sessions that have left this process find them again."""
+        local: dict[str, list[MovingReader]] = {}
+        for reader in self._readers:
+            if isinstance(reader.upstream, LogReader):
+                local.setdefault(reader.session_id, []).append(reader)
+        for session_id, readers in local.items():
+            if await self._elsewhere(session_id) is not None:
+                for reader in readers:
+                    reader.leave()
+
+
+class OwnSessions(_Sessions):
+    """The sessions of this node for other nodes. No call is passed on: one that is not for this node is refused."""
+
+    @keywords_of(SessionCall)
+    async def create_session(self, call: SessionCall) -> TurnResult:
+        """See SessionService."""
+        self._check_room()
+        with _not_owned():
+            return await of_value(self._local.create_session)(call)
+
+    async def _at(self, session_id: str, call: Call[T], *, begins: bool = False, stored: bool = False) -> T:
+        del stored
+        holder = await self._elsewhere(session_id)
+        if holder is not None:
+            raise not_owner(session_id, holder.name)
+        if begins:
+            self._check_room(session_id)
+        with _not_owned(session_id):
+            return await call(self._local)
+
+    def _check_room(self, session_id: str | None = None) -> None:
+        if self._supervisor.scheduler.closed:
+            raise not_owner(session_id, None)
+
+    async def _again(self, session_id: str, cursor: int) -> Continuation | None:
+        """The other node follows the session itself."""
+        del session_id, cursor
+        await trio.lowlevel.checkpoint()
+        return None
+
+
+class ClusterService(_Sessions, NodeService):
+    """The sessions of a cluster, at one of its nodes. `clustered` makes it.
+
+    It is in front of the runtime of this process, and keeps the promises of `SessionService` for every session of the
+    store. A session that another node has is not taken from it: the call is passed on, once. If that node cannot be
+    reached, the call waits until the store counts it as dead, and then goes on here.
+
+    A prompt in the mode `busy` may fail with AgentError(cause="connection_lost"): the node of its session was lost
+    after it had got the prompt, and the outcome is unknown.
+    """
+
+    def __init__(self, runtime: Runtime, tokens: NodeTokens, peers: Peers) -> None:
+        super().__init__(runtime)
+        self._tokens = tokens
+        self._peers = peers
+        self._own = OwnSessions(runtime)
+
+    @property
+    def own(self) -> OwnSessions:
+        """See NodeService."""
+        return self._own
+
+    def remote(self, node: Node) -> RemoteService:
+        """Return the client of another node."""
+        return self._peers.service(node)
+
+    def knows(self, token: str) -> bool:
+        """See NodeService."""
+        return self._tokens.accepts(token)
+
+    @keywords_of(SessionCall)
+    async def create_session(self, call: SessionCall) -> TurnResult:
+        """See SessionService. If this node takes no more work, the less loaded of two others creates the session."""
+        objects = call.compactor is not None or any(isinstance(each, Tool) for each in call.tools or ())
+        node = None if objects else await self._better_place()
+        if node is not None:
+            call = attrs.evolve(call, idempotency_key=call.idempotency_key or new_key())
+            try:
+                return await self._run(self.remote(node).create_session, call)
+            except WarrenError as exc:
+                if not _is_passing(exc):
+                    raise
+        try:
+            return await of_value(self._local.create_session)(call)
+        except LeasedError as exc:
+            if call.idempotency_key is None or exc.session_id is None:
+                raise
+            session_id = exc.session_id  # of an earlier call with this key: its node runs the first turn
+        return await self._at(session_id, lambda place: self._run(place.create_session, call))
+
+    async def _at(self, session_id: str, call: Call[T], *, begins: bool = False, stored: bool = False) -> T:
+        self._supervisor.check_loop()
+        pause, deadline = FIRST_PAUSE, math.inf
+        while True:
+            node = await self._elsewhere(session_id)
+            placed = node is None and begins and not self._is_here(session_id)
+            if placed:
+                node = await self._better_place()
+            try:
+                return await call(self._local if node is None else self.remote(node))
+            except WarrenError as exc:
+                if not (_is_passing(exc) if node is not None else await self._is_leased(exc)):
+                    raise
+                refusal = leased(session_id, node.name) if node is not None else exc
+            if stored or (placed and node is not None):
+                return await call(self._local)
+            now = trio.current_time()
+            deadline = min(deadline, now + (await self.store()).lease + MARGIN)
+            if now >= deadline:
+                raise refusal
+            await trio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _is_leased(self, error: WarrenError) -> bool:
+        """Return whether a call has failed here because another node has taken the session meanwhile."""
+        return (
+            isinstance(error, LeasedError)
+            and error.session_id is not None
+            and await self._elsewhere(error.session_id) is not None
+        )
+
+    async def _better_place(self) -> Node | None:
+        """Return the node that is to take new work; None if that is this one, also if all others are full."""
+        if not self._supervisor.scheduler.restricted or self._supervisor.stopping:
+            return None
+        store = await self.store()
+        others = [
+            node
+            for node in await store.nodes()
+            if node.key != store.key and node.address is not None and not (node.draining or node.load.full)
+        ]
+        two = random.sample(others, min(2, len(others)))
+        return min(two, key=lambda node: node.load.running_turns, default=None)
+
+    async def _again(self, session_id: str, cursor: int) -> Continuation | None:
+        if self._supervisor.stopping or await session_over(self, session_id):
+            return None
+        reader = await self._follow(session_id, cursor)
+        try:
+            lost = await (await self.store()).lost(session_id, cursor) if cursor else None
+        except BaseException:
+            reader.close()
+            raise
+        return Continuation(reader, None if lost is None else SessionMoved(lost.first, cursor))
+
+    async def look_loop(self) -> None:
+        """Notice in the store that nodes are gone and that sessions have moved, for ever."""
+        while True:
+            await trio.sleep(LOOK)
+            with suppress(StoreError):  # the next look finds the same
+                store = await self.store()
+                self._tokens.key = store.key
+                self._peers.forget_others({node.key for node in await store.nodes()})
+                await self.leave_moved()
+                await self._own.leave_moved()
+
+    def end(self) -> None:
+        """End all subscriptions."""
+        self._end_readers()
+        self._own._end_readers()  # noqa: SLF001 - the two are one node
+
+
+class _Relay:
+    """Gives the caller of a turn that another node runs a reader of its events."""
+
+    def __init__(self, on_begin: OnBegin, sessions: _Sessions) -> None:
+        self._on_begin: OnBegin | None = on_begin
+        self._sessions = sessions
+        self._feed: TurnFeed | None = None
+
+    def tell(self, envelope: Envelope) -> None:
+        """Take an event of the turn."""
+        if self._feed is None and self._on_begin is not None:
+            self._feed = TurnFeed(envelope.session_id, (envelope.first_seq or envelope.seq) - 1)
+            try:
+                self._on_begin(self._sessions.reading(self._feed))
+            except Exception:
+                logger.exception("on_begin of session %s raised: it gets nothing of this turn", envelope.session_id)
+                self._feed.close()
+        if self._feed is not None:
+            self._feed.hear(envelope)
+
+    def end(self) -> None:
+        """Take no more: the turn has ended, or its caller has gone. A reader that goes on follows the session."""
+        self._on_begin = None
+        if self._feed is not None:
+            self._feed.end()
+
+
+@contextmanager
+def _not_owned(session_id: str | None = None) -> Iterator[None]:
+    """Turn the error for a session of another process into the one that lets the caller look it up again."""
+    try:
+        yield
+    except LeasedError as exc:
+        raise not_owner(exc.session_id or session_id, exc.details.get("holder")) from None
+
+
+def not_owner(session_id: str | None, holder: str | None) -> AgentError:
+    """Return the error of a node for a session that it does not have and does not take."""
+    return AgentError(
+        f"this node does not have the session: {'ask any node' if holder is None else f'it is at {holder}'}",
+        session_id=session_id,
+        cause="not_owner",
+        retryable=True,
+        details={} if holder is None else {"holder": holder},
+    )
+
+
+def _is_passing(error: WarrenError) -> bool:
+    """Return whether an error of another node says that the call has to look for the session again."""
+    if not isinstance(error, AgentError):
+        return False
+    never_begun = error.cause == "shutting_down" and "first_seq" not in error.details
+    return error.cause in ("not_owner", "unreachable") or never_begun
+
+
+def new_key() -> str:
+    """Return an idempotency key that nobody else uses."""
+    return secrets.token_urlsafe(16)
+
+
+@asynccontextmanager
+async def clustered(runtime: Runtime) -> AsyncIterator[ClusterService]:
+    """Open the service of a node for a body. Raises StoreError if the store cannot be read."""
+    storage = runtime.supervisor.shared.storage
+    store = await storage.reader()
+    tokens = NodeTokens(await store.secret(), store.key, "" if storage.node is None else storage.node.name)
+    async with supervised_nursery() as nursery:
+        peers = Peers(tokens, runtime.service.capabilities(), nursery)
+        service = ClusterService(runtime, tokens, peers)
+        nursery.start_soon(service.look_loop)
+        try:
+            yield service
+        finally:
+            service.end()
+            await peers.aclose()
+            nursery.cancel_scope.cancel()

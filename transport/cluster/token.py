@@ -1,0 +1,61 @@
+"""The bearer token by which a node knows another one: signed with the secret of their store. No I/O."""
+
+import binascii
+import hmac
+import json
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from typing import Final
+
+from warren.transport.http.auth import NODE_PREFIX
+from warren.values import define
+
+LIFETIME: Final = 300.0
+"""Seconds for which a token is valid. The clocks of two nodes may differ by this much before they refuse each other."""
+
+
+@define(eq=False)
+class NodeTokens:
+    """Makes and checks the tokens of one node.
+
+    Attributes:
+        secret: the secret of the cluster.
+        key: the number of this node; None while the store does not know it.
+        name: its name, for the log of the node that is called.
+        clock: the time in seconds.
+    """
+
+    secret: bytes
+    key: int | None
+    name: str
+    clock: Callable[[], float] = time.time
+
+    def __repr__(self) -> str:
+        return f"NodeTokens(key={self.key!r}, name={self.name!r})"
+
+    def make(self, callee: int) -> str:
+        """Return a token for a call of the node with a number."""
+        claims = {"from": self.key, "name": self.name, "to": callee, "until": self.clock() + LIFETIME}
+        payload = _text(json.dumps(claims).encode())
+        return f"{NODE_PREFIX}{payload}.{self._signature(payload)}"
+
+    def accepts(self, token: str) -> bool:
+        """Return whether a token is of a node of this cluster, is meant for this node, and is still valid."""
+        payload, _, signature = token.removeprefix(NODE_PREFIX).partition(".")
+        if not token.startswith(NODE_PREFIX) or not hmac.compare_digest(
+            signature.encode(), self._signature(payload).encode()
+        ):
+            return False
+        try:
+            claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+            return bool(claims["to"] == self.key and self.clock() <= claims["until"] <= self.clock() + 2 * LIFETIME)
+        except (ValueError, KeyError, TypeError, binascii.Error):
+            return False
+
+    def _signature(self, payload: str) -> str:
+        return _text(hmac.digest(self.secret, payload.encode(), "sha256"))
+
+
+def _text(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
