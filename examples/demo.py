@@ -15,15 +15,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
-from gateway_client import Client, connect
 from rich.console import Console
 
+from warren.client import connect
+from warren.service import SessionService
+from warren.transport.load.address import address_of
 from warren.transport.load.live import shown
 from warren.transport.load.plan import LoadPlan, Mix
 from warren.transport.load.remote import remote_target
 from warren.transport.load.result import Result, unit_of
 from warren.transport.load.run import run_load
-from warren.transport.load.wire import address_of
 
 PLAN = LoadPlan(sessions=100, turns=5, mix=Mix(interrupts=0.05, busy=0.05, disconnects=0.05, subscribers=0.1))
 ANSWER = ["Every ", "turn ", "is ", "stored ", "before ", "it ", "is ", "answered, ", "every ", "event ", "kept."]
@@ -53,9 +54,14 @@ async def gateway(folder: Path) -> AsyncIterator[tuple[trio.Process, int]]:
             await process.wait()
 
 
+def address(port: int) -> str:
+    """Return the address of the gateway."""
+    return f"ws://127.0.0.1:{port}"
+
+
 async def under_load(port: int, store: Path) -> list[Check]:
     """Run all conversations, disturb some of them, and read every one back; return what was checked."""
-    async with remote_target(PLAN, address_of(f"ws://127.0.0.1:{port}"), store) as target, shown(sys.stdout) as watch:
+    async with remote_target(PLAN, address_of(address(port)), store) as target, shown(sys.stdout) as watch:
         result = await run_load(PLAN, target, watch)
     figures = result.figures
     names = ("turns", "turns/s", "events/s", "latency p50", "latency p99")
@@ -87,12 +93,12 @@ def some(result: Result, name: str, what: str) -> Check:
     return count > 0, f"{count:.0f} {what}"
 
 
-async def inventory(client: Client) -> dict[str, int]:
+async def inventory(service: SessionService) -> dict[str, int]:
     """Return how many messages each session has."""
     found: dict[str, int] = {}
     while True:
-        page = (await client.call("session/list", offset=len(found), limit=PAGE))["sessions"]
-        found |= {row["session_id"]: row["message_count"] for row in page}
+        page = (await service.list(offset=len(found), limit=PAGE)).sessions
+        found |= {row.session_id: row.message_count for row in page}
         if len(page) < PAGE:
             return found
 
@@ -100,13 +106,13 @@ async def inventory(client: Client) -> dict[str, int]:
 async def nothing_missing(port: int, before: dict[str, int]) -> list[Check]:
     """After the kill: every message of a finished turn is there, and a session goes on."""
     session_id = next(iter(before))
-    async with connect(port) as client:
-        kept = {each: (await client.call("session/history", session_id=each, limit=1))["total"] for each in before}
-        answer = await client.call("turn/start", session_id=session_id, prompt="where were we?")
-        view = await client.call("session/read", session_id=session_id)
+    async with connect(address(port)) as service:
+        kept = {each: (await service.history(each, limit=1)).total for each in before}
+        answer = await service.start_turn(session_id, "where were we?")
+        view = await service.read(session_id)
     return [
         (kept == before, f"after SIGKILL and a restart all {sum(before.values())} messages are there"),
-        (view["state"]["message_count"] == before[session_id] + 2, f"a session goes on: {answer['text']!r}"),
+        (view.state.message_count == before[session_id] + 2, f"a session goes on: {answer.text!r}"),
     ]
 
 
@@ -118,8 +124,8 @@ async def main() -> int:
         async with gateway(folder) as (process, port):
             console.print(f"serving on http://127.0.0.1:{port}, store in {folder / 'store'}")
             checks = await under_load(port, folder / "store")
-            async with connect(port) as client:
-                before = await inventory(client)
+            async with connect(address(port)) as service:
+                before = await inventory(service)
             process.send_signal(signal.SIGKILL)
             await process.wait()
         async with gateway(folder) as (_, port):
@@ -134,10 +140,8 @@ async def main() -> int:
 
 async def keep_serving(port: int, session_id: str) -> None:
     """Say how to connect, and wait for Ctrl-C."""
-    console.print(f"\nstill serving: connect to ws://127.0.0.1:{port}/ws and send, for example,", highlight=False)
-    request = {"jsonrpc": "2.0", "id": 1, "method": "session/read", "params": {"session_id": session_id}}
-    console.print(json.dumps(request), highlight=False)
-    console.print("Ctrl-C ends it.")
+    command = f"warren resume {session_id} 'And now?' --server {address(port)}"
+    console.print(f"\nstill serving: in another terminal,\n{command}\ngoes on. Ctrl-C ends it.", highlight=False)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             return

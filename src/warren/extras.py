@@ -6,9 +6,9 @@ from typing import Final
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": ("click", "rich"),
-    "client": ("anyio", "httpx_ws"),
+    "client": ("anyio", "wsproto"),
     "gateway": ("wsproto", "starlette"),
-    "load": ("hdrh", "trio_websocket"),
+    "load": ("hdrh", "anyio", "wsproto"),
     "mcp": ("mcp",),
     "memory-store": ("apsw", "numpy", "Stemmer", "usearch"),
     "postgres": ("psycopg",),

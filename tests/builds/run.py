@@ -27,6 +27,7 @@ BUILDS: Final = {
 }
 SURFACES: Final = ("cli", "client", "gateway", "load", "mcp", "postgres", "skills", "tools")
 TOOLS: Final = ("pytest", "hypothesis")
+SERVED_TOOLS: Final = ("trio-websocket",)
 SERVED: Final = tuple(f"tests/builds/test_{name}.py" for name in ("wheel", "surfaces", "tools"))
 PINS: Final = ("run.txt", "test.txt")
 PIP: Final = ("-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -61,7 +62,7 @@ def holds(name: str, wheel: Path, work: Path) -> bool:
     python("-m", "venv", "--without-pip", str(folder))
     install(folder, wheel, extras, TOOLS)
     alone = run_tests(folder, extras, "tests/builds")
-    install(folder, wheel, (*extras, *SURFACES))
+    install(folder, wheel, (*extras, *SURFACES), SERVED_TOOLS)
     served = run_tests(folder, (*extras, *SURFACES), *SERVED)
     shutil.rmtree(folder)
     listed = f"warren[{','.join(extras)}]" if extras else "warren"

@@ -17,13 +17,11 @@ REQUIREMENT: Final = re.compile(r"([A-Za-z0-9_.-]+)[^;]*(?:;.*extra == [\"']([a-
 CLIENT: Final = "warren.client"
 """The name by which programs import the client, which has an extra of its own."""
 MODULES: Final = {
-    "httpx-ws": "httpx_ws",
     "PyStemmer": "Stemmer",
     "PyYAML": "yaml",
     "google-re2": "re2",
     "hdrhistogram": "hdrh",
     "mcp-types": "mcp_types",
-    "trio-websocket": "trio_websocket",
 }
 PACKAGE: Final = Path(str(warren.__file__)).parent
 EXTRA_FREE: Final = ("warren.actors", "warren.mailbox", "warren.transport.providers", "warren.transport.embed")
@@ -77,7 +75,6 @@ def test_nothing_heavy_is_there_unasked() -> None:
         "click",
         "rich",
         "mcp",
-        "trio-websocket",
         "google-re2",
     }
     unasked = {name for name in heavy if not brought()[name] & EXTRAS}

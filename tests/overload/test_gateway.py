@@ -9,10 +9,10 @@ import trio
 from tests.overload.gateway_process import Gateway, small_gateway
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, Client, connect, gateway, healthy, knock
+from warren.transport.load.address import address_of
 from warren.transport.load.plan import BadClients, LoadPlan, Mix
 from warren.transport.load.remote import remote_target
 from warren.transport.load.run import run_load
-from warren.transport.load.wire import address_of
 
 CAPACITY = 6
 CONNECTIONS = 40

@@ -12,10 +12,10 @@ import trio
 from tests.overload.gateway_process import small_gateway
 from tests.surfaces.watched import SPARE
 from tests.transport.clients import HOST
+from warren.transport.load.address import address_of
 from warren.transport.load.plan import BadClients, LoadPlan
 from warren.transport.load.remote import remote_target
 from warren.transport.load.run import RunProgress, run_load
-from warren.transport.load.wire import address_of
 
 IDLE: Final = 10_000
 COST: Final = 64 * 1024

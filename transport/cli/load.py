@@ -147,9 +147,9 @@ async def _run(
 
 @asynccontextmanager
 async def _target(plan: LoadPlan, url: str | None, given: Mapping[str, Any]) -> AsyncIterator[Target]:
+    from warren.transport.load.address import address_of  # noqa: PLC0415
     from warren.transport.load.local import local_target  # noqa: PLC0415 - as above
     from warren.transport.load.remote import remote_target  # noqa: PLC0415
-    from warren.transport.load.wire import address_of  # noqa: PLC0415
 
     if url is None:
         async with local_target(plan, given["store"]) as target:

@@ -6,7 +6,7 @@ Begin with `connect`. May import `warren.transport.rpc`, and the domain. Needs t
 from warren.extras import missing
 
 if missing("client", "") is not None:
-    raise ModuleNotFoundError(missing("client", "warren.client needs"), name="httpx_ws")
+    raise ModuleNotFoundError(missing("client", "warren.client needs"), name="anyio")
 
 from warren.transport.client.service import RemoteService, connect
 

@@ -3,28 +3,26 @@
 import itertools
 import logging
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
 import anyio
 import attrs
 import httpx
-import httpx_ws
-import wsproto.utilities
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from wsproto.events import Event, Ping, TextMessage
 
 from warren import codec
 from warren.errors import WarrenError, of_body
 from warren.events import Envelope
+from warren.transport.client.socket import FAILURES, Socket, UpgradeRefusedError, open_socket
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.client_tools import EXECUTE
 from warren.transport.rpc.dialect import EVENT, UNSUBSCRIBED
 from warren.values import define, frozen
 
-CHUNK: Final = 256 * 1024
-"""Bytes of a message that are read at once; a longer message is put together from several."""
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds until a connection that does not open, or a server that does not answer its request, has failed."""
 NO_ANSWER: Final = f"no answer in {CONNECT_TIMEOUT:g} s"
@@ -38,16 +36,6 @@ REASONS: Final = {
     403: "it does not let this client in",
     **dict.fromkeys(BUSY, "it is busy or away"),
 }
-
-FAILURES: Final = (
-    httpx_ws.HTTPXWSException,
-    httpx.HTTPError,
-    wsproto.utilities.ProtocolError,
-    anyio.BrokenResourceError,
-    anyio.ClosedResourceError,
-    OSError,
-)
-"""The exceptions of a connection that is lost, or that does not open."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -65,11 +53,17 @@ class LostError(Exception):
 
 
 class RefusedError(Exception):
-    """The connection could not be opened. `retryable` says whether it may be later."""
+    """The connection could not be opened.
 
-    def __init__(self, message: str, *, retryable: bool) -> None:
+    Attributes:
+        retryable: whether it may be later.
+        status: the HTTP status that the server answered with; None if it gave no answer.
+    """
+
+    def __init__(self, message: str, *, retryable: bool, status: int | None = None) -> None:
         super().__init__(message)
         self.retryable = retryable
+        self.status = status
 
 
 class Feed(Protocol):
@@ -99,17 +93,25 @@ class _Request:
     done: anyio.Event = attrs.field(factory=anyio.Event)
 
 
-_Frame = tuple[bytes, _Request | None]
-"""A message to send; with its request, if it is one."""
+_Frame = tuple[Event, _Request | None]
+"""A message or a control frame to send; with its request, if it is one."""
 
 
 @frozen
 class Dial:
-    """The address of a gateway, and the client that opens connections to it."""
+    """The address of a gateway, and the client that opens connections to it.
+
+    Attributes:
+        http: opens the connections; any number of services may share it, see `open_http`.
+        url: the address of the WebSocket.
+        headers: the headers of its request.
+        stray: gets the parameters of each event of a session that nobody follows on its connection.
+    """
 
     http: httpx.AsyncClient
     url: str
     headers: Mapping[str, str]
+    stray: Callable[[Mapping[str, Any]], None] = lambda _params: None
 
 
 @define(eq=False)
@@ -122,6 +124,7 @@ class Connection:
     Attributes:
         feeds: the feed of each session.
         starting: the feed of a session that is being created; its first event tells its id.
+        unheard: the turns of each session that run without a feed: nobody wants their events.
         lost: whether the connection has ended.
         run_tool: runs the tools that this client has registered.
     """
@@ -129,10 +132,13 @@ class Connection:
     run_tool: RunTool | None = None
     feeds: dict[str, Feed] = attrs.field(factory=dict)
     starting: Feed | None = None
+    unheard: Counter[str] = attrs.field(factory=Counter)
     lost: bool = False
     _requests: dict[jsonrpc.Id, _Request] = attrs.field(factory=dict)
     _numbers: "itertools.count[int]" = attrs.field(factory=lambda: itertools.count(1))
     _closing: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    _socket: Socket | None = None
+    _stray: Callable[[Mapping[str, Any]], None] = lambda _params: None
     _frames: "tuple[MemoryObjectSendStream[_Frame], MemoryObjectReceiveStream[_Frame]]" = attrs.field(
         factory=lambda: anyio.create_memory_object_stream[_Frame](math.inf)
     )
@@ -173,7 +179,7 @@ class Connection:
             raise LostError(sent=False)
         number = next(self._numbers)
         request = self._requests[number] = _Request(answered)
-        self._frames[0].send_nowait((jsonrpc.request(number, method, params), request))
+        self._send(jsonrpc.request(number, method, params), request)
         await request.done.wait()
         response = request.response
         if response is None:
@@ -186,15 +192,22 @@ class Connection:
         """Close the connection. Idempotent."""
         self._closing.cancel()
 
+    async def cut(self) -> None:
+        """Lose the connection without a word to the server, as if the network had failed."""
+        if self._socket is not None:
+            await self._socket.stream.aclose()
+
     async def run(self, dial: Dial, *, task_status: TaskStatus[None]) -> None:
         """Open the connection and serve it until it is lost or closed. Raises RefusedError if it does not open."""
         opened, failures = False, list[BaseException]()
+        self._stray = dial.stray
         try:
             with self._closing:
-                async with _open(dial) as socket, anyio.create_task_group() as tasks:
-                    opened = True
+                async with open_socket(dial.http, dial.url, dial.headers) as socket, anyio.create_task_group() as tasks:
+                    opened, self._socket = True, socket
                     task_status.started()
                     tasks.start_soon(self._write, socket)
+                    tasks.start_soon(self._watch, socket)
                     await self._read(socket, tasks)
         except* FAILURES as group:
             failures += _leaves(group)
@@ -205,24 +218,44 @@ class Connection:
         if failures:
             logger.info("the connection to %s was lost: %r", dial.url, failures[0])
 
-    async def _write(self, socket: httpx_ws.AsyncWebSocketSession) -> None:
+    def _send(self, message: bytes, request: _Request | None = None) -> None:
+        self._frames[0].send_nowait((TextMessage(message.decode()), request))
+
+    async def _write(self, socket: Socket) -> None:
         """Send the messages that wait. It has a task of its own because a cancelled send would leave half a frame."""
         async for frame, request in self._frames[1]:
             if request is not None:
                 request.sent = True
-            await socket.send_text(frame.decode())
+            await socket.write(frame)
 
-    async def _read(self, socket: httpx_ws.AsyncWebSocketSession, tasks: TaskGroup) -> None:
+    async def _watch(self, socket: Socket) -> None:
+        """Ask a silent server for a sign of life, and end the connection if it gives none."""
         while True:
-            message = jsonrpc.read(await socket.receive_text())
-            if isinstance(message, jsonrpc.Response):
-                self._answer(message)
-            elif isinstance(message, jsonrpc.Notification):
-                self._hear(message)
-            elif isinstance(message, jsonrpc.Request):
-                tasks.start_soon(self._serve, message)
-            else:
-                logger.warning("the server sent a message that cannot be read: %s", message.error)
+            socket.heard = False
+            await anyio.sleep(PING_INTERVAL)
+            if not socket.heard:
+                self._frames[0].send_nowait((Ping(), None))
+                await anyio.sleep(PING_INTERVAL)
+                if not socket.heard:
+                    raise OSError(f"the server was silent for {2 * PING_INTERVAL:g} s")
+
+    async def _read(self, socket: Socket, tasks: TaskGroup) -> None:
+        while True:
+            messages, answers = await socket.read()
+            for answer in answers:
+                self._frames[0].send_nowait((answer, None))
+            for text in messages:
+                self._take(jsonrpc.read(text), tasks)
+
+    def _take(self, message: jsonrpc.Incoming, tasks: TaskGroup) -> None:
+        if isinstance(message, jsonrpc.Response):
+            self._answer(message)
+        elif isinstance(message, jsonrpc.Notification):
+            self._hear(message)
+        elif isinstance(message, jsonrpc.Request):
+            tasks.start_soon(self._serve, message)
+        else:
+            logger.warning("the server sent a message that cannot be read: %s", message.error)
 
     def _answer(self, response: jsonrpc.Response) -> None:
         request = self._requests.pop(response.id, None)
@@ -240,7 +273,10 @@ class Connection:
             session_id = message.params["session_id"]
             feed = self.feeds.get(session_id)
             if feed is None:
+                if self.unheard[session_id]:
+                    return
                 if self.starting is None:
+                    self._stray(message.params)
                     return
                 feed = self.feeds[session_id] = self.starting
                 self.starting = None
@@ -249,10 +285,10 @@ class Connection:
     async def _serve(self, message: jsonrpc.Request) -> None:
         """Run a tool that the server asks for."""
         if message.method != EXECUTE or self.run_tool is None:
-            self._frames[0].send_nowait((jsonrpc.unknown_method(message.id, message.method), None))
+            self._send(jsonrpc.unknown_method(message.id, message.method))
             return
         answer = await self.run_tool(message.params)
-        self._frames[0].send_nowait((jsonrpc.result(message.id, answer), None))
+        self._send(jsonrpc.result(message.id, answer))
 
     def _hang_up(self) -> None:
         self.lost = True
@@ -269,17 +305,6 @@ class Connection:
         for request in requests:
             request.answered()
             request.done.set()
-
-
-def _open(dial: Dial) -> AbstractAsyncContextManager[httpx_ws.AsyncWebSocketSession]:
-    return httpx_ws.aconnect_ws(
-        dial.url,
-        dial.http,
-        max_message_size_bytes=CHUNK,
-        keepalive_ping_interval_seconds=PING_INTERVAL,
-        keepalive_ping_timeout_seconds=PING_INTERVAL,
-        headers=dict(dial.headers),
-    )
 
 
 def _error_of(error: Any) -> WarrenError:
@@ -299,14 +324,12 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 def _refusal(url: str, failures: list[BaseException]) -> RefusedError:
     match failures[0] if failures else None:
-        case httpx_ws.WebSocketUpgradeError(response=response):
-            status, reason = (
-                response.status_code,
-                REASONS.get(response.status_code, "it is not the WebSocket of a gateway"),
-            )
-            return RefusedError(f"{url} refused the connection: HTTP {status}: {reason}", retryable=status in BUSY)
+        case UpgradeRefusedError(status=status):
+            reason = REASONS.get(status, "it is not the WebSocket of a gateway")
+            problem = f"{url} refused the connection: HTTP {status}: {reason}"
+            return RefusedError(problem, retryable=status in BUSY, status=status)
         case httpx.RemoteProtocolError() as failure:
-            return RefusedError(f"{url} gave no HTTP answer: {failure}", retryable=True)
+            return RefusedError(f"{url} did not answer like a gateway: {failure}", retryable=True)
         case httpx.ReadTimeout():
             return RefusedError(f"{url} cannot be reached: {NO_ANSWER}", retryable=True)
         case failure:

@@ -64,6 +64,22 @@ class Links:
 
         return await self.repeat(send, repeatable=repeatable)
 
+    async def run(self, session_id: str, method: str, params: Mapping[str, Any]) -> Any:
+        """Send the request of a turn whose events nobody wants, once. Raises LostError, WarrenError.
+
+        It takes no place of the session. On the connection of a subscription its answer comes behind its last event.
+        """
+        connection = await self._find(lambda _each: True)
+        connection.unheard[session_id] += 1
+
+        def answered() -> None:
+            connection.unheard[session_id] -= 1
+            if not connection.unheard[session_id]:
+                del connection.unheard[session_id]
+            self.tidy()
+
+        return await connection.ask(method, params, answered)
+
     async def repeat(self, send: Callable[[], Awaitable[Any]], *, repeatable: bool) -> Any:
         """Return the result of `send`; if the connection is lost under it, call it again, as `ask` says."""
         for attempt in range(ATTEMPTS):
@@ -83,7 +99,9 @@ class Links:
         Raises AgentError(cause="unreachable").
         """
         if session_id is not None:
-            connection = await self._find(lambda each: session_id not in each.feeds and len(each.feeds) < MAX_FEEDS)
+            connection = await self._find(
+                lambda each: not (session_id in each.feeds or each.unheard[session_id]) and len(each.feeds) < MAX_FEEDS
+            )
             connection.follow(session_id, feed)
             return Claim(self, connection, session_id)
         while True:
@@ -118,6 +136,11 @@ class Links:
         """Close all connections; calls that wait for an answer fail. A later call opens one again."""
         for each in (*self._open, *self._own):
             each.close()
+
+    async def cut(self) -> None:
+        """Lose all connections without a word to the server, as if the network had failed."""
+        for each in (*self._open, *self._own):
+            await each.cut()
 
     def tidy(self) -> None:
         """Close connections that are no longer needed but for one, and wake the calls that wait for room."""
@@ -189,4 +212,5 @@ class Claim:
 
 def unreachable(exc: RefusedError) -> AgentError:
     """Return the error of a call that gets no connection."""
-    return AgentError(str(exc), cause="unreachable", retryable=exc.retryable)
+    details = {} if exc.status is None else {"status": exc.status}
+    return AgentError(str(exc), cause="unreachable", retryable=exc.retryable, details=details)

@@ -62,7 +62,7 @@ class RemoteReader(AsyncIterator[Envelope]):
         self._newest = cursor or 0
         self._place: _Place | None = None
         self._ended = False
-        self._moved = anyio.Event()
+        self._moved: anyio.Event | None = None
 
     @property
     def session_id(self) -> str:
@@ -156,6 +156,8 @@ class RemoteReader(AsyncIterator[Envelope]):
             if self._place is None:
                 await self.connect()
             else:
+                if self._moved is None:
+                    self._moved = anyio.Event()
                 await self._moved.wait()
         envelope = self._held.popleft()
         self._cursor = envelope.seq
@@ -188,8 +190,9 @@ class RemoteReader(AsyncIterator[Envelope]):
         raise AgentError("each connection was lost before the subscription began", cause="unreachable", retryable=True)
 
     def _wake(self) -> None:
-        self._moved.set()
-        self._moved = anyio.Event()
+        moved, self._moved = self._moved, None
+        if moved is not None:
+            moved.set()
 
 
 async def _unsubscribe(claim: Claim, session_id: str) -> None:

@@ -74,22 +74,35 @@ async def connect(url: str, *, token: str | None = None, patience: float = PATIE
         AgentError: with the cause `unreachable` if the server cannot be reached or refuses the connection. It is tried
             once.
     """
-    address = address_of(url)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    address = address_of(url)
+    async with open_http() as http, open_links(Dial(http, address, headers), patience) as (links, capabilities):
+        yield RemoteService(links, capabilities)
+
+
+def open_http() -> httpx.AsyncClient:
+    """Return the client that opens connections, to be entered with `async with`."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    return httpx.AsyncClient(limits=limits, timeout=CONNECT_TIMEOUT)
+
+
+@asynccontextmanager
+async def open_links(dial: Dial, patience: float) -> AsyncIterator[tuple[Links, Capabilities]]:
+    """Open the first connection for a body; yields the connections and the capabilities of the server.
+
+    Raises as `connect`; an exception of the body is raised as it is.
+    """
     failure: BaseException | None = None
-    async with httpx.AsyncClient(limits=limits, timeout=CONNECT_TIMEOUT) as http:
-        async with anyio.create_task_group() as tasks:
-            links = Links(Dial(http, address, headers), tasks, patience)
-            try:
-                await links.open()
-                found = await _greeting(links)
-                yield RemoteService(links, found.capabilities)
-            except BaseException as exc:  # noqa: BLE001 - raised below: a task group would wrap it in an exception group
-                failure = exc
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+    async with anyio.create_task_group() as tasks:
+        links = Links(dial, tasks, patience)
+        try:
+            await links.open()
+            yield links, (await _greeting(links)).capabilities
+        except BaseException as exc:  # noqa: BLE001 - raised below: a task group would wrap it in an exception group
+            failure = exc
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _greeting(links: Links) -> Greeting:
@@ -354,6 +367,8 @@ class RemoteService(SessionService):
         async def send() -> Any:
             if tools:
                 return await self._run_with_tools(turn, events, tools)
+            if turn.session_id is not None and not events.wanted:
+                return await self._links.run(turn.session_id, turn.method, turn.params)
             claim = await self._links.claim(turn.session_id, events)
             return await claim.ask(turn.method, turn.params)
 

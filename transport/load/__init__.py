@@ -1,4 +1,4 @@
 """The load tester: many sessions at once against a runtime or a gateway, measured, and checked to the last row.
 
-May import `warren.transport.embed`, `http` and `rpc`, and the packages below transport.
+May import `warren.transport.embed`, `client` and `http`, and the packages below transport.
 """

@@ -1,6 +1,6 @@
 """Bad clients: they hold connections, never finish a request head, reconnect all the time, or send far too much.
 
-The users of the gateway must not notice them.
+The users of the gateway must not notice them. They speak to its port, because no client of its service could do this.
 """
 
 import struct
@@ -13,10 +13,11 @@ from typing import Final
 import trio
 
 from warren.actors.streams import GONE
+from warren.transport.load.address import Address
 from warren.transport.load.plan import BadClients
-from warren.transport.load.wire import CHUNK, Address, open_stream
 
 ARRIVING_AT_ONCE: Final = 50
+CHUNK: Final = 64 * 1024
 BETWEEN_BYTES: Final = 0.5
 BETWEEN_VISITS: Final = 0.01
 HUGE: Final = 256 * 1024 * 1024
@@ -53,7 +54,7 @@ async def _hold(number: int, nursery: trio.Nursery, address: Address, counts: Co
 async def _idle(address: Address, counts: Counter[str], task_status: trio.TaskStatus[None]) -> None:
     """Open a WebSocket and never use it."""
     try:
-        stream = await open_stream(address)
+        stream = await address.open_stream()
         async with stream:
             await _upgrade(stream, address)
             counts["idle connections"] += 1
@@ -81,8 +82,7 @@ def _head(address: Address) -> bytes:
     """Return the head of an upgrade, without the empty line that ends it."""
     lines = [f"GET {address.path} HTTP/1.1", f"Host: {address.host}", "Upgrade: websocket", "Connection: Upgrade"]
     lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: c3RyYW5nZXJzIGFuZCBtbw=="]
-    if address.token is not None:
-        lines.append(f"Authorization: Bearer {address.token}")
+    lines += [f"{name}: {value}" for name, value in address.headers.items()]
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 
@@ -98,7 +98,7 @@ async def _again(behave: Callable[[], Awaitable[None]]) -> None:
 
 async def _slow(address: Address, counts: Counter[str]) -> None:
     """Send a request head byte by byte, until the gateway closes the connection."""
-    async with await open_stream(address) as stream, trio.open_nursery() as reading:
+    async with await address.open_stream() as stream, trio.open_nursery() as reading:
         reading.start_soon(_until_end, stream, reading.cancel_scope)
         counts["slow heads"] += 1
         for byte in _head(address):
@@ -116,14 +116,14 @@ async def _until_end(stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
 
 async def _flood(address: Address, counts: Counter[str]) -> None:
     """Connect and disconnect."""
-    stream = await open_stream(address)
+    stream = await address.open_stream()
     counts["visits"] += 1
     await trio.aclose_forcefully(stream)
 
 
 async def _huge(address: Address, counts: Counter[str]) -> None:
     """Send a frame above the bound, until the gateway closes the connection."""
-    async with await open_stream(address) as stream, trio.open_nursery() as reading:
+    async with await address.open_stream() as stream, trio.open_nursery() as reading:
         await _upgrade(stream, address)
         counts["huge frames"] += 1
         reading.start_soon(_until_end, stream, reading.cancel_scope)

@@ -1,4 +1,4 @@
-"""A gateway as a target: each client has a WebSocket of its own."""
+"""A gateway as a target: each client has a connection of its own, which is cut when it leaves."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -6,67 +6,49 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import trio
 
+from warren.errors import WarrenError
+from warren.transport.client.connection import Dial
+from warren.transport.client.links import Links
+from warren.transport.client.service import RemoteService, open_http, open_links
+from warren.transport.load.address import Address
 from warren.transport.load.bad_clients import bad_clients as run_bad_clients
+from warren.transport.load.line import Line, done, error_of
 from warren.transport.load.plan import BadClients, LoadPlan
-from warren.transport.load.target import FIELDS, OnSeen, RowCounts, Said, Seen, Target, TargetConnection, said_of
-from warren.transport.load.wire import Address, RpcConnection, open_connection
+from warren.transport.load.target import OnSeen, RowCounts, Seen, Target, TargetConnection
 from warren.values import define, frozen
 
-PAGE: Final = 500
-
-
-def seen_of(envelope: Mapping[str, Any]) -> Seen:
-    """Return the parts of an event for the checks, from its JSON."""
-    event, seq = envelope["event"], envelope["seq"]
-    kind = event["type"]
-    text, ref = FIELDS.get(kind, ("", ""))
-    first = envelope.get("first_seq") or seq
-    content, about = event.get(text, "") if text else "", event.get(ref, "") if ref else ""
-    return Seen(seq, first, kind, content, about, envelope["session_id"])
+PATIENCE: Final = 0.0
+"""Seconds for which a call waits for a gateway that cannot be reached: its absence is one of the findings."""
 
 
 @define
-class RemoteLine:
-    """A client with a connection of its own."""
+class RemoteLine(Line):
+    """A client that follows its session, and so has the events of turns that collide in the order of the log.
 
-    connection: RpcConnection
+    If it took the events with each turn, the second turn would need a connection of its own.
+    """
+
+    following: bool = False
+
+    async def follow(self, session_id: str, after_seq: int | None) -> None:
+        """Follow the session until the client is left."""
+        self.following = True
+        await super().follow(session_id, after_seq)
 
     async def create(self, model: str | None) -> str:
         """Create a session."""
-        chosen = {} if model is None else {"model": model}
-        return str((await self.connection.call("session/create", prompt=None, **chosen))["session_id"])
+        session_id = await super().create(model)
+        await self.follow(session_id, None)
+        return session_id
 
     async def turn(self, session_id: str, prompt: str) -> str:
         """Run a turn."""
-        return str((await self.connection.call("turn/start", session_id=session_id, prompt=prompt))["text"])
-
-    async def interrupt(self, session_id: str) -> None:
-        """End the running turn."""
-        await self.connection.call("turn/interrupt", session_id=session_id)
-
-    async def compact(self, session_id: str) -> None:
-        """Compact the session."""
-        await self.connection.call("session/compact", session_id=session_id)
-
-    async def follow(self, session_id: str, after_seq: int) -> None:
-        """Follow the session until the client is left."""
-        await self.connection.call("session/subscribe", session_id=session_id, after_seq=after_seq)
-
-    async def history(self, session_id: str) -> Sequence[Said]:
-        """Return all messages."""
-        found: list[Said] = []
-        offset, total = 0, 1
-        while offset < total:
-            page = await self.connection.call("session/history", session_id=session_id, offset=offset, limit=PAGE)
-            found += [said_of(entry["message"]) for entry in page["messages"]]
-            offset, total = offset + PAGE, page["total"]
-        return found
-
-    async def message_count(self, session_id: str) -> int:
-        """Return the number of messages by the session's own view."""
-        return int((await self.connection.call("session/read", session_id=session_id))["state"]["message_count"])
+        if not self.following:
+            await self.follow(session_id, None)
+        return (await done(self.service.start_turn(session_id, prompt))).text
 
 
 @frozen
@@ -75,12 +57,14 @@ class RemoteTarget:
 
     Attributes:
         address: its address.
-        tasks: the nursery of the connections.
+        http: opens the connections of all clients.
+        tasks: the nursery of the clients.
         store: the folder of its store, if this machine has it.
         tagged: whether its model repeats the first word of the prompt.
     """
 
     address: Address
+    http: httpx.AsyncClient
     tasks: trio.Nursery
     store: Path | None = None
     tagged: bool = False
@@ -92,13 +76,34 @@ class RemoteTarget:
 
     @asynccontextmanager
     async def line(self, on_seen: OnSeen) -> AsyncIterator[TargetConnection]:
-        """Open a connection for a body, and drop it afterwards."""
-        connection = await open_connection(self.address, lambda envelope: on_seen(seen_of(envelope)), self.tasks)
+        """Open a client for a body; afterwards its connections are cut, like those of a machine that fails."""
+
+        def stray(params: Mapping[str, Any]) -> None:
+            """Let the check see an event of a session that this client has nothing to do with."""
+            on_seen(Seen(params["seq"], params["seq"], params["event"]["type"], session_id=params["session_id"]))
+
+        left = trio.Event()
+        dial = Dial(self.http, self.address.url, self.address.headers, stray)
+        links, service = await self.tasks.start(self._hold, dial, left)
+        line = RemoteLine(service, on_seen, self.tasks)
         try:
-            yield RemoteLine(connection)
+            yield line
         finally:
+            line.left.cancel()
             with trio.CancelScope(shield=True):
-                await connection.cut()
+                await links.cut()
+            left.set()
+
+    async def _hold(
+        self, dial: Dial, left: trio.Event, *, task_status: trio.TaskStatus[tuple[Links, RemoteService]]
+    ) -> None:
+        """Keep a client in a task of its own: the body of `line` may begin in one task, and end in another."""
+        try:
+            async with open_links(dial, PATIENCE) as (links, capabilities):
+                task_status.started((links, RemoteService(links, capabilities)))
+                await left.wait()
+        except WarrenError as exc:
+            raise error_of(exc) from None
 
     def crowded(self, bad_clients: BadClients, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
         """Run bad clients against the gateway for a body."""
@@ -116,7 +121,6 @@ class RemoteTarget:
 @asynccontextmanager
 async def remote_target(plan: LoadPlan, address: Address, store: Path | None = None) -> AsyncIterator[Target]:
     """Yield a gateway as a target for a body."""
-    async with trio.open_nursery() as tasks:
-        target = RemoteTarget(address, tasks, store, tagged=plan.model == "echo")
-        yield target
+    async with open_http() as http, trio.open_nursery() as tasks:
+        yield RemoteTarget(address, http, tasks, store, tagged=plan.model == "echo")
         tasks.cancel_scope.cancel()

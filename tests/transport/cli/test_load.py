@@ -63,7 +63,7 @@ def test_figures_have_units(cli: Cli) -> None:
     assert "\nseconds (s) " in compared
 
 
-@pytest.mark.parametrize("missing", ["hdrh", "trio_websocket"])
+@pytest.mark.parametrize("missing", ["hdrh", "wsproto"])
 @pytest.mark.parametrize("args", [(), ("diff", "a.json", "b.json")])
 def test_without_its_extra(cli: Cli, missing: str, args: tuple[str, ...]) -> None:
     """The command says which extra it needs."""

@@ -220,6 +220,8 @@ def listening(kind: str) -> Iterator[int]:
 
         def greet() -> None:
             peer, _ = server.accept()
+            while b"\r\n\r\n" not in peer.recv(65536):
+                pass
             peer.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
             peer.close()
 
@@ -234,7 +236,7 @@ def listening(kind: str) -> Iterator[int]:
     [
         ("nothing", "cannot be reached"),
         ("web", "refused the connection: HTTP 404: it is not the WebSocket of a gateway"),
-        ("shell", "gave no HTTP answer"),
+        ("shell", "did not answer like a gateway"),
     ],
 )
 def test_there_is_no_gateway(cli: Cli, kind: str, problem: str) -> None:
@@ -269,7 +271,7 @@ def test_a_gateway_that_dies_in_a_turn(cli: Cli) -> None:
 
 def test_without_its_extra(cli: Cli) -> None:
     """The command says which extra it needs."""
-    line = one_line(cli.run("run", "x", "--server", "ws://127.0.0.1:1", python=("-c", WITHOUT, "httpx_ws")), 1)
+    line = one_line(cli.run("run", "x", "--server", "ws://127.0.0.1:1", python=("-c", WITHOUT, "anyio")), 1)
     assert line == "Error: --server needs the extra `client`; from a clone: pip install '.[client]'\n"
 
 

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ import httpx
 import pytest
 import trio
 import trio.lowlevel
+import wsproto
+import wsproto.events
 from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from tests.support.models import Emit, FunctionModel, reply
@@ -20,17 +23,24 @@ from tests.transport.client.cable import Cable, cable
 from tests.transport.clients import gateway
 from tests.transport.gateway.serving import runtime
 from warren.client import RemoteService, connect
-from warren.errors import AgentError, InvalidParamsError
+from warren.errors import AgentError, InvalidParamsError, SessionBusyError
 from warren.events import Envelope, RunCompleted, TextDelta
 from warren.messages import ToolUseBlock
 from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.service import RuntimeService
 from warren.tools import ToolError, tool
 from warren.transport.client.connection import Connection, Dial, RefusedError
-from warren.transport.client.links import MAX_REQUESTS, Links
+from warren.transport.client.links import ATTEMPTS, MAX_REQUESTS, Links
 from warren.transport.client.readers import MAX_HELD
+from warren.transport.rpc import jsonrpc
 
 PIECES: Final = 3 * MAX_HELD
+GREETING: Final = {
+    "server_info": {"name": "warren", "version": "1"},
+    "protocol": "2.0",
+    "methods": [],
+    "capabilities": {"session_store": False, "session_compaction": False, "memory_store": False},
+}
 RIGHT: Final = "right-token-0123456789"
 
 
@@ -301,6 +311,83 @@ async def test_a_wrong_token_is_refused_at_once() -> None:
         assert (caught.value.cause, caught.value.retryable) == ("unreachable", False)
         async with connect(f"http://127.0.0.1:{port}", token=RIGHT) as remote:
             assert not remote.capabilities().session_store
+
+
+async def test_a_turn_beside_a_subscription_is_on_its_connection(tmp_path: Path) -> None:
+    """Its answer comes behind its last event, and so does the refusal of a second turn."""
+    gate, heard = Gate(), list[int]()
+    async with runtime(tmp_path, test=gate) as service, linked(service) as (remote, wire), trio.open_nursery() as tasks:
+        session_id = (await remote.create_session(None, model="test")).session_id
+        async with remote.subscribe(session_id) as reader:
+            reader.notify = lambda _event: heard.extend(each.seq for each in reader.take() or ())
+
+            async def collide() -> None:
+                await gate.began.wait()
+                with pytest.raises(SessionBusyError):
+                    await remote.start_turn(session_id, "and another thing")
+                gate.go.set()
+
+            tasks.start_soon(collide)
+            result = await remote.start_turn(session_id, "hi")
+            assert (heard[-1], wire.opened) == (result.last_seq, 1)
+        assert (await remote.start_turn(session_id, "again")).text == "one two"
+
+
+async def test_events_that_nobody_wants_are_not_those_of_a_new_session(tmp_path: Path) -> None:
+    """A turn without a callback runs on the connection on which a session is created."""
+    gate, heard = Gate(), list[Envelope]()
+    async with runtime(tmp_path, test=gate) as service, linked(service) as (remote, wire), trio.open_nursery() as tasks:
+        old = (await remote.create_session("hi", model="echo")).session_id
+        await service.create_session(None, model="test")
+        tasks.start_soon(partial(remote.create_session, "hi", model="test", on_event=heard.append))
+        await gate.began.wait()
+        await remote.start_turn(old, "again")
+        assert wire.opened == 1
+        gate.go.set()
+    assert old not in {each.session_id for each in heard}
+    assert isinstance(heard[-1].event, RunCompleted)
+
+
+async def test_a_long_message_comes_in_pieces() -> None:
+    """It is longer than what is read at once."""
+    long = "word " * 300_000
+
+    async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        return reply(long)
+
+    async with runtime(test=FunctionModel(answer)) as service, linked(service) as (remote, _):
+        assert (await remote.create_session("hi", model="test")).text == long
+
+
+@pytest.mark.virtual_time
+async def test_a_server_that_falls_silent_is_lost() -> None:
+    """It answers neither a request nor a ping; the client tries it again, and gives up in the end."""
+    opened = 0
+
+    async def numb(stream: trio.SocketStream) -> None:
+        """Answer the first request, and then nothing."""
+        nonlocal opened
+        opened += 1
+        async with stream:
+            server = wsproto.WSConnection(wsproto.ConnectionType.SERVER)
+            async for data in stream:
+                server.receive_data(bytes(data))
+                for event in server.events():
+                    if isinstance(event, wsproto.events.Request):
+                        await stream.send_all(server.send(wsproto.events.AcceptConnection()))
+                    elif isinstance(event, wsproto.events.TextMessage) and "initialize" in event.data:
+                        await stream.send_all(
+                            server.send(wsproto.events.TextMessage(jsonrpc.result(1, GREETING).decode()))
+                        )
+
+    async with trio.open_nursery() as tasks:
+        listeners = await tasks.start(trio.serve_tcp, numb, 0)
+        async with connect(f"127.0.0.1:{listeners[0].socket.getsockname()[1]}") as remote:
+            with pytest.raises(AgentError) as caught:
+                await remote.read("s1")
+        assert (caught.value.cause, opened) == ("connection_lost", ATTEMPTS)
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.virtual_time

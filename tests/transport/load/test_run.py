@@ -16,12 +16,12 @@ from tests.transport.clients import gateway
 from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.transport.embed import open_supervisor
+from warren.transport.load.address import address_of
 from warren.transport.load.local import local_target
 from warren.transport.load.plan import LoadPlan, Mix, Profile
 from warren.transport.load.remote import remote_target
 from warren.transport.load.run import RunProgress, run_load
 from warren.transport.load.target import LOST, TargetError
-from warren.transport.load.wire import address_of
 
 EVERYTHING = Mix(interrupts=0.15, busy=0.2, disconnects=0.2, tools=0.3, compactions=0.1, subscribers=0.3)
 SPEAKING = Profile(latency=0.01, chunks=8, chunk_delay=0.005)
@@ -161,7 +161,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
     [
         ("127.0.0.1:8420", "ws://127.0.0.1:8420/ws"),
         ("http://host:1", "ws://host:1/ws"),
-        ("https://host/", "wss://host:443/ws"),
+        ("https://host/", "wss://host/ws"),
         ("ws://host:2/other", "ws://host:2/other"),
     ],
 )
