@@ -44,7 +44,7 @@ async def follow(events: AsyncIterator[Envelope], turns: int) -> list[Envelope]:
 LONG: Final = 20.0
 """A lease that does not end during a test."""
 OF_THE_KILLED: Final = 8.0
-"""The lease of a process that is killed: its sessions in a database are free after a quarter of it."""
+"""The lease of a process that is killed: its sessions in a database are free after a part of it."""
 
 
 @pytest.fixture(params=["files", "postgres"])
