@@ -36,6 +36,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/acp/updates.py",
     "transport/cluster/door.py",
     "transport/cluster/token.py",
+    "transport/gateway/reading.py",
     "transport/http/config.py",
     "transport/gateway/handshake.py",
     "transport/http/auth.py",

@@ -12,6 +12,7 @@ from wsproto.connection import ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 
 from warren.actors.streams import GONE
+from warren.transport.gateway.reading import FINAL, LONG, LONGER, TEXT, Splitter
 from warren.transport.http.config import FAR, GatewayConfig
 from warren.transport.http.wire import Wire
 from warren.transport.rpc.dialect import Native
@@ -25,12 +26,7 @@ TOO_BIG: Final = 1009
 CHUNK: Final = 64 * 1024
 PART: Final = 512 * 1024
 """Bytes of a fragment: copying a long message in one go would hold up everybody."""
-FINAL: Final = 0x80
 CONTINUATION: Final = 0
-TEXT: Final = 1
-LONG: Final = 126
-LONGER: Final = 127
-"""Lengths in the head of a frame that say how many bytes the true length has: two, or eight."""
 MAX_SHORT: Final = 0xFFFF
 """The largest length of two bytes."""
 _short_head: Final = struct.Struct("!BBH").pack
@@ -80,6 +76,7 @@ class Frames:
         self._wire = wire
         self._max_bytes = max_bytes
         self._protocol = Protocol(ConnectionType.SERVER)
+        self._splitter = Splitter(max_bytes)
         self._ready: deque[bytes | Unreadable] = deque()
         self._message = bytearray()
         self._size = 0
@@ -131,7 +128,19 @@ class Frames:
             data = await self._wire.receive_some(CHUNK)
         except GONE:
             data = b""
-        self._protocol.receive_data(data or None)
+        if not data:
+            self._pass(None)
+        for part, is_text in self._splitter.feed(data):
+            if self._over:
+                break
+            if is_text:
+                self._ready.append(part)
+            else:
+                self._pass(part)
+
+    def _pass(self, data: bytes | None) -> None:
+        """Have wsproto read a part of a frame; None is the end of the stream."""
+        self._protocol.receive_data(data)
         for event in self._protocol.events():
             if self._over:
                 break
