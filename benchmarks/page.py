@@ -33,6 +33,7 @@ SCRIPTS: Final = (
     "concurrency",
     "peer_concurrency",
     "gateway",
+    "workers",
     "websocket_turn",
     "rest_turn",
     "loop_lag",
