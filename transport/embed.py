@@ -1,6 +1,6 @@
 """The way in for programs: a runtime with its store and its model providers, in one context manager."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ import attrs
 
 from warren.actors.runtime import Runtime, open_runtime
 from warren.config import Config, PostgresConfig, StoreConfig
-from warren.errors import InvalidParamsError, PersistenceDisabledError
+from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.memory import Embedder
 from warren.model import Provider
@@ -17,12 +17,12 @@ from warren.service import RuntimeService
 from warren.tools import Tool
 from warren.transport.memories import memory_opener
 from warren.transport.providers import Bounds, open_providers
+from warren.transport.stores import store_opener
 from warren.values import frozen
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import RuntimeServers, SessionTools
     from warren.storage.projection import Follower
-    from warren.storage.store import Store
 
 
 @frozen
@@ -86,7 +86,7 @@ async def open_host(
     """
     config, given = config or Config(), tuple(tools)
     store = config.store
-    open_store = None if store is None else _opener(store)
+    open_store = None if store is None else store_opener(store)
     open_projection = None if store is None or not _is_projected(store) else _projection_opener(store)
     open_memory = None if config.memory is None else memory_opener(config.memory, embedder)
     async with AsyncExitStack() as stack:
@@ -152,27 +152,6 @@ async def _hosted(service: RuntimeService, servers: "RuntimeServers | None", sta
     from warren.actors.tools.session_tools import open_session_tools  # noqa: PLC0415 - as above
 
     return Hosted(service, await stack.enter_async_context(open_session_tools(servers, service)))
-
-
-def _opener(config: StoreConfig | PostgresConfig) -> "Callable[[], Awaitable[Store]]":
-    """Return the function that opens the store; its database is imported only here, for runtimes without its extra."""
-    if isinstance(config, PostgresConfig):
-        return _database_opener(config)
-    try:
-        from warren.storage.sqlite import Holder, SqliteStore  # noqa: PLC0415 - see above
-    except ModuleNotFoundError as exc:
-        raise PersistenceDisabledError("Session persistence is disabled (build without 'session-store').") from exc
-    holder = Holder.of(config)  # one for all openings: a storage actor that crashed keeps its leases
-    return lambda: SqliteStore.open(config, holder=holder)
-
-
-def _database_opener(config: PostgresConfig) -> "Callable[[], Awaitable[Store]]":
-    try:
-        from warren.storage.postgres import Holder, PostgresStore  # noqa: PLC0415 - as above
-    except ImportError as exc:  # psycopg raises one of its own kind if it finds no libpq
-        raise PersistenceDisabledError("A PostgreSQL store needs psycopg: install warren[postgres].") from exc
-    holder = Holder.of(config)  # one for all openings, as above
-    return lambda: PostgresStore.open(config, holder=holder)
 
 
 def _is_projected(config: StoreConfig | PostgresConfig) -> bool:

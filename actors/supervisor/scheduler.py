@@ -81,6 +81,7 @@ class Scheduler:
         limits: how many turns may run, how many sessions may be live, how long one may be idle.
         evicts: whether sessions can leave memory at all; without a store they cannot.
         closed: whether no more turns begin.
+        releases: whether idle sessions leave at once, so that other nodes can have them.
         memory_short: whether the process uses more memory than it may.
         live: sessions that have an actor.
         running: sessions whose turn was admitted and has not ended.
@@ -93,6 +94,7 @@ class Scheduler:
     limits: Limits
     evicts: bool = True
     closed: bool = False
+    releases: bool = False
     memory_short: bool = False
     live: set[str] = attrs.field(factory=set)
     running: set[str] = attrs.field(factory=set)
@@ -153,7 +155,7 @@ class Scheduler:
     def _must_leave(self, session_id: str, since: float, now: float) -> bool:
         """Return whether the session that is idle longest has to leave memory."""
         # Its time is over; not in the instant in which it was needed, though, if the limit is zero seconds.
-        if since < now and since + self.limits.idle_after <= now:
+        if since < now and since + self._idle_after <= now:
             return True
         # Too many are live. The session that was needed last stays, as its caller is about to send to it; and so do
         # those that just declined to leave, else two of them would be told to leave in turns, for ever.
@@ -176,7 +178,11 @@ class Scheduler:
         It is never too late for a session that becomes idle meanwhile, as no session has a shorter time than another.
         """
         since = next(iter(self.idle.values()), now)
-        return since + self.limits.idle_after
+        return since + self._idle_after
+
+    @property
+    def _idle_after(self) -> float:
+        return 0 if self.releases else self.limits.idle_after
 
     # -- admission of turns and sessions that callers wait for: these never wait
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -149,10 +150,19 @@ class Supervisor:
         return reply
 
     async def drain(self) -> None:
-        """Let no more turns begin, and return when those that run have ended."""
+        """Let no more turns begin, and return when those that run have ended.
+
+        A node tells the others, and releases each session that has no work: they can go on with it meanwhile.
+        """
         self.scheduler.closed = True
+        node = self.shared.storage.node
+        if node is not None:
+            node.drain()
+            self.scheduler.releases = True
         while self.scheduler.running:
-            await self._progress.wait()
+            self._reassign()
+            with trio.move_on_after(TICK if self.scheduler.releases else math.inf):
+                await self._progress.wait()
 
     async def stop(self) -> None:
         """End all sessions: turns are interrupted and stored, within the drain time; then they are cut off.

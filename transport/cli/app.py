@@ -50,12 +50,12 @@ class _Group(click.Group):
 
 ELSEWHERE: Final = (
     *("sessions", "memory", "serve", "rpc", "mcp", "acp"),
-    *("config", "completion", "doctor", "backup", "restore", "copy", "project", "load", "store"),
+    *("config", "completion", "doctor", "backup", "restore", "copy", "project", "load", "store", "nodes"),
 )
 """The commands that are in modules of their own."""
 
 
-def _imported(name: str) -> click.Command:  # noqa: PLR0911 - one return for each module
+def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911 - one case for each module
     """Import one of the commands that are elsewhere."""
     match name:
         case "sessions":
@@ -82,6 +82,10 @@ def _imported(name: str) -> click.Command:  # noqa: PLR0911 - one return for eac
             from warren.transport.cli.store_app import store  # noqa: PLC0415
 
             return store
+        case "nodes":
+            from warren.transport.cli.nodes_app import nodes  # noqa: PLC0415
+
+            return nodes
         case "load":
             from warren.transport.cli.load_app import load  # noqa: PLC0415
 

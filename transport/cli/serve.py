@@ -3,33 +3,42 @@
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import click
 import trio
 
 from warren.actors.supervision import Restarts
-from warren.config import Config
+from warren.config import Config, NodeConfig, PostgresConfig, StoreConfig
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.fields import FieldValueError
-from warren.transport.cli.ending import until_signalled
+from warren.transport.cli.ending import Stop, until_signalled
 from warren.transport.cli.options import Options
 from warren.transport.cli.process import allow_files, tune
 from warren.transport.cli.runtime import execute, open_runtime, served_config_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.turns import NO_MODEL
 from warren.transport.cli.workers import Seat, Workers, until_workers_end
+from warren.transport.cluster.door import NodeService
+from warren.transport.gateway.link import address_of, check_address, open_link
 from warren.transport.http.auth import read_token
 from warren.transport.http.config import GatewayConfig
 from warren.transport.providers.registry import ECHO
+from warren.values import frozen
 
 ANSWERS: Final = "answers sessions that name no model; --model names another one"
 
+Named = tuple[str | None, str | None]
+"""The name and the address of a node, if they are given."""
 
-def serve(options: Options, settings: Mapping[str, Any], token_file: Path | None) -> None:
+
+def serve(options: Options, settings: Mapping[str, Any], token_file: Path | None, node: Named) -> None:
     """Serve until SIGTERM or SIGINT, then end in order; a second signal ends the process at once.
 
     After SIGTERM running turns have the drain time to finish, and new ones are refused; then the others are
@@ -39,6 +48,7 @@ def serve(options: Options, settings: Mapping[str, Any], token_file: Path | None
         options: the options that other commands have too.
         settings: the fields of `GatewayConfig` that were given.
         token_file: the file with the token of the clients.
+        node: the name and the address of this process as a node, or None for each.
 
     Raises:
         InvalidParamsError: for an address that may not be served, and as `served_config_of`, before anything is made.
@@ -49,15 +59,37 @@ def serve(options: Options, settings: Mapping[str, Any], token_file: Path | None
     seat = Seat.taken_from(os.environ)
     config = served_config_of(options)
     gateway = _gateway_config({**options.gateway, **settings}, token_file, config)
-    if gateway.workers > 1 and config.store is None:
-        raise InvalidParamsError("$.workers: more than one need a store that they share", path="$.workers")
+    serving = Serving(config, gateway, _node(config, node, workers=gateway.workers > 1), seat, _unnamed(options))
     tune()
-    unnamed = options.model is None and options.provider is None
     if gateway.workers > 1 and seat is None:
-        execute(lambda: _serve_with_workers(config, gateway, unnamed=unnamed), options, log_level=logging.WARNING)
+        execute(partial(_serve_with_workers, serving), options, log_level=logging.WARNING)
         return
     allow_files(gateway.max_connections)
-    execute(lambda: _serve(config, gateway, seat, unnamed=unnamed), options, log_level=logging.WARNING)
+    execute(partial(_serve, serving), options, log_level=logging.WARNING)
+
+
+def _unnamed(options: Options) -> bool:
+    return options.model is None and options.provider is None
+
+
+def _node(config: Config, named: Named, *, workers: bool) -> NodeConfig | None:
+    """Return the settings of this process as a node; None if it serves its sessions alone.
+
+    A store in a database makes it one, as others may use the database; so does a name or an address, or a second
+    worker. Raises InvalidParamsError.
+    """
+    name, address = named
+    asked = "workers" if workers else "node_name" if name is not None else "node_address" if address is not None else ""
+    if not asked and not isinstance(config.store, PostgresConfig):
+        return None
+    check_address(address)
+    needs = "nodes share a store, and there is none" if config.store is None else missing("client", "nodes need")
+    if needs is None:
+        return NodeConfig(name, address)
+    if asked:
+        raise InvalidParamsError(f"$.{asked}: {needs}", path=f"$.{asked}")
+    Streams().note(f"other nodes on this database are not asked for their sessions: {needs}")
+    return None
 
 
 def _gateway_config(settings: Mapping[str, Any], token_file: Path | None, runtime: Config) -> GatewayConfig:
@@ -75,31 +107,73 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def _serve(config: Config, gateway: GatewayConfig, seat: Seat | None, *, unnamed: bool) -> None:
+@frozen
+class Serving:
+    """The settings of a server.
+
+    Attributes:
+        config: the runtime.
+        gateway: the gateway.
+        node: this process as a node; None if it is none.
+        seat: its place among the workers of one command; None if it is no worker.
+        unnamed: whether nobody has named a model.
+    """
+
+    config: Config
+    gateway: GatewayConfig
+    node: NodeConfig | None
+    seat: Seat | None
+    unnamed: bool
+
+
+async def _serve(settings: Serving) -> None:
     from warren.transport.gateway.server import serve_gateway  # noqa: PLC0415 - it has an extra of its own
 
+    gateway, seat, drain = settings.gateway, settings.seat, settings.config.limits.drain
     listeners = await _listen(gateway) if seat is None else seat.listeners()
-    async with until_signalled(config.limits.drain) as stop, open_runtime(config) as service:
-        stop.service = service
-        with stop.serving:
-            async with trio.open_nursery() as serving:
-                port = await serving.start(serve_gateway, service, gateway, listeners)
-                Streams().write(f"listening on {_url(gateway.host, port)}\n")
-                if seat is None:
-                    _say_model(config, unnamed=unnamed)
-                    return
-                await seat.wait_for_parent()
-                await stop.begin(config.limits.drain)
+    with ExitStack() as stack:
+        node = _reached(settings, listeners, stack)
+        config = attrs.evolve(settings.config, node=node)
+        async with until_signalled(drain) as stop, open_runtime(config) as service:
+            stop.service = service
+            with stop.serving:
+                async with trio.open_nursery() as serving:
+                    port = await serving.start(serve_gateway, service, gateway, listeners)
+                    Streams().write(f"listening on {_url(gateway.host, port)}\n")
+                    if seat is None:
+                        _say_model(settings)
+                    else:
+                        serving.start_soon(_end_after, seat.wait_for_parent, stop, drain)
+                    if isinstance(service, NodeService):
+                        serving.start_soon(_end_after, service.asked_to_drain, stop, drain)
 
 
-async def _serve_with_workers(config: Config, gateway: GatewayConfig, *, unnamed: bool) -> None:
+async def _end_after(reason: Callable[[], Awaitable[None]], stop: Stop, drain: float) -> None:
+    await reason()
+    await stop.begin(drain)
+
+
+def _reached(settings: Serving, listeners: list[trio.SocketListener], stack: ExitStack) -> NodeConfig | None:
+    """Return the settings of this process as a node with its address; a worker gets a listener of its own for it."""
+    node, gateway, store = settings.node, settings.gateway, settings.config.store
+    if node is None:
+        return None
+    if settings.seat is None:
+        return NodeConfig(node.name, address_of(gateway, listeners[0].socket.getsockname()[1], node))
+    link = stack.enter_context(open_link(store if isinstance(store, StoreConfig) else None, gateway, node))
+    listeners.append(link.listener)
+    return NodeConfig(None if node.name is None else f"{node.name}-{settings.seat.number}", link.url)
+
+
+async def _serve_with_workers(settings: Serving) -> None:
+    config, gateway = settings.config, settings.gateway
     listeners = await _listen(gateway)
     sockets = tuple(each.socket.fileno() for each in listeners)
     command = [sys.executable, "-m", "warren", *sys.argv[1:]]
     workers = Workers(command, sockets, Restarts(config.intensity))
     async with until_workers_end(workers, gateway.workers):
         Streams().write(f"listening on {_url(gateway.host, listeners[0].socket.getsockname()[1])}\n")
-        _say_model(config, unnamed=unnamed)
+        _say_model(settings)
 
 
 async def _listen(gateway: GatewayConfig) -> list[trio.SocketListener]:
@@ -112,7 +186,8 @@ async def _listen(gateway: GatewayConfig) -> list[trio.SocketListener]:
         raise OSError(exc.errno, problem) from exc
 
 
-def _say_model(config: Config, *, unnamed: bool) -> None:
+def _say_model(settings: Serving) -> None:
     """Say on stderr which model answers the sessions that name none, if nobody has named one here either."""
-    if unnamed:
-        Streams().note(NO_MODEL if config.model == ECHO else f"{config.model} {ANSWERS}")
+    if settings.unnamed:
+        model = settings.config.model
+        Streams().note(NO_MODEL if model == ECHO else f"{model} {ANSWERS}")

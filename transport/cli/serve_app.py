@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from warren.config import Limits
+from warren.config import Limits, NodeConfig
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import of_field, option
 from warren.transport.cli.options import gather, serving_options
@@ -29,9 +29,17 @@ OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers")
 @of_field(GatewayConfig, "origins", "--origin", "origin", metavar="URL", note="Repeatable.")
 @of_field(GatewayConfig, "max_connections")
 @of_field(GatewayConfig, "workers")
+@of_field(NodeConfig, "name", "--node-name", note="Beside it a database store makes the server one of several nodes.")
+@of_field(NodeConfig, "address", "--node-address", metavar="URL")
 @of_field(Limits, "drain", note="After SIGTERM running turns may finish within that time first.")
 @serving_options
-def serve(token_file: Path | None, origin: tuple[str, ...], **given: Any) -> None:
+def serve(
+    token_file: Path | None,
+    origin: tuple[str, ...],
+    node_name: str | None,
+    node_address: str | None,
+    **given: Any,
+) -> None:
     """Serve sessions to other programs.
 
     They speak JSON-RPC over a WebSocket at /ws, HTTP at /sessions and so on (see /openapi.json), or the Model Context
@@ -44,4 +52,5 @@ def serve(token_file: Path | None, origin: tuple[str, ...], **given: Any) -> Non
     from warren.transport.cli import serve as serving  # noqa: PLC0415 - help does without it
 
     settings = {"origins": origin, **{name: given.pop(name) for name in OF_THE_GATEWAY}}
-    serving.serve(gather(given), {name: value for name, value in settings.items() if value is not None}, token_file)
+    gateway = {name: value for name, value in settings.items() if value is not None}
+    serving.serve(gather(given), gateway, token_file, (node_name, node_address))

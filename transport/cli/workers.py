@@ -116,6 +116,9 @@ class Workers:
                 break
             if not begun:
                 raise click.exceptions.Exit(code)
+            if code == 0:  # an operator has asked it to drain
+                logger.warning("worker %d has drained and is not started again", number)
+                break
             logger.warning("worker %d %s: it is started again", number, _ended(code))
             if not self.restarts.allow(trio.current_time()):
                 raise click.ClickException(f"workers died too often; the last one, worker {number}, {_ended(code)}")

@@ -16,3 +16,7 @@ class NodeService(RuntimeService):
     @abstractmethod
     def knows(self, token: str) -> bool:
         """Return whether a token is of another node of the cluster, and meant for this one."""
+
+    @abstractmethod
+    async def asked_to_drain(self) -> None:
+        """Return when an operator has asked this node to end in order."""

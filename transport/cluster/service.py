@@ -338,6 +338,14 @@ class ClusterService(_Sessions, NodeService):
         """See NodeService."""
         return self._tokens.accepts(token)
 
+    async def asked_to_drain(self) -> None:
+        """See NodeService."""
+        node = self._supervisor.shared.storage.node
+        if node is None:
+            await trio.sleep_forever()
+        else:
+            await node.asked.wait()
+
     @keywords_of(SessionCall)
     async def create_session(self, call: SessionCall) -> TurnResult:
         """See SessionService. If this node takes no more work, the less loaded of two others creates the session."""

@@ -148,10 +148,11 @@ class HttpServer:
 
 
 def _address(stream: trio.SocketStream) -> Address:
-    """Return a client's address; None if the client has gone already."""
+    """Return a client's address; None if the client has gone already, or has none, as on a Unix socket."""
     with contextlib.suppress(OSError):
-        host, port, *_ = stream.socket.getpeername()
-        return host, port
+        match stream.socket.getpeername():
+            case (str(host), int(port), *_):
+                return host, port
     return None
 
 

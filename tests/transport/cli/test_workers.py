@@ -119,7 +119,7 @@ def test_workers_that_die_too_often_end_the_command(cli: Cli) -> None:
 def test_workers_need_a_store(cli: Cli) -> None:
     """Sessions in the memory of one process are no use to another."""
     refused = cli.start("serve", "--port", "0", "--workers", "2", "--ephemeral").end()
-    assert "workers: more than one need a store that they share" in one_line(refused, 2)
+    assert "workers: nodes share a store, and there is none" in one_line(refused, 2)
 
 
 def test_a_store_that_cannot_be_opened_is_told_once(cli: Cli) -> None:

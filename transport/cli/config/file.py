@@ -9,7 +9,7 @@ import attrs
 
 from warren import codec
 from warren.compaction.config import CompactionConfig
-from warren.config import Intensity, Limits, RetryPolicy
+from warren.config import Intensity, Limits, NodeConfig, RetryPolicy
 from warren.database_url import is_place
 from warren.errors import InvalidParamsError
 from warren.options import ModelOptions, SessionRequest, TurnOptions
@@ -52,6 +52,9 @@ SERVE_TABLE: Final = attrs.make_class(
         "token_file": optional(str, no_nul),
         "origins": setting_of(GatewayConfig, "origins"),
         "max_connections": setting_of(GatewayConfig, "max_connections"),
+        "workers": setting_of(GatewayConfig, "workers"),
+        "node_name": setting_of(NodeConfig, "name"),
+        "node_address": setting_of(NodeConfig, "address"),
     },
     frozen=True,
     kw_only=True,

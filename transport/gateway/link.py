@@ -1,0 +1,122 @@
+"""The address at which a node is reached by the other nodes, and the socket of a worker's own for it.
+
+The workers of one command accept clients from the same socket, so a link to one of them needs a socket that only this
+one has: a Unix socket in the folder of the store, which serves one machine as the store does, or a port beside that of
+the gateway if the store is a database.
+"""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import trio
+
+from warren.config import NodeConfig, StoreConfig
+from warren.errors import InvalidParamsError
+from warren.transport.http.config import GatewayConfig
+from warren.values import frozen
+
+FOLDER: Final = "nodes"
+LONGEST: Final = 100
+"""Bytes of a path that every system takes for a Unix socket."""
+BACKLOG: Final = 128
+WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - they are compared with
+SCHEMES: Final = ("ws", "wss", "http", "https")
+
+
+@frozen
+class Link:
+    """A socket for other nodes, and the URL that leads to it."""
+
+    listener: trio.SocketListener
+    url: str
+
+
+@contextmanager
+def open_link(store: StoreConfig | None, gateway: GatewayConfig, node: NodeConfig) -> Iterator[Link]:
+    """Bind a socket of this process's own for a body.
+
+    Args:
+        store: the store if it is one in files; its folder gets the socket. None binds a port.
+        gateway: a port is one of its host.
+        node: the host of its address is the one that other nodes are told.
+
+    Raises OSError if no socket can be made.
+    """
+    with ExitStack() as stack:
+        path = None if store is None else _open_path(store.path / FOLDER, stack)
+        if path is not None:
+            sock, url = path
+        else:
+            sock = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in gateway.host else socket.AF_INET))
+            sock.bind((gateway.host, 0))
+            url = address_of(gateway, sock.getsockname()[1], node, own_port=True)
+        sock.listen(BACKLOG)
+        yield Link(trio.SocketListener(trio.socket.from_stdlib_socket(sock)), url)
+
+
+def _open_path(folder: Path, stack: ExitStack) -> tuple[socket.socket, str] | None:
+    """Bind a Unix socket in a folder; None if its path is too long, or the folder's file system cannot have it."""
+    path = folder.absolute() / f"{os.getpid()}.sock"
+    if len(os.fsencode(path)) > LONGEST:
+        return None
+    sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_dead(folder)
+        sock.bind(str(path))
+        path.chmod(0o600)
+    except OSError:
+        return None
+    stack.callback(path.unlink, missing_ok=True)
+    return sock, f"unix:{path}"
+
+
+def address_of(gateway: GatewayConfig, port: int, node: NodeConfig, *, own_port: bool = False) -> str:
+    """Return the URL that other nodes are told.
+
+    It is the node's address if it has one. Else it is the gateway's host, or this machine's name if the gateway listens
+    on all its addresses.
+
+    Args:
+        gateway: has the host.
+        port: the port that is bound.
+        node: may have an address.
+        own_port: whether `port` takes the place of the one in that address.
+    """
+    if node.address is not None and not own_port:
+        return node.address
+    host = None if node.address is None else urlsplit(node.address).hostname
+    scheme = "ws" if node.address is None else urlsplit(node.address).scheme
+    if host is None:
+        host = socket.gethostname() if gateway.host in WILDCARDS else gateway.host
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def check_address(address: str | None) -> None:
+    """Raise InvalidParamsError (path `$.node_address`) for an address that is no URL of a gateway."""
+    if address is None:
+        return
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    if not good:
+        problem = f"$.node_address: {address!r} is not like ws://10.0.0.5:8420"
+        raise InvalidParamsError(problem, path="$.node_address")
+
+
+def _remove_dead(folder: Path) -> None:
+    """Remove the sockets of processes that were killed."""
+    for path in folder.glob("*.sock"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
