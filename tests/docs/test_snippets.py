@@ -21,11 +21,23 @@ README: Final = ROOT / "README.md"
 ALL: Final = sorted([*DOCS.glob("*.md"), README, ROOT / "CONTRIBUTING.md"])
 READ_HERE: Final = (
     *("capability-matrix", "cli", "client", "embedding", "errors", "inbox", "index", "load", "models"),
-    *("mcp", "mcp-client", "peers", "scripted", "stdio", "structured-output", "tools", "websocket", "workspace"),
+    *(
+        "mcp",
+        "mcp-client",
+        "peers",
+        "scale",
+        "scripted",
+        "stdio",
+        "structured-output",
+        "tools",
+        "websocket",
+        "workspace",
+    ),
 )
 READ_ELSEWHERE: Final = {
     "acp": "tests/transport/acp/test_docs.py",
     "architecture": "tests/docs/test_architecture.py",
+    "nodes": "tests/docs/test_nodes.py",
     "operations": "tests/docs/test_operations.py",
     "performance": "tests/benchmarks/test_page.py",
     "postgres": "tests/docs/test_postgres.py",
