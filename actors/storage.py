@@ -32,6 +32,8 @@ HAND_OVER_TIMEOUT: Final = 2.0
 """Seconds within which the holder of a session has to answer a request for it; a process that hangs does not answer."""
 ANSWER_POLL: Final = 0.02
 """Seconds between two looks for the answer."""
+MOST_GROUPS: Final = 4
+"""Groups into which the operations that wait are cut, if the store prefers smaller ones than all of them."""
 logger: Final = logging.getLogger("warren.storage")
 
 
@@ -224,6 +226,13 @@ class StorageActor(Owner["Store"]):
         return None
 
     async def _handle(self, resource: "Store", batch: list[Mail[Any]]) -> None:
+        # The callers of a group run on while the next one is stored. If very many wait, a slow disk is the limit, and
+        # not the event loop: then few large groups are faster.
+        most = max(resource.group, len(batch) // MOST_GROUPS)
+        for first in range(0, len(batch), most):
+            await self._write_group(resource, batch[first : first + most])
+
+    async def _write_group(self, resource: "Store", batch: list[Mail[Any]]) -> None:
         outcomes: list[Any] = []
         self._writes.began()
         try:

@@ -20,6 +20,11 @@ class Store(Protocol):
     """
 
     @property
+    def group(self) -> int:
+        """Operations that one call of `write` should have, if not many more wait; it applies more as well."""
+        ...
+
+    @property
     def lease(self) -> float:
         """Seconds for which this process keeps its sessions unless it calls `renew`."""
         ...

@@ -4,6 +4,7 @@ import heapq
 import math
 import os
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
@@ -78,6 +79,7 @@ class EphemeralStore:
 
     key: ClassVar[int] = 1
     lease: ClassVar[float] = 15.0
+    group: ClassVar[int] = sys.maxsize
     renewal: ClassVar[float] = 5.0
     proof: ClassVar[float] = math.inf
     lapses: ClassVar[int] = 0

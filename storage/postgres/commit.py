@@ -134,7 +134,7 @@ async def fenced(db: Connection, me: int, commit: Commit) -> WarrenError:
 
 def parameters(commits: Sequence[Commit]) -> list[Value]:
     """Return the arrays of the statement. The sessions are in order, so that two groups do not wait for each other."""
-    tables: tuple[list[tuple[Value, ...]], ...] = tuple([] for _ in _TABLES)
+    tables: tuple[list[tuple[Value | bytes, ...]], ...] = tuple([] for _ in _TABLES)
     sessions, messages, events, moves, creations, outcomes = tables
     for commit in sorted(commits, key=_session_id):
         record, entry, creation = commit.record, commit.compaction, commit.creation
@@ -144,17 +144,16 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
         marks = array(marks_of(record.labels))
         sessions.append((*row, marks, None if peer is None else peer.name, commit.lease.epoch))
         for message in commit.messages:
-            messages.append((name, message.position, microseconds(message.created_at), message.body.decode()))
+            messages.append((name, message.position, microseconds(message.created_at), message.body))
         for each in map(row_of, commit.events):
-            cuts = None if each.cuts is None else each.cuts.decode()
-            events.append((name, each.seq, each.first_seq, microseconds(each.timestamp), each.body.decode(), cuts))
+            events.append((name, each.seq, each.first_seq, microseconds(each.timestamp), each.body, each.cuts))
         if entry is not None:
             counts = entry.head, entry.messages_before, entry.messages_after
             summary = escaped(entry.summary)
             moves.append((name, entry.step, microseconds(entry.created_at), *counts, summary, entry.summary_tokens))
         if creation is not None:
-            creations.append((name, escaped(creation.key), codec.encode(creation.params).decode()))
-        outcomes.extend((name, number, commit.inputs.outcome.decode()) for number in commit.inputs.numbers)
+            creations.append((name, escaped(creation.key), codec.encode(creation.params)))
+        outcomes.extend((name, number, commit.inputs.outcome) for number in commit.inputs.numbers)
     found: list[Value] = []
     for table, kinds in zip(tables, _TABLES, strict=True):
         columns = zip(*table, strict=True) if table else ((),) * len(kinds)

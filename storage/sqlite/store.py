@@ -1,6 +1,7 @@
 """The SQLite store as the rest of the runtime sees it: async, safe to call from any task."""
 
 import builtins
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -64,6 +65,11 @@ class SqliteStore:
         with trio.CancelScope(shield=True):
             writer, readers = await runner(partial(_connect, config, holder or Holder.of(config)))
         return cls(writer, readers, runner)
+
+    @property
+    def group(self) -> int:
+        """See Store. It is applied in a thread, so a larger one costs less and keeps nobody."""
+        return sys.maxsize
 
     @property
     def lease(self) -> float:

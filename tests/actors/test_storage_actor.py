@@ -4,6 +4,7 @@ import functools
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -22,7 +23,7 @@ from warren.config import Config, Intensity, StoreConfig
 from warren.errors import SessionNotFoundError, StoreError
 from warren.mailbox import Mailbox
 from warren.records import SessionRecord
-from warren.storage import Archive, Commit, inline_runner
+from warren.storage import Archive, Commit, Store, inline_runner
 from warren.storage.sqlite import Holder
 from warren.views import TurnResult
 
@@ -58,6 +59,33 @@ async def test_what_waits_is_committed_as_one_group(tmp_path: Path) -> None:
             await write.ended.wait()
         assert faults.groups == [1, 50]
         assert len(await (await actor.reader()).list(limit=100)) == 51
+
+
+@pytest.mark.parametrize(("group", "groups"), [(20, [20, 20, 10]), (5, [12, 12, 12, 12, 2])])
+async def test_a_store_that_prefers_smaller_groups_gets_them(group: int, groups: list[int], tmp_path: Path) -> None:
+    """The callers of a group go on while the next one is stored; if very many wait, they are still few groups."""
+    faults = Faults(gate=trio.Event())
+    config = StoreConfig(tmp_path, synchronous="NORMAL")
+
+    async def opener() -> Store:
+        store: Any = await FaultyStore.prepared(config, faults, inline_runner, Holder.of(config))
+        store.group = group
+        return cast("Store", store)
+
+    async with StorageActor(opener).running(Restarts(Intensity())) as actor, trio.open_nursery() as nursery:
+        first = ask(nursery, actor.write, commit("first"))
+        await trio.testing.wait_all_tasks_blocked()
+        writes = [ask(nursery, actor.write, commit(f"s{number}")) for number in range(50)]
+        await trio.testing.wait_all_tasks_blocked()
+        faults.delay_after = 1.0
+        assert faults.gate is not None
+        faults.gate.set()
+        await first.ended.wait()
+        await trio.sleep(1.5)
+        assert sum(write.ended.is_set() for write in writes) == groups[0]
+        for write in writes:
+            await write.ended.wait()
+        assert faults.groups == [1, *groups]
 
 
 async def test_only_what_is_at_fault_fails(tmp_path: Path) -> None:

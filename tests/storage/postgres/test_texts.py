@@ -34,6 +34,21 @@ def test_a_literal_holds_null_and_the_text() -> None:
     assert array([1, None, True, False, "NULL", 'a"\\b']) == '{1,NULL,t,f,"NULL","a\\"\\\\b"}'
 
 
+@given(st.lists(st.text().map(escaped)))
+def test_a_literal_of_a_column_is_that_of_its_values(texts: list[str]) -> None:
+    """Texts, bytes and numbers of one kind are written together, as they are one by one."""
+    each = ",".join(array([text, None]).removesuffix(",NULL}").removeprefix("{") for text in texts)
+    assert array(texts) == array([text.encode() for text in texts]) == "{" + each + "}"
+    assert array(list(range(len(texts)))) == "{" + ",".join(str(at) for at in range(len(texts))) + "}"
+
+
+def test_a_text_with_nul_is_never_two_elements() -> None:
+    """A text that nobody has escaped is an error, also among others."""
+    for bad in (["a\0b"], ["a", "b\0"], [b"a\0b"]):
+        with pytest.raises(ValueError, match="NUL"):
+            array(bad)
+
+
 async def facts(store: Store, text: str) -> list[object]:
     """Return all that can be read of a session with the text."""
     session_id = "id" + text
