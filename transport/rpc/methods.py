@@ -132,6 +132,7 @@ class Method(Generic[P, R]):
         urgent: whether a call is accepted when too many other calls are unanswered.
         bulky: whether the result may be large. A connection runs few such calls at once, and none while its client has
             much to read.
+        waits: whether the handler may wait. A call of one that does not cannot be cut off by a shutdown.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Method(Generic[P, R]):
     capability: Capability | None = None
     urgent: bool = False
     bulky: bool = False
+    waits: bool = True
 
     def decode(self, params: object) -> P:
         """Return checked parameters. Raises InvalidParamsError that names the bad field: `$.budget.max_steps`."""
@@ -400,9 +402,16 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         capability="memory-store",
         bulky=True,
     ),
-    Method("capabilities/get", NoParams, Capabilities, _capabilities, "Show which optional capabilities are on."),
-    Method("config/get", NoParams, Settings, _config, "Show the settings, without secrets."),
-    Method("health", NoParams, Health, _health, "Show the health of the runtime."),
+    Method(
+        "capabilities/get",
+        NoParams,
+        Capabilities,
+        _capabilities,
+        "Show which optional capabilities are on.",
+        waits=False,
+    ),
+    Method("config/get", NoParams, Settings, _config, "Show the settings, without secrets.", waits=False),
+    Method("health", NoParams, Health, _health, "Show the health of the runtime.", waits=False),
 )
 
 METHODS: Final[Mapping[str, Method[Any, Any]]] = {method.name: method for method in _TABLE}
