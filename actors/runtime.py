@@ -24,7 +24,6 @@ from warren.config import Config
 from warren.errors import StoreError
 from warren.fields import FieldValueError
 from warren.model import Providers
-from warren.storage.ephemeral import EphemeralStore
 from warren.tools import Tool
 from warren.values import frozen
 
@@ -85,7 +84,7 @@ async def open_runtime(
         memory: Memory = NoMemory()
         if open_store is not None:
             stored = await stack.enter_async_context(storing(open_store, Restarts(config.intensity), config.node))
-        storage: Storage = stored or DirectStorage(EphemeralStore(config.limits.event_log))
+        storage: Storage = stored or _in_memory(config)
         if open_memory is not None:
             try:
                 memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))
@@ -101,6 +100,12 @@ async def open_runtime(
         runtime = (config, providers, by_name, storage, memory, threads, dynamic_tools, mcp_health, notes or {})
         shared = Shared(*runtime)
         yield await stack.enter_async_context(_sessions(shared, projector))
+
+
+def _in_memory(config: Config) -> Storage:
+    from warren.storage.ephemeral import EphemeralStore  # noqa: PLC0415 - most programs have a store
+
+    return DirectStorage(EphemeralStore(config.limits.event_log))
 
 
 @asynccontextmanager

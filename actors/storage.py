@@ -20,11 +20,11 @@ from warren.health import StoreHealth
 from warren.mailbox import Mail
 from warren.statistics import StorageStatistics
 from warren.storage import Claim, Claimed, DeclineHandover, Lease, LeaseHeld, Operation, Release, RequestHandover
-from warren.storage.ephemeral import EphemeralStore
 from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.storage import Store
+    from warren.storage.ephemeral import EphemeralStore
 
 R = TypeVar("R")
 OpenStore = Callable[[], Awaitable["Store"]]
@@ -103,7 +103,7 @@ class DirectStorage:
     durable: ClassVar[bool] = False
     node: ClassVar[LocalNode | None] = None
     lapses: ClassVar[int] = 0
-    _store: EphemeralStore
+    _store: "EphemeralStore"
 
     async def reader(self) -> "Store":
         """See Storage."""
