@@ -7,7 +7,7 @@ a lease only the fact is left that its holder has not put it back.
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -56,6 +56,13 @@ TABLES: Final = (
     _table("erasures", "session_id", "session_id"),
 )
 
+# The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the
+# vectors when the memory is opened with its embedder the next time.
+MEMORY: Final = (
+    _table("memory_sessions", "key, session_id, entries, forgotten, unsettled_since", "session_id"),
+    _table("memory_entries", "id, session, position, turn, created_at, terms, content", "content"),
+)
+
 
 @frozen
 class Page:
@@ -71,7 +78,7 @@ class Mark:
 
     Attributes:
         source: the identity of the source.
-        table: the number of the table in `TABLES` that is being copied.
+        table: the number of the table that is being copied, among those of the copy.
         after: the position in it; None at its beginning.
         rows: all rows so far.
     """
@@ -127,7 +134,7 @@ class Source(Whole, Protocol):
         ...
 
     async def remembers(self) -> bool:
-        """Return whether it has a memory, which is no part of the rows."""
+        """Return whether it has a memory."""
         ...
 
 
@@ -142,7 +149,7 @@ class Target(Whole, Protocol):
         ...
 
     async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
-        """Add rows, and store how far the copy is then: both or none.
+        """Add rows, none perhaps, and store how far the copy is then: both or none.
 
         Raises StoreError with `cause` "conflict" if the copy is not as far as `before` says: another process writes it.
         """
@@ -161,27 +168,106 @@ class Copied:
     digest: str
 
 
-async def copy(source: Source, target: Target, progress: Progress | None = None) -> Copied:
+class Memory(Protocol):
+    """A memory that is no part of its store's database. Its methods raise StoreError."""
+
+    async def count(self, table: Table) -> int:
+        """See Whole."""
+        ...
+
+    async def page(self, table: Table, after: Position | None) -> Page:
+        """See Whole."""
+        ...
+
+    async def put(self, table: Table, rows: Sequence[Row]) -> None:
+        """Add rows, all or none. Those that are there already are left alone."""
+        ...
+
+    async def finish(self) -> None:
+        """Count the rows anew, for searches."""
+        ...
+
+
+class Remembering:
+    """A store with a memory beside it, as one whole; see Source and Target.
+
+    Rows of the memory are added before the store notes how far the copy is. After a kill in between they are added
+    again, which changes nothing.
+    """
+
+    def __init__(self, store: Any, memory: Memory) -> None:
+        self._store = store
+        self._memory = memory
+
+    @property
+    def name(self) -> str:
+        """See Whole."""
+        return str(self._store.name)
+
+    @property
+    def identity(self) -> str:
+        """See Whole."""
+        return str(self._store.identity)
+
+    async def count(self, table: Table) -> int:
+        """See Whole."""
+        return int(await (self._memory if table in MEMORY else self._store).count(table))
+
+    async def page(self, table: Table, after: Position | None) -> Page:
+        """See Whole."""
+        found: Page = await (self._memory if table in MEMORY else self._store).page(table, after)
+        return found
+
+    async def last_input(self) -> int:
+        """See Source."""
+        return int(await self._store.last_input())
+
+    async def remembers(self) -> bool:
+        """See Source."""
+        return bool(await self._store.remembers())
+
+    async def begin(self, source: str) -> Mark:
+        """See Target."""
+        mark: Mark = await self._store.begin(source)
+        return mark
+
+    async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
+        """See Target."""
+        if table in MEMORY:
+            await self._memory.put(table, rows)
+            rows = ()
+        await self._store.add(table, rows, before, after)
+
+    async def finish(self, last_input: int) -> None:
+        """See Target."""
+        await self._memory.finish()
+        await self._store.finish(last_input)
+
+
+async def copy(
+    source: Source, target: Target, progress: Progress | None = None, *, tables: Sequence[Table] = TABLES
+) -> Copied:
     """Copy a store, or go on with a copy that was interrupted; then compare both, row by row.
 
     Args:
         source: the store.
         target: its copy; it is not finished, and the caller does that.
         progress: is called with the rows that are done and the rows in all: each is copied, and compared.
+        tables: the tables to copy, the same ones in each attempt.
 
     Raises StoreError, with `cause` "conflict" if the copy differs from its source.
     """
     mark = await target.begin(source.identity)
-    total = 2 * sum([await source.count(table) for table in TABLES])
+    total = 2 * sum([await source.count(table) for table in tables])
     report = _Report(progress, total, mark.rows)
-    for number in range(mark.table, len(TABLES)):
+    for number in range(mark.table, len(tables)):
         after = mark.after if number == mark.table else None
-        while rows := (page := await source.page(TABLES[number], after)).rows:
+        while rows := (page := await source.page(tables[number], after)).rows:
             after = page.after
             before, mark = mark, Mark(mark.source, number, after, mark.rows + len(rows))
-            await target.add(TABLES[number], rows, before, mark)
+            await target.add(tables[number], rows, before, mark)
             report.add(len(rows))
-    return await _compared(source, target, report)
+    return await _compared(source, target, tables, report)
 
 
 class _Report:
@@ -201,9 +287,9 @@ class _Report:
 # -- comparing
 
 
-async def _compared(source: Source, target: Target, report: _Report) -> Copied:
+async def _compared(source: Source, target: Target, tables: Sequence[Table], report: _Report) -> Copied:
     counts, whole = dict[str, int](), 0
-    for table in TABLES:
+    for table in tables:
         found: list[tuple[int, int]] = [(0, 0), (0, 0)]
 
         async def read(at: int, store: Whole, wanted: Table = table, into: list[tuple[int, int]] = found) -> None:

@@ -266,7 +266,7 @@ class Writer:
         values = (session, entry.position, entry.turn, microseconds(entry.created_at), row.terms, entry.content)
         self._db.execute(_ADD_ENTRY, values)
         key = self._db.last_insert_rowid()
-        self._db.execute(_ADD_WORDS, (key, f"{session_mark(session)} {_spelt(row.terms)}"))
+        add_words(self._db, key, session, row.terms)
         if self._space.dimensions:
             self._db.execute(_ADD_VECTOR, (self._space_key, key, row.vector))
         self._count(1, len(row.terms) // 4)
@@ -284,6 +284,6 @@ def _unhurried(items: Iterable[T]) -> Iterator[T]:
             release_gil()
 
 
-def _spelt(terms: bytes) -> str:
-    """Return terms as words for the full-text table."""
-    return terms.hex(" ", 4)
+def add_words(db: apsw.Connection, entry: int, session: int, terms: bytes) -> None:
+    """Add the terms of an entry to the full-text table, with the mark of its session; inside a transaction."""
+    db.execute(_ADD_WORDS, (entry, f"{session_mark(session)} {terms.hex(' ', 4)}"))

@@ -29,25 +29,54 @@ _ORDER: Final = {
     "inbox": ("session", "number"),
     "creations": ("key",),
     "erasures": ("session_id",),
+    "memory_sessions": ("key",),
+    "memory_entries": ("id",),
 }
 _TEXTS: Final = frozenset(
-    "session_id model labels title details peer body cuts summary id outcome params".split()  # noqa: SIM905 - legible
+    "session_id model labels title details peer body cuts summary outcome params content terms".split()  # noqa: SIM905 - legible
 )
-_TEXT_KEYS: Final = frozenset({("inbox", "key"), ("creations", "key")})
+_TEXT_KEYS: Final = frozenset({("inbox", "id"), ("inbox", "key"), ("creations", "key")})
 # Columns that have another name or another type here, as they are read and as they are written.
 _READ: Final = {
     ("sessions", "unreleased"): "(holder IS NOT NULL)::int AS unreleased",
     ("inbox", "starts"): "starts::int AS starts",
+    ("memory_sessions", "forgotten"): "forgotten::int AS forgotten",
+    ("memory_entries", "terms"): "encode(terms, 'hex') AS terms",
 }
 _WRITTEN: Final = {("sessions", "unreleased"): "holder"}
 # No process ever has the number 0: a session that was not put back has a dead holder here too.
-_VALUE: Final = {("sessions", "unreleased"): "nullif(unreleased, 0) - 1", ("inbox", "starts"): "starts <> 0"}
+_VALUE: Final = {
+    ("sessions", "unreleased"): "nullif(unreleased, 0) - 1",
+    ("inbox", "starts"): "starts <> 0",
+    ("memory_sessions", "forgotten"): "forgotten <> 0",
+    ("memory_entries", "terms"): "decode(terms, 'hex')",
+}
+# The terms of an entry, four bytes each and the lowest first, as the rows by which searches find it.
+POST: Final = """
+    INSERT INTO warren.memory_postings (entry, term, times, length)
+    SELECT id, term, least(count(*), 32767), least(length(terms) / 4, 32767) FROM (
+        SELECT id, terms, (get_byte(terms, at) + get_byte(terms, at + 1) * 256 + get_byte(terms, at + 2) * 65536
+            + get_byte(terms, at + 3)::int8 * 16777216)::bit(32)::int4 AS term
+        FROM warren.memory_entries, generate_series(0, length(terms) - 4, 4) AS at WHERE id = ANY ($1::int8[])
+    ) AS each GROUP BY id, terms, term
+"""
+COUNT_ANEW: Final = """
+    UPDATE warren.memory_totals SET entries = CASE slot WHEN 0 THEN counted.entries ELSE 0 END,
+        terms = CASE slot WHEN 0 THEN counted.terms ELSE 0 END
+    FROM (
+        SELECT count(*) AS entries, coalesce(sum(length(terms) / 4), 0) AS terms FROM warren.memory_entries
+    ) AS counted
+"""
+_NUMBERED: Final = (("sessions", "key"), ("compactions", "key"), ("memory_sessions", "key"), ("memory_entries", "id"))
 # Of the connections of Warren, which say so, all but those that copy.
 _CONNECTED: Final = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
         AND application_name LIKE 'warren: %' AND application_name <> 'warren: copy'
 """
-_EMPTY: Final = "SELECT NOT EXISTS (SELECT FROM warren.sessions) AND NOT EXISTS (SELECT FROM warren.creations)"
+_EMPTY: Final = """
+    SELECT NOT EXISTS (SELECT FROM warren.sessions) AND NOT EXISTS (SELECT FROM warren.creations)
+        AND NOT EXISTS (SELECT FROM warren.memory_sessions)
+"""
 _MARK: Final = "SELECT copying FROM warren.meta FOR UPDATE"
 
 
@@ -98,7 +127,7 @@ class WholeDatabase:
 
     async def remembers(self) -> bool:
         """See Source."""
-        return bool((await self._fetch("SELECT EXISTS (SELECT FROM warren.memory_entries)"))[0][0])
+        return bool((await self._fetch("SELECT EXISTS (SELECT FROM warren.memory_sessions)"))[0][0])
 
     async def begin(self, source: str) -> Mark:
         """See Target."""
@@ -142,19 +171,23 @@ class WholeDatabase:
             ahead = "UPDATE warren.meta SET copying = $1 WHERE copying = $2 RETURNING 1"
             if not await self._fetch(ahead, after.encoded(), before.encoded()):
                 raise two_copies(self.name)
-            await self._fetch(sql, *(array(column) for column in columns))
+            if rows:
+                await self._fetch(sql, *(array(column) for column in columns))
+            if rows and table.name == "memory_entries":
+                await self._fetch(POST, array([row[0] for row in rows]))
 
     async def finish(self, last_input: int) -> None:
         """See Target."""
         async with self._transaction():
-            for name in ("sessions", "compactions"):
-                newest = f"SELECT coalesce(max(key), 0) FROM warren.{name}"
-                sequence = f"pg_get_serial_sequence('warren.{name}', 'key')"
+            for name, key in _NUMBERED:
+                newest = f"SELECT coalesce(max({key}), 0) FROM warren.{name}"
+                sequence = f"pg_get_serial_sequence('warren.{name}', '{key}')"
                 await self._fetch(f"SELECT setval({sequence}, greatest(last, 1), last > 0) FROM ({newest}) AS t (last)")
             await self._fetch("SELECT setval('warren.inputs', greatest($1::int8, 1), $1::int8 > 0)", last_input)
+            await self._fetch(COUNT_ANEW)
             await self._fetch("UPDATE warren.meta SET copying = NULL")
         # For the planner. A role that does not own the tables may not do so; the server will do it by itself.
-        await self._fetch(f"ANALYZE {', '.join(f'warren.{name}' for name in _ORDER)}")
+        await self._fetch(f"ANALYZE {', '.join(f'warren.{name}' for name in (*_ORDER, 'memory_postings'))}")
 
     async def _fetch(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with faults():
@@ -192,7 +225,8 @@ async def source(config: PostgresConfig) -> AsyncIterator[WholeDatabase]:
     async with _opened(config) as (db, identity):
         with faults():
             # The snapshot begins with the statement that follows the lock.
-            await db.script("BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE warren.sessions IN SHARE MODE")
+            lock = "LOCK TABLE warren.sessions, warren.memory_sessions IN SHARE MODE"
+            await db.script(f"BEGIN ISOLATION LEVEL REPEATABLE READ; {lock}")
         yield WholeDatabase(db, config, identity)
 
 

@@ -1,21 +1,23 @@
 """`warren copy`."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from warren import codec
 from warren.config import PostgresConfig, StoreConfig
 from warren.database_url import DatabaseUrl
-from warren.errors import InvalidParamsError, PersistenceDisabledError
+from warren.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError
+from warren.extras import installed
 from warren.storage import thread_runner
-from warren.storage.copying import Copied
+from warren.storage.copying import MEMORY, TABLES, Copied, Remembering
 from warren.storage.copying import copy as copy_rows
-from warren.transport.cli.chosen_store import store_of
-from warren.transport.cli.failures import PERSISTENCE_DISABLED
+from warren.transport.cli.chosen_store import MEMORY_FOLDER, store_of
+from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
 from warren.transport.cli.runtime import execute
@@ -23,6 +25,7 @@ from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:
     from warren.storage.copying import Source, Target
+    from warren.storage.sqlite.copying import WholeFile
 
 Place = StoreConfig | PostgresConfig
 
@@ -33,6 +36,7 @@ def copy(options: Options, source: Path | DatabaseUrl, target: Path | DatabaseUr
     Raises:
         InvalidParamsError: if both places are the same.
         PersistenceDisabledError: if the extra of one of the stores is missing.
+        MemoryDisabledError: if there is a memory to read or to fill, and its extra is missing.
         StoreError: see `storage.copying`; the cause is `leased` while a process uses one of the stores.
     """
     streams = Streams()
@@ -43,10 +47,14 @@ def copy(options: Options, source: Path | DatabaseUrl, target: Path | DatabaseUr
     async def work() -> tuple[Copied, str | None]:
         with bar(streams, "copying") as progress:
             async with _source(from_) as one, _target(to) as other:
-                copied = await copy_rows(one, other, progress)
-                memory = await _copy_memory(from_, to) if await one.remembers() else None
+                remembers = await one.remembers()
+                as_files = isinstance(from_, StoreConfig) and isinstance(to, StoreConfig)
+                tables = TABLES if not remembers or as_files else (*TABLES, *MEMORY)
+                copied = await copy_rows(one, other, progress, tables=tables)
+                if remembers and isinstance(from_, StoreConfig) and isinstance(to, StoreConfig):
+                    await _copy_memory(from_, to)
                 await other.finish(await one.last_input())
-        return copied, memory
+        return copied, "copied" if remembers else None
 
     copied, memory = execute(work, options)
     if options.mode.json:
@@ -55,8 +63,6 @@ def copy(options: Options, source: Path | DatabaseUrl, target: Path | DatabaseUr
     else:
         counts = ", ".join(f"{copied.rows[name]} {name}" for name in ("sessions", "messages", "events"))
         streams.write(f"{target}: {counts}\n")
-    if memory == "left":
-        streams.note(f"the memory was not copied: it stays in {source}", "yellow")
 
 
 def _place(options: Options, place: Path | DatabaseUrl) -> Place:
@@ -79,7 +85,7 @@ def _source(place: Place) -> "AbstractAsyncContextManager[Source]":
         return database.source(place)
     from warren.storage.sqlite import copying as file  # noqa: PLC0415 - it has an extra of its own
 
-    return file.source(place)
+    return _remembering(file.source(place), place)
 
 
 def _target(place: Place) -> "AbstractAsyncContextManager[Target]":
@@ -89,17 +95,29 @@ def _target(place: Place) -> "AbstractAsyncContextManager[Target]":
         return database.target(place)
     from warren.storage.sqlite import copying as file  # noqa: PLC0415 - it has an extra of its own
 
-    return file.target(place)
+    return _remembering(file.target(place), place)
+
+
+@asynccontextmanager
+async def _remembering(opening: "AbstractAsyncContextManager[WholeFile]", place: StoreConfig) -> AsyncIterator[Any]:
+    """Open a store in files with its memory, if there are the means to read one."""
+    async with opening as store:
+        if not installed("memory-store"):
+            if await store.remembers():
+                raise MemoryDisabledError(MEMORY_DISABLED)
+            yield store
+            return
+        from warren.storage.memory.copying import memory_in  # noqa: PLC0415 - it has an extra of its own
+
+        async with memory_in(place.path / MEMORY_FOLDER) as memory:
+            yield Remembering(store, memory)
 
 
 # -- the memory
 
 
-async def _copy_memory(source: Place, target: Place) -> str:
-    """Copy a memory between two folders; return "copied" or "left"."""
-    if isinstance(source, PostgresConfig) or isinstance(target, PostgresConfig):
-        return "left"
+async def _copy_memory(source: StoreConfig, target: StoreConfig) -> None:
+    """Copy the file of a memory between two folders, with the vectors of its texts."""
     from warren.storage.maintenance import backup  # noqa: PLC0415 - it has an extra of its own
 
     await thread_runner(partial(backup.copy_memory, source, target))
-    return "copied"

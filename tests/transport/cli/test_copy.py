@@ -16,6 +16,7 @@ from tests.support.postgres import database, name_in, server
 from tests.transport.cli.process import Cli, one_line
 from tests.transport.cli.serving import connected, serve
 from tests.transport.cli.terminals import Terminal
+from warren.errors import SessionNotFoundError
 from warren.memory import MemoryEntry
 from warren.records import EventRow
 from warren.storage.sqlite.file import FILE_NAME
@@ -119,7 +120,7 @@ async def test_a_copy_that_is_killed_goes_on(cli: Cli, way: str) -> None:
 
 
 async def test_the_memory_goes_along_between_folders(cli: Cli) -> None:
-    """A database has no room for it yet, and the command says so."""
+    """With the vectors of its texts, as it is copied as a file."""
     async with opened(cli.folder) as store:
         await written(store, turn("a"))
     memory = await memory_in(cli.folder / "store" / "memory")()
@@ -128,9 +129,64 @@ async def test_the_memory_goes_along_between_folders(cli: Cli) -> None:
     assert cli.run("copy", "store", "other", "--output", "json").data["memory"] == "copied"
     assert remembered(cli.folder / "other" / "memory") == {("a", 1): "the doors are blue"}
     assert cli.run("memory", "search", "blue", "--store", "other").code == 0
+
+
+async def test_the_memory_goes_into_a_database_and_back(cli: Cli) -> None:
+    """Killed in the middle of it, the command goes on; searches have the answers that they had, in each home."""
+    async with opened(cli.folder) as store:
+        await written(store, turn("a"))
+    memory = await memory_in(cli.folder / "store" / "memory")()
+    at = turn("a").record.created_at
+    texts = [f"door {number} is {'blue' if number % 7 else 'green'} \0 and 'old'" for number in range(5_000)]
+    for first in range(0, len(texts), 500):
+        some = range(first, first + 500)
+        await memory.index([MemoryEntry(f"s{number % 50}", number, 1, texts[number], at) for number in some])
+    await memory.index([MemoryEntry("gone", 1, 1, "a secret", at)])
+    await memory.forget("gone")
+    await memory.aclose()
+
+    def answers(place: str) -> list[object]:
+        asked = (("blue",), ("green door 42",), ("door", "--session", "s3"), ("secret",))
+        return [cli.run("memory", "search", *each, "--store", place, "--output", "json").data for each in asked]
+
+    expected = answers("store")
     with database() as url:
-        done = cli.run("copy", "store", url)
-        assert (done.code, done.err) == (0, "the memory was not copied: it stays in store\n")
+        for here, there in (("store", url), (url, "back")):
+            kills = 0
+            while not kills:
+                running = cli.start("copy", here, there)
+                while running.process.poll() is None and not entries_at(there, cli):
+                    time.sleep(0.001)  # noqa: ASYNC251 - nothing else runs here
+                running.signal(signal.SIGKILL)
+                assert running.end().code == -signal.SIGKILL, "it ended before it was killed"
+                kills += 1
+            assert "an unfinished copy of a store" in one_line(cli.run("sessions", "list", "--store", there), 1)
+            ended = cli.run("copy", here, there, "--output", "json")
+            assert ended.code == 0, ended.err
+            done = ended.data
+            assert (done["memory"], done["rows"]["memory_entries"], done["rows"]["memory_sessions"]) == (
+                "copied",
+                5_000,
+                51,
+            )
+            assert answers(there) == expected
+        again = await memory_in(cli.folder / "back" / "memory")()
+        with pytest.raises(SessionNotFoundError):
+            await again.index([MemoryEntry("gone", 1, 1, "a secret", at)])
+        await again.aclose()
+        assert cli.run("doctor", "--store", "back").code == 0
+        assert remembered(cli.folder / "back" / "memory") == remembered(cli.folder / "store" / "memory")
+
+
+def entries_at(place: str, cli: Cli) -> int:
+    """Return how many texts of a memory are at a place."""
+    if place.startswith("postgresql:"):
+        return int(server().run(name_in(place), "SELECT count(*) FROM warren.memory_entries")[0][0])
+    with contextlib.suppress(apsw.Error):
+        file = str(cli.folder / place / "memory" / "memory.sqlite3")
+        with contextlib.closing(apsw.Connection(file, flags=apsw.SQLITE_OPEN_READONLY)) as db:
+            return int(db.execute("SELECT count(*) FROM entries").get)
+    return 0
 
 
 def test_mistakes_are_named(cli: Cli) -> None:
