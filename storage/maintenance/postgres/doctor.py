@@ -11,11 +11,13 @@ from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import WarrenError
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
+from warren.storage.maintenance.postgres.memory import about_memory, fix_memory
 from warren.storage.maintenance.postgres.retention import SIZE
 from warren.storage.maintenance.report import DatabaseFacts, Finding, HolderFacts, Report
 from warren.storage.operations import Claim, Claimed, Release
 from warren.storage.postgres import PostgresStore
-from warren.storage.postgres.driver import Connection, unescaped
+from warren.storage.postgres.commit import marks_of
+from warren.storage.postgres.driver import Connection, array, unescaped
 from warren.storage.postgres.lease import ALIVE
 from warren.storage.postgres.schema import SCHEMA, State
 from warren.storage.rows import ARCHIVED, DELETED, OPEN, time_in
@@ -152,6 +154,7 @@ async def examine(config: PostgresConfig, *, full: bool = False) -> Report[Datab
                 holders, dead = await _holders(db)
                 findings += [*dead, *_about_erasures(facts)]
                 findings += [finding async for finding in _about_rows(db, full=full)]
+                findings += [*_about_names(await _misnamed(db)), *[finding async for finding in about_memory(db)]]
             else:
                 holders = ()
     return Report(facts, holders, findings=tuple(sorted(findings, key=lambda finding: finding.level != "problem")))
@@ -172,6 +175,10 @@ async def fix(config: PostgresConfig) -> tuple[str, ...]:
             count = await db.script(f"DELETE FROM warren.{table} WHERE {ORPHANED[table]}")
             if count:
                 done.append(f"removed {count} rows of {table} that belonged to no session")
+        labelled = await _labelled(db)
+        if labelled:
+            done.append(f"made {labelled} sessions findable by their labels")
+        done += await fix_memory(db)
         _, dead = await _holders(db)
     freed = await _freed(config, [session_id for finding in dead for session_id in finding.sessions])
     if freed:
@@ -373,7 +380,69 @@ async def _unreadable(db: Connection, bodies: _Bodies) -> Finding | None:
     return Finding(bodies.table, text, sessions=tuple(bad))
 
 
+@frozen
+class _Misnamed:
+    """A session that is not found by its labels, or by its name among its peers; `marks` are as they should be."""
+
+    key: int
+    session_id: str
+    labels: str
+    marks: list[str] | None
+    peer: bool
+
+
+_NAMED: Final = f"""
+    SELECT key, session_id, state, labels, marks, peer, details FROM warren.sessions
+    WHERE key > $1::int8 AND state <> {DELETED} AND (
+        labels <> '{{}}' OR marks <> '{{}}' OR peer IS NOT NULL OR strpos(details, '"peer":{{') > 0
+    ) ORDER BY key LIMIT {PAGE}
+"""
+
+
+async def _misnamed(db: Connection) -> list[_Misnamed]:
+    """Return the sessions with rows that differ from their records; unreadable records are left to `full`."""
+    found, after = list[_Misnamed](), -1
+    while rows := await db.fetch(_NAMED, after):
+        for key, session_id, state, labels, marks, peer, details in rows:
+            after = key
+            try:
+                wanted = marks_of(_any(labels))
+                name = (codec.decode_stored(dict[str, Any], details).get("peer") or {}).get("name")
+            except (ValueError, AttributeError):
+                continue
+            wrong = sorted(marks) != sorted(wanted)
+            if wrong or (state == OPEN and peer != name):
+                lost = state == OPEN and peer != name
+                found.append(_Misnamed(key, unescaped(session_id), labels, wanted if wrong else None, lost))
+    return found
+
+
+def _about_names(found: list[_Misnamed]) -> Iterator[Finding]:
+    for check, message, ids, fixable in (
+        ("labels", "they cannot be found by their labels", [e.session_id for e in found if e.marks is not None], True),
+        (
+            "peers",
+            "their peers do not find them by their names, or by others",
+            [e.session_id for e in found if e.peer],
+            False,
+        ),
+    ):
+        if ids:
+            many = "1 session" if len(ids) == 1 else f"{len(ids)} sessions"
+            yield Finding(check, f"{many}: {message}", fixable=fixable, sessions=tuple(ids))
+
+
 # -- repairs
+
+
+async def _labelled(db: Connection) -> int:
+    """Make sessions findable by their labels; return how many. A change of the labels meanwhile wins."""
+    done = 0
+    for each in await _misnamed(db):
+        if each.marks is not None:
+            again = "UPDATE warren.sessions SET marks = $2::text[] WHERE key = $1::int8 AND labels = $3 RETURNING 1"
+            done += len(await db.fetch(again, each.key, array(each.marks), each.labels))
+    return done
 
 
 async def _freed(config: PostgresConfig, sessions: list[str]) -> int:

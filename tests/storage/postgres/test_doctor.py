@@ -6,16 +6,23 @@ import psycopg
 import pytest
 
 from tests.storage.conformance.faults import every, postgres_opened
-from tests.storage.samples import entry, moved, turn
+from tests.storage.samples import NOW, entry, moved, turn, updated
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
 from tests.support.waiting import until
 from warren.config import PostgresConfig
 from warren.errors import StoreError
-from warren.storage import Archive, Delete, Lease, Release
+from warren.memory import MemoryConfig, MemoryEntry
+from warren.peers import Peer
+from warren.storage import Archive, Delete, Erased, Lease, Release
 from warren.storage.maintenance.postgres.doctor import MANY_DEAD, examine, fix
 from warren.storage.maintenance.report import Finding
+from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.postgres import PostgresStore
 
+LESS = """
+    DELETE FROM warren.memory_postings WHERE entry = 2
+        AND term = (SELECT max(term) FROM warren.memory_postings WHERE entry = 2)
+"""
 OF_TESTS = {"durability", "autovacuum"}
 """Findings about the server of the tests: it may lose everything."""
 
@@ -177,7 +184,7 @@ async def test_a_memory_without_pgvector_is_told() -> None:
         server().run(name_in(url), f"CREATE TABLE IF NOT EXISTS warren.memory_entries ({columns})")
         assert await examined(url) == []
         server().run(name_in(url), ENTRY)
-        (finding,) = await examined(url)
+        (finding,) = [each for each in await examined(url) if each.check != "memory"]
         assert (finding.check, finding.level) == ("pgvector", "notice")
 
 
@@ -210,3 +217,69 @@ async def test_a_database_without_a_store_is_none() -> None:
             with pytest.raises(StoreError, match="run `warren store init`") as raised:
                 await work(PostgresConfig(url))
             assert raised.value.cause == "missing"
+
+
+async def test_a_memory_with_rows_that_do_not_fit_together() -> None:
+    """Each fault is a finding; `--fix` repairs all of them, and searches find what they found before."""
+    with database() as url:
+        name = name_in(url)
+        async with postgres_opened(url, lease=60.0) as store:
+            await every(store, turn("a"), turn("gone"))
+            await every(store, Delete("gone"), Erased("gone"), *(Release(each, Lease(1)) for each in ("a",)))
+        memory = await PostgresMemory.open(MemoryConfig(url=url))
+        texts = [f"the door number {number} is blue, blue" for number in range(6)]
+        await memory.index([MemoryEntry("a", at, 1, text, NOW) for at, text in enumerate(texts)])
+        expected = await memory.search("door 3")
+        await memory.index([MemoryEntry("gone", 0, 1, "a secret", NOW), MemoryEntry("lost", 0, 1, "lost text", NOW)])
+        faults = [finding.message for finding in await examined(url) if finding.check == "memory"]
+        assert faults == ["texts of 1 deleted session are still remembered"]
+        for sql in (
+            "DELETE FROM warren.memory_postings WHERE entry = 1",
+            LESS,
+            "INSERT INTO warren.memory_postings VALUES (999, 7, 1, 1)",
+            "DELETE FROM warren.memory_sessions WHERE session_id = 'lost'",
+            "UPDATE warren.memory_sessions SET entries = 70 WHERE session_id = 'a'",
+            "UPDATE warren.memory_totals SET terms = terms + 5 WHERE slot = 3",
+        ):
+            server().run(name, sql)
+        found = [finding for finding in await examined(url) if finding.check == "memory"]
+        assert [finding.message for finding in found] == [
+            "1 texts of the memory belong to no session",
+            "words of 1 texts that are gone are left in the memory",
+            "2 texts of the memory cannot be found by all of their words",
+            "texts of 1 deleted session are still remembered",
+            "the memory's counts of its texts are wrong, and so, slightly, are the weights of words",
+        ]
+        assert all(finding.fixable for finding in found)
+        assert found[3].sessions == ("gone",)
+        assert await fix(PostgresConfig(url)) == (
+            "forgot the texts of 1 deleted sessions",
+            "removed 1 texts of the memory that belonged to no session",
+            "made the words and the counts of the memory anew from its texts",
+        )
+        assert [finding for finding in await examined(url) if finding.check == "memory"] == []
+        assert await fix(PostgresConfig(url)) == ()
+        assert await memory.search("door 3") == expected
+        assert await memory.search("secret") == []
+        await memory.aclose()
+
+
+async def test_labels_and_names_that_find_nothing() -> None:
+    """Both are findings; labels are repaired, also of a session that is used, and a name is left as it is."""
+    with database() as url:
+        async with postgres_opened(url, lease=60.0) as store:
+            await every(store, turn("a", labels={"k": "v"}), turn("b"), updated(turn("p"), peer=Peer("scout")))
+            assert [each.check for each in await examined(url) if each.check in ("labels", "peers")] == []
+            server().run(name_in(url), "UPDATE warren.sessions SET marks = '{}' WHERE session_id = 'a'")
+            server().run(
+                name_in(url), "UPDATE warren.sessions SET marks = ARRAY['[\"x\",\"y\"]'] WHERE session_id = 'b'"
+            )
+            server().run(name_in(url), "UPDATE warren.sessions SET peer = 'other' WHERE session_id = 'p'")
+            found = {each.check: each for each in await examined(url)}
+            assert (found["labels"].sessions, found["labels"].fixable) == (("a", "b"), True)
+            assert (found["peers"].sessions, found["peers"].fixable) == (("p",), False)
+            assert not list(await store.list(labels={"k": "v"}))
+            assert await fix(PostgresConfig(url)) == ("made 2 sessions findable by their labels",)
+            assert [each.session_id for each in await store.list(labels={"k": "v"})] == ["a"]
+            assert not list(await store.list(labels={"x": "y"}))
+            assert "labels" not in {each.check for each in await examined(url)}
