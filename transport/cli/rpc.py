@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 from uuid import uuid4
 
@@ -39,8 +40,6 @@ class Realm:
         """Yield the options with the chosen store; an isolated one without a root is removed at the end."""
         named = options.store_named or self.root is not None
         if self.isolated and self.root is None and options.store is not None:
-            from tempfile import TemporaryDirectory  # noqa: PLC0415 - few clients want a store of their own
-
             with TemporaryDirectory(prefix="warren-", ignore_cleanup_errors=True) as own:
                 yield attrs.evolve(options, store=Path(own), store_named=False)
             return

@@ -70,4 +70,4 @@ def test_rpc_imports_its_own_protocol_alone(cli: Cli) -> None:
     )
     assert not [name for name in modules if name.startswith(others)]
     assert not {"asyncio", "warren.transport.cli.turns", "warren.transport.cli.screen"} & set(modules)
-    assert not {"tempfile", "warren.storage.ephemeral"} & set(modules)
+    assert "warren.storage.ephemeral" not in modules
