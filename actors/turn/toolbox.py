@@ -22,7 +22,7 @@ from warren.events import (
 )
 from warren.fields import encodable
 from warren.messages import ToolResult, ToolUseBlock
-from warren.tools import Tool, ToolArgumentsError, ToolError, asking
+from warren.tools import Tool, ToolArgumentsError, asking, failure_text
 from warren.values import define
 
 logger: Final = logging.getLogger("warren.tools")
@@ -84,7 +84,7 @@ class ToolRun:
         try:
             bound = tool.bind(call.args)
         except ToolArgumentsError as exc:
-            return self._refuse(call, f"bad arguments: {exc}")
+            return self._refuse(call, failure_text(exc))
         if self.approvals.asks(tool):
             nursery.start_soon(self._ask, call, tool, bound)
         else:
@@ -111,13 +111,13 @@ class ToolRun:
         )  # each call has a task, and so a context of its own
         try:
             with trio.move_on_after(limit) as scope:
-                content = _as_text(await self._invoke(tool, bound))
+                content = codec.text_of(await self._invoke(tool, bound))
         except (
             Exception,
             SystemExit,
         ) as exc:  # outside of the scope, which takes its own Cancelled out of an exception group and leaves the rest
             logger.info("tool %s failed", call.name, exc_info=True)
-            content, is_error = str(exc) if isinstance(exc, ToolError) else f"{type(exc).__name__}: {exc}", True
+            content, is_error = failure_text(exc), True
         if scope.cancelled_caught:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
             content, is_error = f"timed out after {limit:g} s", True
@@ -152,7 +152,3 @@ class ToolRun:
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration))
         self.emit(ToolResultReceived(call.id, call.name, is_error))
         return None
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else codec.encode(value).decode()

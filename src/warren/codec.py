@@ -444,6 +444,11 @@ def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
         raise InvalidParamsError(f"{path}: {problem}", path=path) from None
 
 
+def text_of(value: object) -> str:
+    """Return a text as it is, and any other value as JSON: the result of a tool, for the model."""
+    return value if isinstance(value, str) else encode(value).decode()
+
+
 def from_server(cls: type[T], data: Any) -> T:
     """Build an object from a server's answer, and ignore fields of newer versions. Raises ValueError if it is bad."""
     try:

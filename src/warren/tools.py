@@ -42,6 +42,16 @@ class ToolArgumentsError(Exception):
     """The model's arguments do not fit the tool's signature."""
 
 
+def failure_text(failure: BaseException) -> str:
+    """Return the text that the model gets for a tool that has failed with an exception."""
+    match failure:
+        case ToolError():
+            return str(failure)
+        case ToolArgumentsError():
+            return f"bad arguments: {failure}"
+    return f"{type(failure).__name__}: {failure}"
+
+
 @frozen
 class Tool:
     """A tool that a session can be given.

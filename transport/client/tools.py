@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import anyio.to_thread
 
 from warren import codec
-from warren.tools import Tool, ToolArgumentsError, ToolError
+from warren.tools import Tool, failure_text
 from warren.transport.client.connection import RunTool
 from warren.transport.rpc.client_tools import ExecuteTool
 
@@ -23,11 +23,9 @@ def runner_of(tools: Sequence[Tool]) -> RunTool:
         try:
             wanted = codec.from_server(ExecuteTool, params)
             text = await _result_of(by_name[wanted.name], wanted.arguments)
-        except (ToolError, ToolArgumentsError) as exc:
-            return {"content": str(exc), "is_error": True}
-        except Exception as exc:
-            logger.exception("a tool of the client failed")
-            return {"content": f"{type(exc).__name__}: {exc}", "is_error": True}
+        except (Exception, SystemExit) as exc:
+            logger.info("a tool of the client failed", exc_info=True)
+            return {"content": failure_text(exc), "is_error": True}
         return {"content": text, "is_error": False}
 
     return run
@@ -39,4 +37,4 @@ async def _result_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
         found = await cast("Awaitable[Any]", call())
     else:
         found = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-    return found if isinstance(found, str) else codec.encode(found).decode()
+    return codec.text_of(found)

@@ -229,11 +229,17 @@ async def test_a_client_runs_its_tools() -> None:
         """Fail."""
         raise ToolError("no luck")
 
+    @tool
+    def leave() -> str:
+        """Leave."""
+        raise SystemExit(3)
+
     calls = (
         ToolUseBlock("c1", "look", {"at": "door"}),
         ToolUseBlock("c2", "add", {"one": 1, "two": 2}),
         ToolUseBlock("c3", "fail", {}),
         ToolUseBlock("c4", "add", {"one": "x"}),
+        ToolUseBlock("c5", "leave", {}),
     )
     results = list[tuple[str, bool]]()
 
@@ -245,10 +251,13 @@ async def test_a_client_runs_its_tools() -> None:
         return reply("done")
 
     async with runtime(test=FunctionModel(answer)) as service, linked(service) as (remote, _):
-        result = await remote.create_session("hi", model="test", extra_tools=[look, add, fail])
-    assert (result.text, result.tool_calls) == ("done", 4)
-    assert results[:3] == [("it is a door", False), ("3", False), ("no luck", True)]
-    assert results[3][1]
+        result = await remote.create_session("hi", model="test", extra_tools=[look, add, fail, leave])
+        there = results.copy()
+        results.clear()
+        await service.create_session("hi", model="test", extra_tools=[look, add, fail, leave])
+    assert (result.text, result.tool_calls) == ("done", 5)
+    assert there[:3] == [("it is a door", False), ("3", False), ("no luck", True)]
+    assert there == results, "the model is told the same as by tools in the process of the runtime"
 
 
 async def test_tools_and_compactors_of_the_runtime_stay_there() -> None:
