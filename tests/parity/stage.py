@@ -169,6 +169,8 @@ class Scenario:
         """Tell whether it can be played."""
         if not self.uses <= surface.can or self.where == WRONG[surface.per_process]:
             return False
+        if surface.anywhere and self.where != "anywhere":
+            return False
         if surface.per_process and self.calls and "store" not in build.on:
             return False
         return self.needs <= build.on and not self.lacks & build.on

@@ -26,8 +26,18 @@ NEVER: Final[Mapping[str, Mapping[ErrorCode, str]]] = {
         ErrorCode.CAPACITY_EXCEEDED: "a process runs one turn",
         ErrorCode.SESSION_MEMORY_DISABLED: "it is about the extra, which is installed here",
     },
+    "cli-server": dict.fromkeys(
+        (
+            ErrorCode.SESSION_BUSY,
+            ErrorCode.SESSION_NOT_RUNNING,
+            ErrorCode.SESSION_PERSISTENCE_DISABLED,
+            ErrorCode.SESSION_MEMORY_DISABLED,
+            ErrorCode.CAPACITY_EXCEEDED,
+        ),
+        "its scenario begins with a session without a turn; the tests of --server come to it",
+    ),
 }
-"""Errors that cannot come on a surface, and why."""
+"""Errors that cannot come on a surface, or whose scenarios it has no words for, and why."""
 
 
 @pytest.mark.parametrize("surface", SURFACES, ids=lambda surface: surface.name)

@@ -75,6 +75,11 @@ def archive_session(options: Options, name: str) -> None:
     _change(options, name, "archived", lambda service: service.archive)
 
 
+def interrupt_session(options: Options, name: str) -> None:
+    """Run `warren sessions interrupt`."""
+    _change(options, name, "interrupted", lambda service: service.interrupt)
+
+
 def fork_session(options: Options, name: str, at: int | None) -> None:
     """Run `warren sessions fork`."""
 

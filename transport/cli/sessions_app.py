@@ -80,6 +80,18 @@ def sessions_archive(session: str, **given: Any) -> None:
 
 
 @sessions.command(
+    "interrupt", epilog=examples("warren sessions interrupt last --server ws://127.0.0.1:8420", note=ID_HELP)
+)
+@click.argument("session", metavar="ID", type=text_of)
+@reached_options
+def sessions_interrupt(session: str, **given: Any) -> None:
+    """End the turn that runs at a gateway; the answer so far is stored."""
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.interrupt_session(gather(given), session)
+
+
+@sessions.command(
     "fork",
     epilog=examples(
         "warren sessions fork last", "warren sessions fork 4f9c --at 6 --label try=two --output json", note=ID_HELP

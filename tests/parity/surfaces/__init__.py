@@ -5,7 +5,7 @@ from typing import Final
 
 from tests.parity.surface import Surface
 from tests.parity.surfaces.acp import Acp
-from tests.parity.surfaces.cli import Cli
+from tests.parity.surfaces.cli import Cli, ServedCli
 from tests.parity.surfaces.client import Remote
 from tests.parity.surfaces.jsonrpc import Stdio, WebSocket
 from tests.parity.surfaces.mcp import Mcp
@@ -23,4 +23,5 @@ SURFACES: Final[Sequence[Surface]] = (
     Mcp(),
     Acp(),
     Cli(),
+    ServedCli(),
 )

@@ -60,8 +60,8 @@ GROUPS: Final = re.compile(r"^\$\.(budget|compaction)\.")
 RENAMED: Final = {"$.budget.max_tokens": "$.max_total_tokens", "$.budget.max_seconds": "$.max_duration"}
 
 
-def arguments(world: World, operation: str, params: Mapping[str, Any]) -> list[str]:
-    """Return the arguments that say all this. Raises UnsayableError."""
+def arguments(world: World, operation: str, params: Mapping[str, Any], server: str | None = None) -> list[str]:
+    """Return the arguments that say all this, without a server to a process of the build. Raises UnsayableError."""
     given = {name: value for name, value in params.items() if value is not None}
     if not NEEDED[operation] <= given.keys():
         raise UnsayableError("what is missing would be another argument, or is read from stdin")
@@ -74,7 +74,8 @@ def arguments(world: World, operation: str, params: Mapping[str, Any]) -> list[s
         placed += _changes(given)
     if not all(isinstance(text, str) for text in placed):
         raise UnsayableError("an argument is text")
-    options = [*_usual(world, operation, given), *_options(given), "--output=json"]
+    usual = _usual(world, operation, given) if server is None else [f"--server={server}"]
+    options = [*usual, *_options(given), "--output=json"]
     if operation in (CREATE, TURN):
         options.append("--verbose")
     return [*options, "--", *placed]

@@ -13,6 +13,7 @@ from tests.parity.surface import COMPACTION_OPTIONS, OPTIONS, SAMPLING, Client, 
 from tests.parity.surfaces.argv import COMMANDS, arguments, option_of
 from tests.parity.surfaces.shell import Command, Forking, Shell
 from tests.parity.world import World
+from tests.transport.clients import HOST, gateway
 from warren import codec
 from warren.events import Envelope
 from warren.views import HistoryEntry
@@ -44,10 +45,27 @@ class Cli(Surface):
         return option_of(path)
 
 
+class ServedCli(Cli):
+    """The same commands with `--server`: a part of the table, because their words are those of the surface above."""
+
+    name: ClassVar[str] = "cli-server"
+    can: ClassVar[frozenset[str]] = Cli.can - {OPTIONS, SAMPLING, COMPACTION_OPTIONS}
+    anywhere: ClassVar[bool] = True
+    per_process: ClassVar[bool] = False
+
+    @asynccontextmanager
+    async def connect(self, world: World, *, slow: bool = False) -> AsyncIterator[Client]:
+        """Serve on a port of its own, and open a shell."""
+        assert not slow, "a slow reader of a command is another test's business"
+        async with gateway(world.service) as port, FORKING.shell(world.folder) as shell:
+            yield _User(world, shell, f"ws://{HOST}:{port}")
+
+
 @attrs.define(eq=False)
 class _User(Client):
     behind: World
     shell: Shell
+    server: str | None = None
 
     @property
     def world(self) -> World:
@@ -55,10 +73,10 @@ class _User(Client):
 
     async def call(self, operation: str, /, **params: Any) -> Outcome:
         if operation == INTERRUPT:
-            return await self._interrupt()
+            return await self._interrupt(**params)
         if operation not in COMMANDS:
             raise UnsayableError(f"there is no command for {operation}")
-        command = await self.shell.run([*COMMANDS[operation], *arguments(self.world, operation, params)])
+        command = await self.shell.run([*COMMANDS[operation], *arguments(self.world, operation, params, self.server)])
         return _outcome(operation, command)
 
     async def begun(self) -> None:
@@ -67,10 +85,13 @@ class _User(Client):
     async def replay(self, session_id: str, after_seq: int, last: int) -> Outcome:
         raise UnsayableError(f"{session_id} cannot be followed from {after_seq} to {last}")
 
-    async def _interrupt(self) -> Outcome:
-        """Press Ctrl-C where a command runs."""
+    async def _interrupt(self, session_id: object) -> Outcome:
+        """Press Ctrl-C in the command that runs, or end the turn at the server."""
         if not self.shell.running:
-            raise UnsayableError("there is nothing to press Ctrl-C in")
+            if self.server is None:
+                raise UnsayableError("there is nothing to press Ctrl-C in")
+            argv = ["sessions", "interrupt", "--output=json", f"--server={self.server}", "--", str(session_id)]
+            return _outcome("session/archive", await self.shell.run(argv))
         (command,) = self.shell.running
         command.signal(signal.SIGINT)
         await command.ended.wait()

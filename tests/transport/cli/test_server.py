@@ -66,6 +66,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     cli.close()
 
 
+def code_of(ended: Ended) -> str:
+    """Return the code of the error of a command that failed."""
+    assert (ended.code, ended.out) == (1, "")
+    return str(ended.error["code"])
+
+
 def shape(ended: Ended) -> tuple[int, str, str]:
     """Return what a command has shown, without ids and times and the word for a session in memory."""
     out, err = (TIME.sub("TIME", ID.sub("ID", text)) for text in (ended.out, ended.err))
@@ -102,6 +108,34 @@ def test_ctrl_c_interrupts_the_turn_at_the_server(cli: Cli) -> None:
         shown = cli.run("sessions", "show", "last", "--server", url).out
         assert shown.endswith("\nassistant (cancelled):\nhalf \n")
         assert not (cli.folder / ".rkat").exists()
+
+
+def test_the_turn_of_another_command(cli: Cli) -> None:
+    """A second turn is refused, of the session and beyond the capacity; `sessions interrupt` ends the first, once."""
+    (cli.folder / "config.toml").write_text("[limits]\nmax_sessions = 1\n")
+    with serving(cli, "--model", cli.script(SLOW), "--config", "config.toml") as (url, _):
+        running = cli.start("run", "x", "--stream", "--server", url)
+        running.read_until("half ")
+        assert code_of(cli.run("run", "x", "--server", url, "--output", "json")) == "CAPACITY_EXCEEDED"
+        assert code_of(cli.run("resume", "last", "x", "--server", url, "--output", "json")) == "SESSION_BUSY"
+        assert cli.run("sessions", "interrupt", "last", "--server", url).out.startswith("interrupted ")
+        assert running.end().code == 1
+        late = cli.run("sessions", "interrupt", "last", "--server", url, "--output", "json")
+        assert code_of(late) == "SESSION_NOT_RUNNING"
+
+
+def test_a_server_without_a_store(cli: Cli) -> None:
+    """Its sessions go on as long as it runs, and the line under each answer says so; it has no memory."""
+    running = cli.start("serve", "--port", "0", "--ephemeral", "--model", "echo")
+    url = running.read_until("\n").split()[-1]
+    assert cli.run("run", "hi", "--server", url).err.endswith(" · not stored\n")
+    assert cli.run("resume", "last", "and more", "--server", url).out == "and more\n"
+    assert cli.run("chat", "--resume", "last", "--server", url, stdin=b"one\n").out == "one\n"
+    gone = cli.run("chat", "--resume", "00000000-0000-7000-8000-000000000000", "--server", url, "--output", "json")
+    assert code_of(gone) == "SESSION_PERSISTENCE_DISABLED"
+    assert code_of(cli.run("memory", "search", "hi", "--server", url, "--output", "json")) == "SESSION_MEMORY_DISABLED"
+    running.signal(signal.SIGTERM)
+    assert running.end().code == 0
 
 
 def test_a_call_that_waits_for_approval_is_asked_about_here(cli: Cli) -> None:
