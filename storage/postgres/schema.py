@@ -148,7 +148,7 @@ async def expand(db: Connection, schema: Schema = SCHEMA) -> State:
     After an interruption the next call goes on with the step that was under way. Raises as `prepare`, and
     StoreError(cause="locked") if another program changes the tables for longer than a statement may take.
     """
-    async with _alone(db):
+    async with alone(db):
         before = state = await usable_state(db, schema)  # another program may have been faster
         if not state.version:
             await _make(db, schema)
@@ -172,7 +172,7 @@ async def contract(db: Connection, schema: Schema, others: str) -> tuple[int, tu
 
     Raises as `expand`.
     """
-    async with _alone(db):
+    async with alone(db):
         await db.script(_BEGIN)
         # This row keeps programs from registering until the end; those that have done so are seen by the query.
         await db.script(f"{_STATE} FOR UPDATE")
@@ -227,7 +227,7 @@ def check_server(db: Connection) -> None:
 
 
 @asynccontextmanager
-async def _alone(db: Connection) -> AsyncIterator[None]:
+async def alone(db: Connection) -> AsyncIterator[None]:
     """Keep all other programs from changing the tables; a transaction that the block leaves open is rolled back.
 
     The lock is asked for again and again, not waited for. A statement that waits has a snapshot, an index that is built

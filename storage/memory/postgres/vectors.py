@@ -14,6 +14,7 @@ from psycopg import errors
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.weighing import BACKGROUND, BY_VECTORS
 from warren.storage.postgres.driver import Connection, array
+from warren.storage.postgres.schema import alone
 from warren.values import frozen
 
 MISSING: Final = """\
@@ -33,8 +34,6 @@ _OFFERED: Final = "SELECT FROM pg_available_extensions WHERE name = 'vector' AND
 _THERE: Final = "SELECT to_regclass($1) IS NOT NULL"
 _ENTER: Final = "INSERT INTO warren.memory_spaces (name) VALUES ($1) ON CONFLICT (name) DO NOTHING"
 _KEY: Final = "SELECT key FROM warren.memory_spaces WHERE name = $1"
-# The lock of migrations: programs that open one database at the same moment wait for each other.
-_BEGIN: Final = "BEGIN; SELECT pg_advisory_xact_lock(4711, 0)"
 _OTHERS: Final = "SELECT key FROM warren.memory_spaces WHERE key <> $1::int"
 _DROP_SOME: Final = """
     DELETE FROM warren.memory_vectors WHERE (entry, space) IN (
@@ -145,7 +144,7 @@ async def _home(db: Connection) -> str | None:
 
 async def _made(db: Connection, space: Space, home: str) -> Table:
     if not (await db.fetch(_THERE, "warren.memory_vectors"))[0][0]:
-        await _alone(
+        await _change(
             db,
             f"""
             CREATE TABLE IF NOT EXISTS warren.memory_vectors (
@@ -160,7 +159,7 @@ async def _made(db: Connection, space: Space, home: str) -> Table:
     ((key,),) = await db.fetch(_KEY, space.name)
     table = Table(key, space.dimensions, home)
     if space.dimensions <= GRAPH_LIMIT and not (await db.fetch(_THERE, f"warren.{table.index}"))[0][0]:
-        await _alone(
+        await _change(
             db,
             f"""
             CREATE INDEX IF NOT EXISTS {table.index} ON warren.memory_vectors
@@ -170,9 +169,7 @@ async def _made(db: Connection, space: Space, home: str) -> Table:
     return table
 
 
-async def _alone(db: Connection, sql: str) -> None:
-    await db.script(_BEGIN)
-    try:
-        await db.script(f"{sql}; COMMIT")
-    finally:
-        await db.roll_back()
+async def _change(db: Connection, sql: str) -> None:
+    """Run a statement that programs which open one database at the same moment have to run one after the other."""
+    async with alone(db):
+        await db.script(sql)

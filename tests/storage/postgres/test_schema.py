@@ -13,8 +13,17 @@ import trio
 from psycopg import errors
 
 from tests.storage.conformance.faults import every, postgres_opened
+from tests.storage.memory.samples import SubjectEmbedder, entries, opened
 from tests.storage.samples import turn
-from tests.support.postgres import database, name_in, needs_postgres, server
+from tests.support.postgres import (
+    Server,
+    database,
+    database_with_vectors,
+    name_in,
+    needs_postgres,
+    server,
+    server_with_vectors,
+)
 from warren.config import PostgresConfig
 from warren.errors import StoreError
 from warren.storage.maintenance.postgres.migration import look, migrate
@@ -148,17 +157,16 @@ VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('warren.
 
 
 @asynccontextmanager
-async def reading(url: str) -> AsyncIterator[None]:
-    """Keep a transaction open that has seen the database: an index that is built has to wait for it."""
-    with psycopg.connect(url) as reader:
-        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        reader.execute("SELECT FROM warren.events")
+async def writing(url: str) -> AsyncIterator[None]:
+    """Keep a transaction open that may write events: an index of them that is built begins with waiting for it."""
+    with psycopg.connect(url) as writer:
+        writer.execute("LOCK TABLE warren.events IN ROW EXCLUSIVE MODE")
         yield
 
 
-async def until_built(name: str) -> None:
+async def until_built(name: str, on: Server | None = None) -> None:
     """Return once an index is there, finished or not."""
-    while not server().run(name, VALID):  # noqa: ASYNC110 - a server has no events
+    while not (on or server()).run(name, VALID):  # noqa: ASYNC110 - a server has no events
         await trio.sleep(0.01)
 
 
@@ -167,7 +175,7 @@ async def test_programs_write_while_an_index_is_built() -> None:
     with database() as url:
         async with postgres_opened(url) as store, trio.open_nursery() as nursery:
             await every(store, turn("a"))
-            async with reading(url):
+            async with writing(url):
                 nursery.start_soon(partial(migrate, PostgresConfig(url), INDEXED, make=False))
                 await until_built(name_in(url))
                 await every(store, turn("a", 1), turn("b"))
@@ -181,12 +189,12 @@ async def test_programs_write_while_an_index_is_built() -> None:
 async def test_an_index_that_was_left_unfinished_is_built_again() -> None:
     """A program that opens the store has no more time for it than for a statement; the next one finishes the work."""
     with database() as url:
-        async with administering(url, lock_timeout=0.2) as db, reading(url):
+        async with administering(url, lock_timeout=0.2) as db, writing(url):
             with pytest.raises(errors.LockNotAvailable):
                 await expand(db, INDEXED)
             assert (await state_of(db)).version == SCHEMA.version
             assert server().run(name_in(url), VALID) == [(False,)]
-        async with administering(url, timeout=0.5, lock_timeout=30.0) as db, reading(url):
+        async with administering(url, timeout=0.5, lock_timeout=30.0) as db, writing(url):
             with pytest.raises(StoreError, match="run `warren store migrate`"):
                 await expand(db, INDEXED)
             assert server().run(name_in(url), VALID) == [(False,)]
@@ -210,7 +218,7 @@ async def test_an_index_that_is_there_is_not_built_again() -> None:
 async def test_programs_that_migrate_at_once_do_not_wait_for_each_other_for_ever() -> None:
     """A statement that waited for the other one's lock would be one of those that an index waits for."""
     with database() as url:
-        async with trio.open_nursery() as nursery, reading(url):
+        async with trio.open_nursery() as nursery, writing(url):
             for _ in range(3):
                 nursery.start_soon(partial(migrate, PostgresConfig(url), INDEXED, make=False))
             await until_built(name_in(url))
@@ -220,6 +228,25 @@ async def test_programs_that_migrate_at_once_do_not_wait_for_each_other_for_ever
                 assert raised.value.cause == "locked"
         assert server().run(name_in(url), VALID) == [(True,)]
         assert (await look(PostgresConfig(url), INDEXED)).state == "current"
+
+
+async def test_a_memory_makes_its_tables_while_another_program_builds_an_index() -> None:
+    """The table of vectors and their graph are changes as well: they come after the index, and neither fails."""
+    with database_with_vectors() as url:
+        on = server_with_vectors()
+        assert on is not None
+
+        async def remember() -> None:
+            async with opened(url, SubjectEmbedder(), name="subjects") as memory:
+                assert await memory.index(entries(["cat dog", "car engine"])) == 2
+
+        async with trio.open_nursery() as nursery, writing(url):
+            nursery.start_soon(partial(migrate, PostgresConfig(url), INDEXED, make=False))
+            await until_built(name_in(url), on)
+            nursery.start_soon(remember)
+            await trio.sleep(0.5)
+        assert on.run(name_in(url), VALID) == [(True,)]
+        assert on.run(name_in(url), "SELECT count(*) FROM warren.memory_vectors") == [(2,)]
 
 
 @asynccontextmanager
