@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 import attrs
 import trio
 
+from warren.actors.fence import Fence
 from warren.actors.metrics import Writes
 from warren.actors.node import LocalNode
 from warren.actors.owner import Owner
@@ -52,6 +53,10 @@ class Storage(Protocol):
         """This process as a node on the store; None if it serves its sessions alone."""
 
     @property
+    def fence(self) -> Fence | None:
+        """The proof of the leases of this process; None if no other process can take a session over."""
+
+    @property
     def lapses(self) -> int:
         """How often this process renewed its leases too late: a session has to claim again after each such lapse."""
 
@@ -69,6 +74,9 @@ class Storage(Protocol):
 
         Raises SessionNotFoundError and StoreError.
         """
+
+    async def has_lease(self, session_id: str) -> bool:
+        """Return whether this process still has a session by the store. Raises StoreError."""
 
     def release(self, session_id: str, lease: Lease) -> None:
         """Put a session's lease back. Never waits; the store retries until the lease is back."""
@@ -102,6 +110,7 @@ class DirectStorage:
 
     durable: ClassVar[bool] = False
     node: ClassVar[LocalNode | None] = None
+    fence: ClassVar[Fence | None] = None
     lapses: ClassVar[int] = 0
     _store: "EphemeralStore"
 
@@ -116,6 +125,10 @@ class DirectStorage:
     async def ask_for(self, session_id: str) -> bool:
         """See Storage."""
         return not self._store.apply(RequestHandover(session_id))
+
+    async def has_lease(self, session_id: str) -> bool:  # noqa: ARG002 - no other process could have it
+        """See Storage."""
+        return True
 
     def release(self, session_id: str, lease: Lease) -> None:
         """See Storage."""
@@ -156,13 +169,13 @@ class StorageActor(Owner["Store"]):
     durable: ClassVar[bool] = True
     node: LocalNode | None = None
     _writes: Writes = attrs.field(factory=Writes)
+    fence: Fence = attrs.field(factory=Fence)
     _releases: dict[str, Release] = attrs.field(factory=dict)
-    _lapses: int = 0
 
     @property
     def lapses(self) -> int:
         """See Storage."""
-        return self._lapses
+        return self.fence.lapses
 
     async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """See Storage."""
@@ -187,6 +200,12 @@ class StorageActor(Owner["Store"]):
         store = await self.reader()
         holder = await store.holder(session_id)
         return holder is not None and holder.address is not None and holder.key != store.key
+
+    async def has_lease(self, session_id: str) -> bool:
+        """See Storage."""
+        store = await self.reader()
+        holder = await store.holder(session_id)
+        return holder is not None and holder.key == store.key
 
     def release(self, session_id: str, lease: Lease) -> None:
         """See Storage."""
@@ -234,11 +253,14 @@ class StorageActor(Owner["Store"]):
 
     async def _write_group(self, resource: "Store", batch: list[Mail[Any]]) -> None:
         outcomes: list[Any] = []
+        registered, began = resource.key is not None, self.fence.clock()
         self._writes.began()
         try:
             outcomes = await resource.write([cast("Write", mail.message).operation for mail in batch])
         finally:
             self._writes.ended(outcomes)
+            if not registered and resource.key is not None:  # its leases count from here
+                self.fence.renewed(began, resource.proof, resource.lapses)
         for mail, result in zip(batch, outcomes, strict=True):
             if isinstance(result, WarrenError):
                 mail.refuse(result)
@@ -280,14 +302,15 @@ class StorageActor(Owner["Store"]):
 
     async def renew(self) -> None:
         """Renew the leases of this process once, and announce it if it is a node. Raises StoreError at the end."""
-        store = await self.reader()
+        store, sent = await self.reader(), self.fence.clock()
         try:
             asked = await store.renew(None if self.node is None else self.node.announcement())
         except StoreError as exc:
             self._writes.failed(exc)
             logger.warning("the leases could not be renewed: %s", exc)
             return
-        self._lapses = store.lapses
+        if store.key is not None:
+            self.fence.renewed(sent, store.proof, store.lapses)
         self._writes.probed()
         if asked and self.node is not None:
             self.node.asked.set()

@@ -17,6 +17,7 @@ import trio
 
 from warren.actors.erasing import forget_deleted
 from warren.actors.eventlog import EventLog
+from warren.actors.fence import Guard
 from warren.actors.protocol import (
     Arrived,
     BeginNext,
@@ -451,13 +452,16 @@ class SessionActor:
             else:
                 self._send(partial(self._drop, exc))
             return
+        storage, log = self.shared.storage, self.log
+        guard = None if storage.fence is None else Guard(self.session_id, storage.fence, log.emit, storage.has_lease)
         self._turn = Turn(
             plan,
             self.conversation.known,
             self.conversation.context,
             self._take_inputs,
-            self.log.emit,
+            log.emit if guard is None else guard.emit,
             self._commit_compaction,
+            guard,
         )
         machine.step(Signal.BEGUN)
 

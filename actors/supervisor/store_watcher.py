@@ -1,6 +1,8 @@
 """The watcher of the store: it notices the changes of other processes, and work that no process does."""
 
 import contextlib
+import math
+import random
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 
 INTERVAL: Final = 0.5
 """Seconds between two looks for changes."""
-FIRST_RECOVERY: Final = 15.0
-"""Seconds to the second look for work, if the store cannot be asked for the time of a lease."""
+LONGEST_PAUSE: Final = 1.0
+"""Seconds at most between two looks at the living processes: so much later than its death the work of one goes on."""
 
 
 @define(eq=False)
@@ -38,15 +40,29 @@ class StoreWatcher:
     async def recover_loop(self) -> None:
         """Wake sessions for which something waits and that no process has, for ever.
 
-        They are of processes that died, or of this one, if their actors crashed or left with work undone.
+        They are of processes that died, or of this one, if their actors crashed or left with work undone. To find them
+        costs more the more inputs wait, so they are looked for when a process has gone, and else once in a lease.
         """
-        pause = FIRST_RECOVERY
+        pause, due, living = LONGEST_PAUSE, -math.inf, frozenset[int]()
         while True:
             with contextlib.suppress(StoreError):  # the next look finds the same
                 store = await self._supervisor.shared.storage.reader()
-                pause = store.lease
-                await self._supervisor.recover(await store.sessions_that_wait())
+                pause, now = min(store.renewal, LONGEST_PAUSE), trio.current_time()
+                keys = frozenset(node.key for node in await store.nodes())
+                if now >= due or not living <= keys:
+                    await self._recover(store, others=len(keys) > 1)
+                    due = now + store.lease
+                living = keys
             await trio.sleep(pause)
+
+    async def _recover(self, store: "Store", *, others: bool) -> None:
+        node = self._supervisor.shared.storage.node
+        if node is not None and node.draining:
+            return
+        found = list(await store.sessions_that_wait())
+        if others:  # each of them finds the same sessions: in another order they claim others first
+            random.shuffle(found)
+        await self._supervisor.recover(found)
 
     async def _look(self, store: "Store") -> None:
         version = await store.version_of_others()

@@ -10,8 +10,10 @@ import attrs
 import trio
 
 from warren import codec
+from warren.actors.fence import Guard
 from warren.actors.turn.approvals import Approvals
 from warren.categories import Decision
+from warren.errors import StoreError
 from warren.events import (
     Event,
     ToolCallRequested,
@@ -38,6 +40,7 @@ class ToolRun:
         timeout: seconds for a tool without a time limit of its own.
         threads: bounds the sync tools of the whole runtime.
         approvals: the gates of the calls.
+        guard: keeps a call from starting without a proved lease; None if no other process can have the session.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
 
@@ -46,6 +49,7 @@ class ToolRun:
     timeout: float
     threads: trio.CapacityLimiter
     approvals: Approvals
+    guard: Guard | None = None
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _started: dict[str, float] = attrs.field(factory=dict)
@@ -104,6 +108,11 @@ class ToolRun:
         self.emit(ToolExecutionStarted(call.id, call.name))
 
     async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
+        try:
+            await self._prove()
+        except StoreError as exc:  # nothing of the call was done; the turn finds the same out before its next step
+            self._finish(call, exc.message, is_error=True)
+            return
         limit = tool.timeout or self.timeout
         content, is_error = "", False
         asking.set(
@@ -135,8 +144,17 @@ class ToolRun:
     async def _invoke(self, tool: Tool, bound: dict[str, Any]) -> object:
         if tool.is_async:
             return await tool.call(**bound)
-        call = partial(tool.call, **bound)
-        return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.threads)
+        call = partial(tool.call, **bound) if self.guard is None else partial(_guarded, self.guard, tool.call, bound)
+        while True:
+            try:
+                return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.threads)
+            except _NotBegunError:  # the process stood still while the call waited for a thread
+                await self._prove()
+
+    async def _prove(self) -> None:
+        """Wait until the lease is proved. Raises StoreError if it was lost."""
+        if self.guard is not None and not self.guard.open:
+            await self.guard.wait()
 
     def _refuse(self, call: ToolUseBlock, reason: str) -> None:
         self.results[call.id] = ToolResult(call.id, reason, is_error=True)
@@ -152,3 +170,13 @@ class ToolRun:
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration))
         self.emit(ToolResultReceived(call.id, call.name, is_error))
         return None
+
+
+class _NotBegunError(Exception):
+    """A call was not begun, because the lease of its session is not proved."""
+
+
+def _guarded(guard: Guard, call: Callable[..., Any], bound: Mapping[str, Any]) -> object:
+    if not guard.open:
+        raise _NotBegunError
+    return call(**bound)

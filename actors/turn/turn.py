@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from warren.actors.fence import Guard, unproved
 from warren.actors.supervision import first_error
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
@@ -95,6 +96,7 @@ class Turn:
         inputs: takes inputs from the inbox if the budgets leave a step for them; after a `last` step only inputs that
             ask for another one.
         emit: publishes an event; returns its number.
+        guard: keeps the turn from going on without a proved lease; None if no other process can have the session.
         commit_compaction: stores a new head of the context with all messages of the turn so far, and returns the
             event that announces it.
         text: the text of the newest answer.
@@ -111,6 +113,7 @@ class Turn:
     inputs: Callable[[bool, Callable[[], bool]], Sequence[Input]]
     emit: Callable[[Event], int]
     commit_compaction: CommitCompaction
+    guard: Guard | None = None
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
@@ -141,7 +144,12 @@ class Turn:
         self._time.scope.cancel()
 
     def decide(self, call_id: str, decision: Decision) -> None:
-        """Approve or refuse a waiting tool call. Raises InvalidParamsError if no call of that id waits."""
+        """Approve or refuse a waiting tool call.
+
+        Raises InvalidParamsError if no call of that id waits, and StoreError while the lease is not proved.
+        """
+        if self.guard is not None and not self.guard.open:
+            raise unproved(self.record.session_id)
         self._approvals.decide(call_id, decision)
 
     async def run(self) -> Outcome:
@@ -191,6 +199,7 @@ class Turn:
     async def _compact_only(self) -> None:
         if self.plan.compaction is None:
             raise CompactionDisabledError("session compaction is disabled")
+        await self._prove()
         self._check_exhausted()
         came = await self.keeper.compact(self.plan.compaction, self._step, self.plan.instructions)
         if isinstance(came, CompactionFailed):
@@ -198,7 +207,9 @@ class Turn:
         self.compacted = came
 
     async def _converse(self, prompt: str) -> None:
-        self.first_seq = self.emit(RunStarted(self.record.session_id, prompt))
+        await self._prove()
+        publish = self.emit if self.guard is None else self.guard.publish  # not held back: its number is asked for
+        self.first_seq = publish(RunStarted(self.record.session_id, prompt))
         self._take_inputs(last=False)
         self.context.append(UserMessage(prompt))
         while True:
@@ -211,6 +222,12 @@ class Turn:
                 break
         if self.plan.output is not None:
             self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
+        await self._prove()  # so that the commit has all events
+
+    async def _prove(self) -> None:
+        """Wait until the lease is proved. Raises StoreError if it was lost."""
+        if self.guard is not None and not self.guard.open:
+            await self.guard.wait()
 
     def _take_inputs(self, *, last: bool) -> bool:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""
@@ -229,6 +246,7 @@ class Turn:
 
     async def _make_room(self) -> Sequence[Message]:
         """Return the context for the next step; raise the error of a used-up budget if there may be none."""
+        await self._prove()
         self._check_budgets()
         before = self.plan.meter.usage
         context = await self.keeper.make_room(self._step)
@@ -293,7 +311,7 @@ class Turn:
         allowed = plan.meter.tool_calls_left(len(calls))
         plan.meter.charge(tool_calls=allowed)
         timeout, approvals = plan.limits.tool_timeout, self._approvals
-        self._tool_run = run = ToolRun(plan.tools, self.emit, timeout, plan.tool_threads, approvals)
+        self._tool_run = run = ToolRun(plan.tools, self.emit, timeout, plan.tool_threads, approvals, self.guard)
         await run.run(calls, allowed)
         self._tool_run = None
         self.context.append(ToolResultsMessage(run.ordered()))

@@ -36,7 +36,7 @@ RENEWALS: Final = 12
 _LOCKED: Final = f"""EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCK} AND objsubid = 2
     AND objid = h.key::oid AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""
-ALIVE: Final = f"""h.expires_at > clock_timestamp() AND (h.graced_until > clock_timestamp() OR {_LOCKED})"""
+ALIVE: Final = f"""(h.expires_at > clock_timestamp() AND (h.graced_until > clock_timestamp() OR {_LOCKED}))"""
 """A condition of SQL: the process of the row `h` lives."""
 _ENTER: Final = """
     WITH entered AS (
@@ -61,14 +61,18 @@ OLDER: Final = f"SELECT h.name FROM warren.holders h WHERE h.version < $1::int A
 """A query for the living processes whose programs know fewer than $1 scripts of the tables."""
 _RENEW: Final = """
     WITH old AS (
-        SELECT expires_at > clock_timestamp() AND (graced_until > clock_timestamp() OR $5::bool) AS alive, leaves
+        SELECT expires_at > clock_timestamp() AND (graced_until > clock_timestamp() OR $5::bool) AS alive, leaves,
+            graced_until - $4::float8 * interval '1 s' AS renewed_at, judges_from, saw_at
         FROM warren.holders WHERE key = $1::int FOR UPDATE
     ), renewed AS (
         INSERT INTO warren.holders (key, name, version, status, expires_at, graced_until)
         VALUES ($1::int, $2, $6::int, $7,
             clock_timestamp() + $3::float8 * interval '1 s', clock_timestamp() + $4::float8 * interval '1 s')
         ON CONFLICT (key) DO UPDATE SET
-            expires_at = excluded.expires_at, graced_until = excluded.graced_until, status = excluded.status
+            expires_at = excluded.expires_at, graced_until = excluded.graced_until, status = excluded.status,
+            judges_from = CASE WHEN $5::bool THEN (SELECT judges_from FROM old) ELSE excluded.graced_until END,
+            saw_at = CASE WHEN $5::bool OR (SELECT judges_from FROM old) > clock_timestamp()
+                THEN (SELECT saw_at FROM old) ELSE (SELECT renewed_at FROM old) END
     ), writer AS (
         INSERT INTO warren.writers (holder, generation, groups) VALUES ($1::int, 0, 0) ON CONFLICT (holder) DO NOTHING
     ) SELECT coalesce((SELECT alive FROM old), false), coalesce((SELECT leaves FROM old), false)
@@ -79,9 +83,16 @@ _LEAVE: Final = """
 """
 
 
+def alive(me: str) -> str:
+    """Return a condition of SQL: the process of the row `h` lives, or `me` cannot tell yet whether it does."""
+    since = f"(SELECT me.saw_at FROM warren.holders me WHERE me.key = {me} AND me.judges_from > clock_timestamp())"
+    return f"({ALIVE} OR h.expires_at > {since})"
+
+
 def rival(owner: str, me: str) -> str:
     """Return SQL for the name of the process `owner` if it is alive and not `me`; else NULL."""
-    return f"(SELECT h.name FROM warren.holders h WHERE h.key = {owner} AND h.key IS DISTINCT FROM {me} AND {ALIVE})"
+    known = f"h.key = {owner} AND h.key IS DISTINCT FROM {me}"
+    return f"(SELECT h.name FROM warren.holders h WHERE {known} AND {alive(me)})"
 
 
 @define(eq=False)

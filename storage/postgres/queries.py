@@ -14,7 +14,7 @@ from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord,
 from warren.storage.membership import SECRET_BYTES, node_of, secret_of, status_of
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
-from warren.storage.postgres.lease import ALIVE, Holder, rival
+from warren.storage.postgres.lease import Holder, alive, rival
 from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
     ARCHIVED,
@@ -77,10 +77,14 @@ _NEXT_EVENT: Final = """
     WHERE session = $1::int8 AND seq >= $2::int8 ORDER BY seq LIMIT 1
 """
 _LAST_BEFORE: Final = "SELECT max(seq) FROM warren.events WHERE session = $1::int8 AND seq < $2::int8"
+# The living processes are found once, not for each session: to ask the server for its locks takes long.
 _SESSIONS_THAT_WAIT: Final = f"""
+    WITH others AS MATERIALIZED (
+        SELECT h.key FROM warren.holders h WHERE h.key IS DISTINCT FROM $1::int AND {alive("$1::int")}
+    )
     SELECT session_id FROM warren.sessions s
     WHERE state = {OPEN} AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
-        AND {rival("s.holder", "$1::int")} IS NULL
+        AND NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)
     ORDER BY key
 """
 _FROM: Final = f"SELECT body FROM warren.inbox WHERE session = {_KEY} AND id = $2"
@@ -100,11 +104,11 @@ _WROTE: Final = """
 """
 # This process counts as alive for itself, as late as it may be.
 _NODES: Final = f"""
-    SELECT h.key, h.name, h.status FROM warren.holders h WHERE h.key = $1::int OR ({ALIVE}) ORDER BY h.key
+    SELECT h.key, h.name, h.status FROM warren.holders h WHERE h.key = $1::int OR {alive("$1::int")} ORDER BY h.key
 """
 _HOLDER_OF: Final = f"""
     SELECT h.key, h.name, h.status FROM warren.sessions s JOIN warren.holders h ON h.key = s.holder
-    WHERE s.session_id = $1 AND state <> {DELETED} AND (h.key = $2::int OR ({ALIVE}))
+    WHERE s.session_id = $1 AND state <> {DELETED} AND (h.key = $2::int OR {alive("$2::int")})
 """
 _ASK_TO_LEAVE: Final = "UPDATE warren.holders SET leaves = true WHERE key = ANY ($1::int[])"
 _CLUSTER_KEY: Final = "SELECT secret FROM warren.meta"

@@ -122,7 +122,7 @@ async def test_an_input_is_withdrawn_as_its_turn_is_due(tmp_path: Path) -> None:
 
 def expire_lease(service: Service, folder: Path, session_id: str, *, taken: bool) -> None:
     """Have the process count as late to renew; somebody else may have the session then."""
-    storage_of(service)._lapses += 1  # noqa: SLF001 - as a process finds it that slept
+    storage_of(service).fence.lapses += 1  # as a process finds it that slept
     if taken:
         db = apsw.Connection(str(folder / FILE_NAME))
         holder = Holder(folder / "holders", "somebody else", 3600.0)

@@ -6,6 +6,7 @@ import threading
 
 import trio
 
+from warren.actors.fence import Fence, Guard
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.toolbox import ToolRun
 from warren.categories import Gates
@@ -105,3 +106,41 @@ async def test_sync_tools_share_the_threads() -> None:
     await run.run([ToolUseBlock(f"call-{number}", "work") for number in range(6)], 6)
     assert len(run.ordered()) == 6
     assert most == 2
+
+
+async def test_a_call_that_waits_for_a_thread_begins_only_with_a_proved_lease() -> None:
+    """The process stood still while the call waited: it begins after the next renewal, and once."""
+    ran: list[str] = []
+
+    @tool
+    def note(text: str) -> str:
+        """Note a text."""
+        ran.append(text)
+        return text
+
+    async def has_lease(_session_id: str) -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
+    fence, threads, events = Fence(), trio.CapacityLimiter(1), list[Event]()
+    guard = Guard("a", fence, lambda _event: 0, has_lease)
+    approvals = Approvals(Gates(), 10, events.append, RunningTime(math.inf))
+    run = ToolRun({"note": note}, events.append, 10, threads, approvals, guard)
+    async with trio.open_nursery() as nursery:
+        threads.acquire_on_behalf_of_nowait(guard)
+        nursery.start_soon(run.run, [ToolUseBlock("c", "note", {"text": "hello"})], 1)
+        while not threads.statistics().tasks_waiting:  # noqa: ASYNC110 - a limiter tells nobody
+            await trio.sleep(0.01)
+        fence.renewed(0.0, 0.0, 0)
+        threads.release_on_behalf_of(guard)
+        while not guard_waits(fence):  # noqa: ASYNC110 - as above
+            await trio.sleep(0.01)
+        assert ran == []
+        fence.renewed(fence.clock(), 60.0, 0)
+    assert ran == ["hello"]
+    assert run.ordered() == (ToolResult("c", "hello"),)
+
+
+def guard_waits(fence: Fence) -> bool:
+    """Return whether somebody waits for the next renewal."""
+    return bool(fence._news.statistics().tasks_waiting)  # noqa: SLF001 - nobody else asks that

@@ -56,6 +56,8 @@ async def statements() -> list[tuple[str, tuple[Value, ...]]]:
         queries.creation(db, "k"),  # type: ignore[arg-type]
         queries.handed_over(db, "s5", 1),  # type: ignore[arg-type]
         queries.news(db, 1, ["s5", "s6"], 0),  # type: ignore[arg-type]
+        queries.holder(db, "s5", 1),  # type: ignore[arg-type]
+        queries.nodes(db, 1),  # type: ignore[arg-type]
         inbox.waiting(db, "s5"),  # type: ignore[arg-type]
         *(
             queries.listing(db, 100, 50, labels, include_archived=archived)  # type: ignore[arg-type]
