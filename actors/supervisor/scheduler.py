@@ -46,7 +46,7 @@ class Decline:
 
 @value
 class Recover:
-    """Start the session: an input waits for it in the store, and no process has the session."""
+    """Wake the session, which may have to be started: an input waits for it, and no other process has the session."""
 
     session_id: str
 
@@ -139,7 +139,8 @@ class Scheduler:
         # it can ask for room, and the caller lets others go on meanwhile. While memory is short one a report has to do.
         while self._stranded and self.has_room and not self.closed:
             session_id, _ = self._stranded.popitem(last=False)
-            if session_id not in self.live:
+            # A session that only has subscribers here is idle, and had its work in a process that is dead.
+            if session_id not in self.live or session_id in self.idle:
                 self.live.add(session_id)
                 actions.append(Recover(session_id))
                 if self.memory_short:

@@ -46,8 +46,9 @@ class StoreWatcher:
         pause, due, living = LONGEST_PAUSE, -math.inf, frozenset[int]()
         while True:
             with contextlib.suppress(StoreError):  # the next look finds the same
-                store = await self._supervisor.shared.storage.reader()
-                pause, now = min(store.renewal, LONGEST_PAUSE), trio.current_time()
+                storage = self._supervisor.shared.storage
+                store, now = await storage.reader(), trio.current_time()
+                pause = min(store.renewal, LONGEST_PAUSE) if storage.durable else store.lease
                 keys = frozenset(node.key for node in await store.nodes())
                 if now >= due or not living <= keys:
                     await self._recover(store, others=len(keys) > 1)

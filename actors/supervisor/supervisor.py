@@ -281,7 +281,9 @@ class Supervisor:
                     case Decline(session_id):
                         self.shared.storage.decline(session_id)
                     case Recover(session_id):
-                        self._start(self.registry.handle(session_id)).mailbox.tell(Wake())
+                        if self.registry.find(session_id) is None:
+                            self._start(self.registry.handle(session_id))
+                        self._send(session_id, Wake())
         return done
 
     def _send(self, session_id: str, message: Message[Any]) -> bool:

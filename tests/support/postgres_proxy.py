@@ -25,6 +25,7 @@ class Wire:
         closes: whether the cut by `fail_at` also closes the wire to new connections.
         cuts: how often connections were cut by `fail_at`.
         answers: as long as it is not set, pieces from the server are held back, so that it seems to hang.
+        requests: as long as it is not set, pieces to the server are held back.
     """
 
     url: str = ""
@@ -35,12 +36,22 @@ class Wire:
     closes: bool = True
     cuts: int = 0
     answers: trio.Event = attrs.field(factory=trio.Event)
+    requests: trio.Event = attrs.field(factory=trio.Event)
     _scopes: set[trio.CancelScope] = attrs.field(factory=set)
 
     def cut(self) -> None:
         """Cut all connections."""
         for scope in self._scopes:
             scope.cancel()
+
+    def hold(self) -> None:
+        """Carry nothing in either direction, and cut nothing: a partition of the network."""
+        self.answers, self.requests = trio.Event(), trio.Event()
+
+    def go_on(self) -> None:
+        """Carry everything, also what was held back."""
+        self.answers.set()
+        self.requests.set()
 
     async def serve(self, path: str, client: trio.SocketStream) -> None:
         """Carry one connection."""
@@ -73,8 +84,7 @@ class Wire:
                         self.cuts += 1
                         self.cut()
                         return
-                if way == "down":
-                    await self.answers.wait()
+                await (self.answers if way == "down" else self.requests).wait()
                 await sink.send_all(piece)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
@@ -87,7 +97,7 @@ async def wire_to(url: str) -> AsyncIterator[Wire]:
     parts = urlsplit(url)
     path = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
     wire = Wire()
-    wire.answers.set()
+    wire.go_on()
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, partial(wire.serve, path), 0, host="127.0.0.1"))
         port = listeners[0].socket.getsockname()[1]

@@ -132,15 +132,16 @@ class Sessions(RuleBasedStateMachine):
         self.scheduler.stays(name, self.now)
 
     def recover(self, name: str, session: Session) -> None:
-        """Start a session that nobody has."""
-        assert not session.live
+        """Start a session that nobody has, or wake one that has no work here."""
+        assert not any((session.runs, session.told_to_leave, name in self.queue))
         assert name in self.found
         assert session.backoff_to <= self.now
         assert not self.closed
         assert self.running() < self.limits.max_sessions
         assert self.running() == 0 or not self.short
-        session.live, session.needed_at = True, self.now
-        self.scheduler.started(name, self.now)
+        if not session.live:
+            session.live, session.needed_at = True, self.now
+            self.scheduler.started(name, self.now)
 
     # -- the changes
 
@@ -445,6 +446,15 @@ def test_work_of_dead_processes_while_memory_is_short() -> None:
     assert scheduler.assign(1) == []
     scheduler.found_waiting(["x", "y"], 2)
     assert scheduler.assign(2) == [Recover("y")]
+
+
+def test_a_session_that_is_only_followed_here_is_recovered() -> None:
+    """It has no work here, as that is of a dead process; one with a turn here is left alone."""
+    scheduler = opened("a", "b")
+    scheduler.begun("b")
+    scheduler.found_waiting(["a", "b"], 1)
+    assert scheduler.assign(1) == [Recover("a")]
+    assert scheduler.assign(1) == []
 
 
 @pytest.mark.parametrize("idle_after", [0.0, 60.0])
