@@ -81,7 +81,11 @@ async def rest(stream: trio.SocketStream) -> Ask:
 
 
 async def websocket(stream: trio.SocketStream) -> Ask:
-    """Return a turn over WebSocket, in a session of its own."""
+    """Return a turn over WebSocket, in a session of its own.
+
+    The frames are written here and not by `warren.client`: on two processors a client that does no more than it must
+    leaves the rest to the server, which is what is measured.
+    """
     client = Client(stream)
     await client.open()
     _, reply = await client.ask("session/create", prompt=None)

@@ -333,5 +333,14 @@ def _refusal(url: str, failures: list[BaseException]) -> RefusedError:
         case httpx.ReadTimeout():
             return RefusedError(f"{url} cannot be reached: {NO_ANSWER}", retryable=True)
         case failure:
-            problem = "the connection was closed" if failure is None else str(failure) or type(failure).__name__
-            return RefusedError(f"{url} cannot be reached: {problem}", retryable=True)
+            return RefusedError(f"{url} cannot be reached: {_reason(failure)}", retryable=True)
+
+
+def _reason(failure: BaseException | None) -> str:
+    """Return the text of the first exception that has one: those that wrap another one often have none."""
+    cause = failure
+    while cause is not None:
+        if text := str(cause):
+            return text
+        cause = cause.__cause__ or cause.__context__
+    return "the connection was closed" if failure is None else type(failure).__name__

@@ -76,14 +76,15 @@ async def connect(url: str, *, token: str | None = None, patience: float = PATIE
     """
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     address = address_of(url)
-    async with open_http() as http, open_links(Dial(http, address, headers), patience) as (links, capabilities):
+    async with open_http(address) as http, open_links(Dial(http, address, headers), patience) as (links, capabilities):
         yield RemoteService(links, capabilities)
 
 
-def open_http() -> httpx.AsyncClient:
-    """Return the client that opens connections, to be entered with `async with`."""
+def open_http(address: str) -> httpx.AsyncClient:
+    """Return the client that opens connections to an address of `address_of`, to be entered with `async with`."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    return httpx.AsyncClient(limits=limits, timeout=CONNECT_TIMEOUT)
+    # Without TLS no certificates are read, which takes longer than all the rest of the connection.
+    return httpx.AsyncClient(limits=limits, timeout=CONNECT_TIMEOUT, verify=address.startswith("wss:"))
 
 
 @asynccontextmanager

@@ -121,6 +121,6 @@ class RemoteTarget:
 @asynccontextmanager
 async def remote_target(plan: LoadPlan, address: Address, store: Path | None = None) -> AsyncIterator[Target]:
     """Yield a gateway as a target for a body."""
-    async with open_http() as http, trio.open_nursery() as tasks:
+    async with open_http(address.url) as http, trio.open_nursery() as tasks:
         yield RemoteTarget(address, http, tasks, store, tagged=plan.model == "echo")
         tasks.cancel_scope.cancel()

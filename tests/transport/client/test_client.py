@@ -1,6 +1,7 @@
 """`warren.client` against a gateway in the test's process: events, tools, errors and lost connections."""
 
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,6 +14,7 @@ import httpx
 import pytest
 import trio
 import trio.lowlevel
+import trustme
 import wsproto
 import wsproto.events
 from trio_websocket import ConnectionClosed, wrap_server_stream
@@ -20,7 +22,7 @@ from trio_websocket import ConnectionClosed, wrap_server_stream
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import inbox_has, until
 from tests.transport.client.cable import Cable, cable
-from tests.transport.clients import gateway
+from tests.transport.clients import HOST, gateway
 from tests.transport.gateway.serving import runtime
 from warren.client import RemoteService, connect
 from warren.errors import AgentError, InvalidParamsError, SessionBusyError
@@ -422,6 +424,50 @@ async def test_a_server_that_says_nothing(*, upgrades: bool) -> None:
             async with connect(f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"):
                 pass
         assert (caught.value.cause, caught.value.retryable) == ("unreachable", True)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, known: bool) -> None:
+    """Over TLS the client talks only to a server whose certificate it trusts, and shows its token to no other one."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    if known:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    heard = list[bytes]()
+
+    async def terminate(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        """Take the TLS off, and carry the bytes to the gateway."""
+        async with stream, await trio.open_tcp_stream(HOST, port) as server:
+
+            async def back() -> None:
+                async for piece in server:
+                    await stream.send_all(piece)
+
+            try:
+                async with trio.open_nursery() as both:
+                    both.start_soon(back)
+                    async for piece in stream:
+                        heard.append(bytes(piece))
+                        await server.send_all(piece)
+                    both.cancel_scope.cancel()
+            except* (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # the client has refused the certificate, or has left
+
+    async with runtime() as service, gateway(service, token=RIGHT) as port, trio.open_nursery() as tasks:
+        serve = partial(trio.serve_ssl_over_tcp, terminate, 0, context, host=HOST)
+        listeners = await tasks.start(serve)
+        address = f"wss://localhost:{listeners[0].transport_listener.socket.getsockname()[1]}"
+        if known:
+            async with connect(address, token=RIGHT) as remote:
+                assert (await remote.create_session("hi", model="echo")).text == "hi"
+        else:
+            with pytest.raises(AgentError, match="certificate verify failed"):
+                async with connect(address, token=RIGHT):
+                    pass
+            assert heard == []
         tasks.cancel_scope.cancel()
 
 
