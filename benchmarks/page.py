@@ -23,6 +23,7 @@ SCRIPTS: Final = (
     "durable_turn",
     "postgres_turn",
     "postgres_memory",
+    "postgres_vectors",
     "postgres_large",
     "peer_turns",
     "projection",
