@@ -175,10 +175,10 @@ class Scenario:
             return False
         return self.needs <= build.on and not self.lacks & build.on
 
-    async def run(self, surface: Surface, build: Build, folder: Path) -> None:
-        """Play it once."""
+    async def run(self, surface: Surface, build: Build, folder: Path, make: type[World] = World) -> None:
+        """Play it once, in a world that `make` makes."""
         with database() if build.database else nullcontext() as url:
-            world = World(build, self.setting, folder, not surface.per_process, url)
+            world = make(build, self.setting, folder, not surface.per_process, url)
             async with staged(surface, world, self.clients) as stage:
                 await self.play(stage)
                 assert stage.met >= self.codes, "it did not come to the errors that it is about"

@@ -202,10 +202,14 @@ class World:
             self.model,
             store=self.store,
             tools=[look, launch, tool(self.hold)],
-            config=self.setting.config(self.build),
+            config=self.config(),
             faults=self.faults,
             memory=self._memory() if "memory" in self.build.on else None,
         )
+
+    def config(self) -> Config:
+        """Return the settings of the runtime."""
+        return self.setting.config(self.build)
 
     def _memory(self) -> OpenMemory:
         if self.url is not None:
