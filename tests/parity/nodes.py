@@ -42,7 +42,7 @@ class TwoNodes(World):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run both nodes. What goes wrong in the store does so at the first one."""
+        """Run both nodes. Faults of the store are those of the first one alone."""
         async with super().running(), AsyncExitStack() as stack:
             await self._serve(self.service, self.ports[0], stack)
             self._opening, faults, self.faults = 1, self.faults, Faults()

@@ -11,7 +11,7 @@ from typing import Final
 from warren.transport.http.auth import NODE_PREFIX
 from warren.values import define
 
-LIFETIME: Final = 300.0
+LIFETIME: Final = 120.0
 """Seconds for which a token is valid. The clocks of two nodes may differ by this much before they refuse each other."""
 
 
