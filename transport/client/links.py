@@ -117,7 +117,7 @@ class Links:
     @asynccontextmanager
     async def own(self, run_tool: RunTool) -> AsyncIterator[Connection]:
         """Open a connection for a body, for a call with tools of its own."""
-        connection = await self._connect(Connection(run_tool))
+        connection = await self._connect(Connection(run_tool), anyio.current_time() + self.patience)
         self._own.add(connection)
         try:
             yield connection
@@ -153,19 +153,20 @@ class Links:
 
     async def _find(self, fits: Callable[[Connection], bool]) -> Connection:
         """Return an open connection that has room and fits, or open one."""
-        while True:
-            for each in self._open:
-                if not each.lost and each.in_flight < MAX_REQUESTS and fits(each):
-                    return each
-            if self._opening.locked():  # by the time that connection is open it may fit
-                async with self._opening:
-                    continue
+        deadline = anyio.current_time() + self.patience
+        while (found := self._open_one(fits)) is None:
             async with self._opening:
-                await self._connect(Connection())
+                if self._open_one(fits) is None:  # else another call has opened it meanwhile
+                    await self._connect(Connection(), deadline)
+        return found
 
-    async def _connect(self, connection: Connection) -> Connection:
+    def _open_one(self, fits: Callable[[Connection], bool]) -> Connection | None:
+        usable = (each for each in self._open if not each.lost and each.in_flight < MAX_REQUESTS and fits(each))
+        return next(usable, None)
+
+    async def _connect(self, connection: Connection, deadline: float) -> Connection:
         """Open a connection, with one attempt after another. Raises AgentError(cause="unreachable")."""
-        delay, deadline = FIRST_DELAY, anyio.current_time() + self.patience
+        delay = FIRST_DELAY
         while True:
             try:
                 return await self._dial(connection)

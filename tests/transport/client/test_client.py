@@ -87,6 +87,25 @@ async def events_of(service: RuntimeService | RemoteService, session_id: str, la
     return found
 
 
+async def test_calls_that_wait_for_a_connection_fail_with_it(tmp_path: Path) -> None:
+    """The server is gone: of many calls at once each ends, in the time that one of them may take."""
+    async with runtime(tmp_path) as service, linked(service, patience=0.2) as (remote, wire):
+        session_id = (await remote.create_session(None)).session_id
+        wire.closed = True
+        wire.cut()
+        failed = list[str | None]()
+
+        async def read() -> None:
+            with pytest.raises(AgentError) as caught:
+                await remote.read(session_id)
+            failed.append(caught.value.cause)
+
+        async with trio.open_nursery() as tasks:
+            for _ in range(5):
+                tasks.start_soon(read)
+        assert failed == ["unreachable"] * 5
+
+
 async def test_a_busy_turn_is_not_sent_twice(tmp_path: Path) -> None:
     """Its outcome is unknown when the connection is lost; it runs once, is stored, and can be read."""
     gate = Gate()
