@@ -24,7 +24,7 @@ from warren.events import (
 )
 from warren.fields import encodable
 from warren.messages import ToolResult, ToolUseBlock
-from warren.tools import Tool, ToolArgumentsError, asking, failure_text
+from warren.tools import Tool, ToolArgumentsError, ToolCall, asking, calling, failure_text
 from warren.values import define
 
 logger: Final = logging.getLogger("warren.tools")
@@ -40,6 +40,9 @@ class ToolRun:
         timeout: seconds for a tool without a time limit of its own.
         threads: bounds the sync tools of the whole runtime.
         approvals: the gates of the calls.
+        session_id: the session.
+        turn: the number of its turn.
+        before: the calls in earlier steps of the turn.
         guard: keeps a call from starting without a proved lease; None if no other process can have the session.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
@@ -50,6 +53,9 @@ class ToolRun:
     threads: trio.CapacityLimiter
     approvals: Approvals
     guard: Guard | None = None
+    session_id: str = ""
+    turn: int = 1
+    before: int = 0
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _started: dict[str, float] = attrs.field(factory=dict)
@@ -115,6 +121,8 @@ class ToolRun:
             return
         limit = tool.timeout or self.timeout
         content, is_error = "", False
+        number = self.before + 1 + next(at for at, each in enumerate(self._calls) if each.id == call.id)
+        calling.set(ToolCall(self.session_id, self.turn, number, call.id, call.name, call.args))
         asking.set(
             partial(self._question, call, tool, itertools.count(1))
         )  # each call has a task, and so a context of its own

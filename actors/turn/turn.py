@@ -127,6 +127,7 @@ class Turn:
     _interrupted: AgentError | None = None
     _call: ModelCall | None = None
     _tool_run: ToolRun | None = None
+    _calls: int = 0
 
     def __attrs_post_init__(self) -> None:
         # These must not refer to the turn: without a cycle it is freed at once, not by the garbage collector.
@@ -311,7 +312,9 @@ class Turn:
         allowed = plan.meter.tool_calls_left(len(calls))
         plan.meter.charge(tool_calls=allowed)
         timeout, approvals = plan.limits.tool_timeout, self._approvals
-        self._tool_run = run = ToolRun(plan.tools, self.emit, timeout, plan.tool_threads, approvals, self.guard)
+        place = self.record.session_id, self.record.turns + 1, self._calls
+        self._tool_run = run = ToolRun(plan.tools, self.emit, timeout, plan.tool_threads, approvals, self.guard, *place)
+        self._calls += len(calls)
         await run.run(calls, allowed)
         self._tool_run = None
         self.context.append(ToolResultsMessage(run.ordered()))

@@ -1,6 +1,8 @@
 """Python callables as tools. The name, the description, the schema and the argument check come from the function."""
 
+import hashlib
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
@@ -17,6 +19,49 @@ Asking = Callable[[Mapping[str, Any]], Awaitable[Decision | None]]
 """Asks the approver of a session's calls a question of a tool. None: there is no approver, or no answer in time."""
 asking: Final[ContextVar[Asking | None]] = ContextVar("asking", default=None)
 """The function with which the tool call in this context can ask; None outside of a call."""
+
+
+@frozen
+class ToolCall:
+    """The call of a tool, as the tool itself can see it by `current_call`.
+
+    Attributes:
+        session_id: the session.
+        turn: the number of the turn in the session, from 1.
+        number: the number of the call in the turn, from 1.
+        call_id: the model's id of the call, as events and messages have it.
+        name: the name of the tool.
+        args: the arguments, as the model has given them.
+    """
+
+    session_id: str
+    turn: int
+    number: int
+    call_id: str
+    name: str
+    args: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of the call: the same if a turn that was lost is run again and makes the same call.
+
+        It is made of the session, the turn, the number of the call, the tool and the arguments. The model's own id has
+        no part in it, because a model gives another one when it is asked again.
+        """
+        called = json.dumps([self.name, self.args], sort_keys=True, default=str).encode()
+        return f"{self.session_id}:{self.turn}:{self.number}:{hashlib.sha256(called).hexdigest()[:16]}"
+
+
+calling: Final[ContextVar[ToolCall | None]] = ContextVar("calling", default=None)
+"""The tool call in this context; None outside of a call."""
+
+
+def current_call() -> ToolCall:
+    """Return the call that the calling tool works on. Raises RuntimeError outside of a call of a tool."""
+    call = calling.get()
+    if call is None:
+        raise RuntimeError("no tool call runs in this context: ask inside of the tool")
+    return call
 
 
 @frozen

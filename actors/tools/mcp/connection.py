@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import mcp_types as types
@@ -20,7 +20,7 @@ from warren.actors.tools.mcp.process import ServerGoneError, open_process
 from warren.actors.tools.mcp.results import bounded, text_of
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
-from warren.tools import Asking, ToolError, ToolSpec, asking
+from warren.tools import Asking, ToolError, ToolSpec, asking, calling
 from warren.values import define
 from warren.version import VERSION
 
@@ -43,6 +43,7 @@ class _ToolCall:
     name: str
     arguments: dict[str, Any]
     ask: Asking | None = None
+    meta: types.RequestParamsMeta | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     done: trio.Event = attrs.field(factory=trio.Event)
     outcome: str | ToolError | None = None
@@ -118,7 +119,7 @@ class McpConnection:
         if life is None:
             raise ToolError(self._away())
         _check(self.server.name, arguments)
-        call = _ToolCall(name, arguments, asking.get())
+        call = _ToolCall(name, arguments, asking.get(), _meta())
         life.calls.add(call)
         life.nursery.start_soon(self._carry_out, life, call)
         try:
@@ -197,7 +198,8 @@ class McpConnection:
 
     async def _carry_out(self, life: _Life, call: _ToolCall) -> None:
         """Make a call, and answer its caller in each case."""
-        request = types.CallToolRequest(params=types.CallToolRequestParams(name=call.name, arguments=call.arguments))
+        params = types.CallToolRequestParams(name=call.name, arguments=call.arguments, _meta=call.meta)
+        request = types.CallToolRequest(params=params)
         try:
             with call.scope:
                 call.resolve(text_of(await life.session.send_request(request, types.CallToolResult)))
@@ -275,6 +277,15 @@ def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     fields = schema.get("properties", {})
     content = {name: field["default"] for name, field in fields.items() if "default" in field}
     return content if content.keys() >= set(schema.get("required", ())) else None
+
+
+def _meta() -> types.RequestParamsMeta | None:
+    """Return the place of the running tool call in its session, for the server; None outside of a session."""
+    call = calling.get()
+    if call is None:
+        return None
+    told = {"session_id": call.session_id, "turn": call.turn, "call_id": call.call_id, "idempotency_key": call.key}
+    return cast("types.RequestParamsMeta", {f"warren/{name}": value for name, value in told.items()})
 
 
 def _check(server: str, arguments: dict[str, Any]) -> None:

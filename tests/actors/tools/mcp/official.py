@@ -53,7 +53,7 @@ async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.
         case "long":
             result = said("x" * 150_000)
         case "echo":
-            result = said(repr(arguments))
+            result = said(repr({**(params.meta or {})} if "meta" in arguments else arguments))
     return result
 
 

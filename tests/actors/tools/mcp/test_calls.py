@@ -1,5 +1,6 @@
 """Calls of tools of real servers: what goes out, what comes back, and what is told of those given up."""
 
+import ast
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import McpServer
 from warren.config import Config, Limits
 from warren.errors import AgentError
-from warren.events import ToolExecutionTimedOut
+from warren.events import ToolExecutionCompleted, ToolExecutionTimedOut
 from warren.messages import ToolUseBlock
 from warren.tools import ToolError
 
@@ -105,6 +106,22 @@ async def test_a_server_and_its_tools(server: McpServer, tmp_path: Path) -> None
         await call(pool, "grow")
         await until(lambda: "grown" in [each.spec.name for each in pool.tools()])
         assert pool.health()[0].tools == 10
+
+
+async def test_a_server_is_told_of_the_call_that_it_works_on(server: McpServer) -> None:
+    """The session, the turn, the model's id and an idempotency key; a call outside of a session tells nothing."""
+    async with ready(server) as pool:
+        model = says(reply("", ToolUseBlock("c1", "echo", {"meta": True})), reply("done"))
+        seen = Recorder()
+        async with open_runtime(model, tools=pool.tools()) as service:
+            session_id = await new_session(service)
+            await service.start_turn(session_id, "go", on_event=seen)
+        (completed,) = seen.only(ToolExecutionCompleted)
+        told = ast.literal_eval(completed.result)
+        assert told["warren/session_id"] == session_id
+        assert (told["warren/turn"], told["warren/call_id"]) == (1, "c1")
+        assert told["warren/idempotency_key"].startswith(f"{session_id}:1:1:")
+        assert "warren" not in str(await call(pool, "echo", meta=True))
 
 
 async def _cancel_one(pool: McpPool, folder: Path) -> None:

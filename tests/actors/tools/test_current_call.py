@@ -1,0 +1,80 @@
+"""The call that a tool works on: its place in the session, and a key that outlives a lost turn."""
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+
+from tests.support.faulty_store import Faults
+from tests.support.models import reply, says
+from tests.support.runtime import new_session, open_runtime
+from warren.errors import StoreError
+from warren.messages import ToolUseBlock
+from warren.tools import ToolCall, current_call, tool
+
+pytestmark = pytest.mark.virtual_time
+
+
+@tool
+async def where(text: Annotated[str, "any"]) -> str:
+    """Tell the call."""
+    call = current_call()
+    SEEN.append((text, call))
+    return call.key
+
+
+SEEN: list[tuple[str, ToolCall]] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen() -> None:
+    """Forget the calls of other tests."""
+    SEEN.clear()
+
+
+def use(call_id: str, text: str) -> ToolUseBlock:
+    """Return a call."""
+    return ToolUseBlock(call_id, "where", {"text": text})
+
+
+async def test_calls_are_numbered_through_the_turn() -> None:
+    """Over all its steps; the next turn begins anew."""
+    model = says(
+        reply("", use("a", "x"), use("b", "x")),
+        reply("", use("a", "y")),
+        reply("one"),
+        reply("", use("a", "x")),
+        reply("two"),
+    )
+    async with open_runtime(model, tools=[where]) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "go")
+        await service.start_turn(session_id, "go on")
+    found = [(call.turn, call.number, call.call_id, text) for text, call in SEEN]
+    assert sorted(found) == [(1, 1, "a", "x"), (1, 2, "b", "x"), (1, 3, "a", "y"), (2, 1, "a", "x")]
+    assert {call.session_id for _, call in SEEN} == {session_id}
+    assert len({call.key for _, call in SEEN}) == 4
+
+
+async def test_a_turn_that_is_run_again_gives_the_same_keys(tmp_path: Path) -> None:
+    """The store refused the first run. The model gives other ids; a call with other arguments has another key."""
+    faults = Faults()
+    model = says(
+        reply("", use("a1", "x"), use("a2", "y")), reply("one"), reply("", use("b1", "x"), use("b2", "z")), reply("two")
+    )
+    async with open_runtime(model, tools=[where], store=tmp_path, faults=faults) as service:
+        session_id = await new_session(service)
+        faults.too_large = True
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "go")
+        faults.too_large = False
+        await service.start_turn(session_id, "go")
+    keys = {call.call_id: call.key for _, call in SEEN}
+    assert keys["a1"] == keys["b1"]
+    assert keys["a2"] != keys["b2"]
+
+
+async def test_there_is_no_call_outside_of_a_tool() -> None:
+    """The error says what is wrong."""
+    with pytest.raises(RuntimeError, match="inside of the tool"):
+        current_call()
