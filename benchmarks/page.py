@@ -34,6 +34,7 @@ SCRIPTS: Final = (
     "concurrency",
     "peer_concurrency",
     "gateway",
+    "cluster_turn",
     "workers",
     "websocket_turn",
     "rest_turn",
