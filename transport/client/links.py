@@ -45,6 +45,7 @@ class Links:
     _open: list[Connection] = attrs.field(factory=list)
     _own: set[Connection] = attrs.field(factory=set)  # the connections of calls with tools of their own
     _opening: anyio.Lock = attrs.field(factory=anyio.Lock)
+    _refused: tuple[float, RefusedError | None] = (0.0, None)  # the last call that got no connection
     _changed: anyio.Event = attrs.field(factory=anyio.Event)
 
     async def ask(self, method: str, params: object, *, repeatable: bool) -> Any:
@@ -152,13 +153,23 @@ class Links:
             each.close()
 
     async def _find(self, fits: Callable[[Connection], bool]) -> Connection:
-        """Return an open connection that has room and fits, or open one."""
-        deadline = anyio.current_time() + self.patience
+        """Return an open connection that has room and fits, or open one. Raises AgentError(cause="unreachable")."""
+        begun = anyio.current_time()
         while (found := self._open_one(fits)) is None:
             async with self._opening:
                 if self._open_one(fits) is None:  # else another call has opened it meanwhile
-                    await self._connect(Connection(), deadline)
+                    self._check_reachable(begun)
+                    await self._connect(Connection(), begun + self.patience)
         return found
+
+    def _check_reachable(self, begun: float) -> None:
+        """Raise AgentError(cause="unreachable") if another call, after this one, has not got a connection either.
+
+        Calls wait for each other's attempts. If the server hangs, each would else wait for those of all before it.
+        """
+        at, refusal = self._refused
+        if refusal is not None and at >= begun and anyio.current_time() >= begun + self.patience:
+            raise unreachable(refusal)
 
     def _open_one(self, fits: Callable[[Connection], bool]) -> Connection | None:
         usable = (each for each in self._open if not each.lost and each.in_flight < MAX_REQUESTS and fits(each))
@@ -173,6 +184,7 @@ class Links:
             except RefusedError as exc:
                 pause = delay * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, not a secret
                 if not exc.retryable or anyio.current_time() + pause > deadline:
+                    self._refused = anyio.current_time(), exc
                     raise unreachable(exc) from None
             await anyio.sleep(pause)
             delay = min(delay * 2, MAX_DELAY)

@@ -122,7 +122,26 @@ async def _started_alone(
     *,
     task_status: trio.TaskStatus[Any],
 ) -> None:
-    await _alone(function, args, task_status=task_status)
+    status = _Status(task_status)
+    await _alone(function, args, task_status=status)
+    if not status.opened:
+        raise RefusedError("the node is gone", retryable=True)
+
+
+@define(eq=False)
+class _Status:
+    """The report of a connection that opens; one that ends before it has opened was refused.
+
+    It ends so if the node was found to be gone meanwhile, and its client was closed.
+    """
+
+    told: trio.TaskStatus[Any]
+    opened: bool = False
+
+    def started(self, value: Any = None) -> None:
+        """See trio.TaskStatus."""
+        self.opened = True
+        self.told.started(value)
 
 
 class _Bearer(httpx.Auth):

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 import trustme
 import wsproto
 import wsproto.events
@@ -547,3 +548,62 @@ async def test_connections_that_are_lost_before_anything_is_sent_are_an_error() 
         with pytest.raises(AgentError) as caught:
             await links.ask("session/read", {"session_id": "s1"}, repeatable=False)
     assert (caught.value.cause, caught.value.retryable) == ("unreachable", True)
+
+
+async def test_calls_that_wait_for_a_connection_go_on_if_the_first_gives_up(tmp_path: Path) -> None:
+    """The one that opens it is cancelled; of those behind it one opens the connection, and all are answered."""
+    async with runtime(tmp_path) as service, linked(service) as (remote, wire):
+        session_id = (await remote.create_session("hello")).session_id
+        wire.closed = True
+        wire.cut()
+        answered: list[str] = []
+
+        async def call() -> None:
+            answered.append((await remote.read(session_id)).state.session_id)
+
+        async with trio.open_nursery() as tasks:
+            first = trio.CancelScope()
+
+            async def give_up() -> None:
+                with first:
+                    await call()
+
+            tasks.start_soon(give_up)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            for _ in range(3):
+                tasks.start_soon(call)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            first.cancel()
+            wire.closed = False
+            with trio.fail_after(10):
+                await until(lambda: len(answered) == 3)
+
+
+async def test_calls_behind_an_attempt_that_failed_fail_with_it() -> None:
+    """A call waits for its own patience, not for that of all calls before it."""
+    attempts = 0
+
+    class Nowhere(Connection):
+        async def run(self, dial: Dial, *, task_status: Any) -> None:  # noqa: ARG002 - it never opens
+            nonlocal attempts
+            attempts += 1
+            await trio.sleep(1)
+            self._hang_up()
+            raise RefusedError("there is nothing", retryable=True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warren.transport.client.links.Connection", Nowhere)
+        async with httpx.AsyncClient() as http, anyio.create_task_group() as tasks:
+            links = Links(Dial(http, "ws://127.0.0.1:1/ws", {}), tasks, patience=0.5)
+            failed: list[str | None] = []
+
+            async def call() -> None:
+                with pytest.raises(AgentError) as refused:
+                    await links.ask("session/list", {}, repeatable=True)
+                failed.append(refused.value.cause)
+
+            async with trio.open_nursery() as calls:
+                for _ in range(20):
+                    calls.start_soon(call)
+    assert failed == ["unreachable"] * 20
+    assert attempts < 5

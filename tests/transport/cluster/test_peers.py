@@ -1,0 +1,29 @@
+"""The clients of the other nodes."""
+
+from datetime import UTC, datetime
+
+import pytest
+import trio
+import trio.testing
+
+from warren.errors import AgentError
+from warren.nodes import Node
+from warren.service import Capabilities
+from warren.transport.cluster.peers import Peers
+from warren.transport.cluster.token import NodeTokens
+
+CAPABILITIES = Capabilities(session_store=True, session_compaction=False, memory_store=False)
+
+
+async def test_a_call_to_a_node_that_is_found_to_be_gone_has_to_look_again() -> None:
+    """Its client is closed while the call holds it: that is the node's end, not an error of this one."""
+    node = Node(2, "gone", "ws://127.0.0.1:9", "1", datetime.now(UTC))
+    async with trio.open_nursery() as tasks:
+        peers = Peers(NodeTokens(b"0" * 32, 1, "here"), CAPABILITIES, tasks)
+        service = peers.service(node)
+        peers.forget_others(())
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(AgentError) as refused:
+            await service.read("01a20959-0000-7000-8000-000000000000")
+        tasks.cancel_scope.cancel()
+    assert (refused.value.cause, refused.value.retryable) == ("unreachable", True)
