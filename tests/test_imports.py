@@ -43,6 +43,8 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/http/head.py",
     "transport/http/refusals.py",
     "transport/load/diff.py",
+    "transport/load/failover/ledger.py",
+    "transport/load/failover/plan.py",
     "transport/load/page.py",
     "transport/load/stream.py",
     "transport/load/svg.py",

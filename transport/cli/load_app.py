@@ -11,6 +11,7 @@ from warren.transport.cli.help import examples
 from warren.transport.cli.option import group, of_field
 from warren.transport.cli.options import output_options
 from warren.transport.cli.values import folder_of, text_of
+from warren.transport.load.failover.plan import FAULTS, FailoverPlan
 from warren.transport.load.plan import BadClients, LoadPlan, Mix, Profile
 from warren.transport.load.scenarios import SCENARIOS
 
@@ -159,6 +160,49 @@ def run(context: click.Context, /, url: str | None, **given: Any) -> int:
     from warren.transport.cli import load as command  # noqa: PLC0415 - help does without it
 
     return command.run(url, given, json=context.obj.json)
+
+
+def _of_failover(name: str, *names: str, **settings: Any) -> Any:
+    return of_field(FailoverPlan, name, *names, variable=False, **settings)
+
+
+def faults_of(value: str) -> tuple[str, ...]:
+    """Return the names between commas."""
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+failover_options: Final = group(
+    _of_failover("store", "--store", required=True, type=text_of, metavar="URL|DIR"),
+    *(_of_failover(name) for name in ("nodes", "sessions", "rounds", "lease")),
+    click.option(
+        "--faults", type=faults_of, metavar="KINDS", help=f"Of {', '.join(FAULTS)}, with commas; all by default."
+    ),
+    _of_failover("seed", type=int),
+)
+
+
+@load.command(
+    epilog=examples(
+        "warren load failover --store postgresql:///test --nodes 3 --rounds 8",
+        "warren load failover --store /tmp/failover --faults kill,stop",
+    )
+)
+@failover_options
+@output_options
+@click.pass_context
+def failover(context: click.Context, /, **given: Any) -> int:
+    """Start nodes on a store, put load on all of them, let them fail, and check every acknowledged turn.
+
+    Users send prompts to any node while nodes are killed, stopped, and cut off from their database. At the end each
+    answered prompt has to be in its session once and in order, and each follower of a session has to have every stored
+    event once. The exit code is 1 if one is not.
+
+    Use a database or a folder of its own: the run fills it with sessions.
+    """
+    from warren.transport.cli import failover as command  # noqa: PLC0415 - help does without it
+
+    names = attrs.fields_dict(FailoverPlan)
+    return command.failover({name: given[name] for name in names}, json=context.obj.json)
 
 
 @load.command(

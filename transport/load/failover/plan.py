@@ -1,0 +1,61 @@
+"""The plan of a failover run. No I/O."""
+
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+import attrs
+
+from warren.config import PostgresConfig, StoreConfig
+from warren.database_url import is_url_of_database
+from warren.fields import FieldValueError, positive
+from warren.values import frozen
+
+Fault = Literal["kill", "stop", "partition", "blip"]
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+LEAST_NODES: Final = 2
+
+
+def _faults(_instance: object, attribute: "attrs.Attribute[tuple[Fault, ...]]", value: tuple[Fault, ...]) -> None:
+    for each in value:
+        if each not in FAULTS:
+            raise FieldValueError(attribute.name, f"{each!r} is unknown; there are {', '.join(FAULTS)}")
+    if not value:
+        raise FieldValueError(attribute.name, "must not be empty")
+
+
+@frozen
+class FailoverPlan:
+    """The settings of a run.
+
+    Attributes:
+        store: the address of a database, or a folder, which the run fills with sessions.
+        nodes: nodes that it starts.
+        sessions: sessions, each with one user who sends a prompt when the last one was answered, to any node.
+        rounds: faults in all, of the kinds in turn, each at a node that has sessions.
+        faults: the kinds: `kill` (and start again), `stop` (until others have its sessions), `partition` (from the
+            database, until others have its sessions), `blip` (the same for a second).
+        lease: seconds of a lease.
+        seed: begins the choice of nodes.
+    """
+
+    store: str
+    nodes: int = attrs.field(default=3, validator=positive)
+    sessions: int = attrs.field(default=20, validator=positive)
+    rounds: int = attrs.field(default=4, validator=positive)
+    faults: tuple[Fault, ...] = attrs.field(default=FAULTS, validator=_faults)
+    lease: float = attrs.field(default=3.0, validator=positive)
+    seed: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a plan that cannot be carried out."""
+        if self.nodes < LEAST_NODES:
+            raise FieldValueError("nodes", f"must be at least {LEAST_NODES}: others take a node's sessions over")
+        if not is_url_of_database(self.store) and {"partition", "blip"} & set(self.faults):
+            raise FieldValueError("faults", "nodes on a store in files cannot be cut off from it")
+
+    @property
+    def place(self) -> StoreConfig | PostgresConfig:
+        """The store, as the run itself opens it."""
+        if is_url_of_database(self.store):
+            return PostgresConfig(self.store, lease=self.lease)
+        return StoreConfig(Path(self.store), lease=self.lease)
