@@ -19,6 +19,7 @@ class LocalNode:
     Attributes:
         name: its name.
         address: the URL at which it serves other nodes; None if it serves none.
+        group: the command whose worker it is; None if it is none.
         load: returns its work at this moment.
         draining: whether it takes no new sessions; change it by `drain`.
         asked: set when an operator has asked the node to drain.
@@ -27,6 +28,7 @@ class LocalNode:
 
     name: str
     address: str | None = None
+    group: str | None = None
     load: Callable[[], NodeLoad] = NodeLoad
     draining: bool = False
     asked: trio.Event = attrs.field(factory=trio.Event)
@@ -35,11 +37,11 @@ class LocalNode:
     @classmethod
     def of(cls, config: NodeConfig) -> "LocalNode":
         """Return this process as a node with these settings."""
-        return cls(config.name or f"{socket.gethostname()}-{os.getpid()}", config.address)
+        return cls(config.name or f"{socket.gethostname()}-{os.getpid()}", config.address, config.group)
 
     def announcement(self) -> Announcement:
         """Return the description of the node at this moment."""
-        return Announcement(self.name, self.address, self.draining, self.load())
+        return Announcement(self.name, self.address, self.draining, self.load(), self.group)
 
     def drain(self) -> None:
         """Announce soon that the node takes no new sessions."""

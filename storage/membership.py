@@ -28,6 +28,7 @@ class Status:
         address: see `warren.nodes.Node`.
         draining: see `warren.nodes.Node`.
         load: see `warren.nodes.Node`.
+        group: see `warren.nodes.Node`.
     """
 
     started_at: datetime = attrs.field(factory=lambda: moment(0))
@@ -36,12 +37,13 @@ class Status:
     address: str | None = None
     draining: bool = False
     load: NodeLoad = attrs.field(factory=NodeLoad)
+    group: str | None = None
 
 
 def status_text(started_at: datetime, said: Announcement | None) -> str:
     """Return the status of this process, as it is stored."""
     said = said or Announcement()
-    status = Status(started_at, VERSION, said.name, said.address, said.draining, said.load)
+    status = Status(started_at, VERSION, said.name, said.address, said.draining, said.load, said.group)
     return codec.encode(status).decode()
 
 
@@ -58,7 +60,8 @@ def node_of(key: int, name: str, stored: Any) -> Node:
     """Return a process as a node, from the columns of its row."""
     status = status_of(stored)
     shown_name = name if status.node is None else status.node
-    return Node(key, shown_name, status.address, status.release, status.started_at, status.draining, status.load)
+    place = status.address, status.release, status.started_at
+    return Node(key, shown_name, *place, status.draining, status.load, status.group)
 
 
 def now() -> datetime:

@@ -35,6 +35,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/acp/params.py",
     "transport/acp/updates.py",
     "transport/cluster/door.py",
+    "transport/cluster/health.py",
     "transport/cluster/token.py",
     "transport/gateway/reading.py",
     "transport/http/config.py",

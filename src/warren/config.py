@@ -171,10 +171,13 @@ class NodeConfig:
     Attributes:
         name: its name, by which operators ask it to drain; None makes one of the host and the pid.
         address: the URL of its gateway for other nodes, `ws://HOST:PORT` or `unix:PATH`; None if it serves none.
+        group: a name for the nodes that serve one port together: each answers for the health of all. None for a node
+            that serves alone.
     """
 
     name: str | None = attrs.field(default=None, validator=not_empty)
     address: str | None = attrs.field(default=None, validator=not_empty)
+    group: str | None = attrs.field(default=None, validator=not_empty)
 
 
 @frozen

@@ -37,12 +37,14 @@ class Announcement:
         address: the URL at which it serves other nodes; None if it serves none.
         draining: whether it takes no new sessions, because it is about to end.
         load: its work.
+        group: the command whose worker it is; None if it is none.
     """
 
     name: str | None = None
     address: str | None = None
     draining: bool = False
     load: NodeLoad = attrs.field(factory=NodeLoad)
+    group: str | None = None
 
 
 @frozen
@@ -57,6 +59,7 @@ class Node:
         started_at: the time at which it opened the store (UTC), by its own clock.
         draining: whether it takes no new sessions, because it is about to end.
         load: its work, as of its newest renewal.
+        group: the command whose worker it is; None if it is none.
     """
 
     key: int
@@ -66,6 +69,7 @@ class Node:
     started_at: datetime
     draining: bool = False
     load: NodeLoad = attrs.field(factory=NodeLoad)
+    group: str | None = None
 
 
 def not_empty(_instance: object, attribute: "attrs.Attribute[str | None]", value: str | None) -> None:

@@ -197,6 +197,7 @@ class Health:
         memory: None without a memory.
         mcp: the MCP servers of all sessions; None without any.
         loop: the event loop.
+        processes: processes that it tells of: the workers of one command answer for each other.
     """
 
     status: Status
@@ -208,6 +209,7 @@ class Health:
     memory: MemoryHealth | None = None
     mcp: tuple[McpHealth, ...] | None = None
     loop: LoopHealth = attrs.field(factory=LoopHealth)
+    processes: int = 1
 
 
 class SessionService(Protocol):

@@ -162,7 +162,8 @@ def _reached(settings: Serving, listeners: list[trio.SocketListener], stack: Exi
         return NodeConfig(node.name, address_of(gateway, listeners[0].socket.getsockname()[1], node))
     link = stack.enter_context(open_link(store if isinstance(store, StoreConfig) else None, gateway, node))
     listeners.append(link.listener)
-    return NodeConfig(None if node.name is None else f"{node.name}-{settings.seat.number}", link.url)
+    name = None if node.name is None else f"{node.name}-{settings.seat.number}"
+    return NodeConfig(name, link.url, settings.seat.group)
 
 
 async def _serve_with_workers(settings: Serving) -> None:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, MutableMapping, Sequence
@@ -36,10 +37,12 @@ class Seat:
 
     Attributes:
         number: its number, from 1 on; the worker that takes a dead one's place has the same.
+        group: the name of the command among all on the store.
         sockets: the file descriptors of the sockets that all workers accept clients from.
     """
 
     number: int
+    group: str
     sockets: tuple[int, ...]
 
     @classmethod
@@ -48,12 +51,12 @@ class Seat:
         found = environ.pop(VARIABLE, None)
         if found is None:
             return None
-        number, *sockets = json.loads(found)
-        return cls(number, tuple(sockets))
+        number, group, *sockets = json.loads(found)
+        return cls(number, group, tuple(sockets))
 
     def in_environment(self) -> dict[str, str]:
         """Return this process's environment with the seat."""
-        return {**os.environ, VARIABLE: json.dumps([self.number, *self.sockets])}
+        return {**os.environ, VARIABLE: json.dumps([self.number, self.group, *self.sockets])}
 
     def listeners(self) -> list[trio.SocketListener]:
         """Return the sockets to accept clients from."""
@@ -136,7 +139,7 @@ class Workers:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=self.sockets,
-            env=Seat(number, self.sockets).in_environment(),
+            env=Seat(number, f"{socket.gethostname()}-{os.getpid()}", self.sockets).in_environment(),
             start_new_session=True,  # a terminal's Ctrl-C reaches the parent alone, which passes it on once
         )
         self._processes[number] = process

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 
-from warren.service import RuntimeService
+from warren.service import Health, RuntimeService
 
 
 class NodeService(RuntimeService):
@@ -16,6 +16,13 @@ class NodeService(RuntimeService):
     @abstractmethod
     def knows(self, token: str) -> bool:
         """Return whether a token is of another node of the cluster, and meant for this one."""
+
+    @abstractmethod
+    async def health_of_group(self) -> Health:
+        """Return the health of this node and of those that serve the same port, within a second.
+
+        It is degraded if one of them does not answer.
+        """
 
     @abstractmethod
     async def asked_to_drain(self) -> None:

@@ -42,6 +42,7 @@ from warren.storage import leased
 from warren.tools import Tool
 from warren.transport.client.service import RemoteService
 from warren.transport.cluster.door import NodeService
+from warren.transport.cluster.health import together
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
 from warren.transport.cluster.token import NodeTokens
@@ -55,6 +56,8 @@ T = TypeVar("T")
 Place = Service | RemoteService
 """A runtime that may have a session: that of this process, or that of another node."""
 Call = Callable[[Place], Awaitable[T]]
+HEALTH_TIMEOUT: Final = 1.0
+"""Seconds within which a node has to say how it is."""
 LOOK: Final = 0.5
 """Seconds between two looks for sessions that have moved and nodes that are gone."""
 FIRST_PAUSE: Final = 0.02
@@ -337,6 +340,27 @@ class ClusterService(_Sessions, NodeService):
     def knows(self, token: str) -> bool:
         """See NodeService."""
         return self._tokens.accepts(token)
+
+    async def health_of_group(self) -> Health:
+        """See NodeService."""
+        node = self._supervisor.shared.storage.node
+        if node is None or node.group is None:
+            return self.health()
+        found: list[Health | None] = []
+
+        async def ask(other: Node) -> None:
+            health = None
+            with trio.move_on_after(HEALTH_TIMEOUT), suppress(WarrenError):
+                health = await self.remote(other).health()
+            found.append(health)
+
+        with suppress(StoreError):  # the own health says so
+            store = await self.store()
+            others = [each for each in await store.nodes() if each.group == node.group and each.key != store.key]
+            async with trio.open_nursery() as nursery:
+                for other in others:
+                    nursery.start_soon(ask, other)
+        return together(self.health(), found)
 
     async def asked_to_drain(self) -> None:
         """See NodeService."""

@@ -67,7 +67,8 @@ async def _serve(
     listeners: list[trio.SocketListener],
     task_status: trio.TaskStatus[int],
 ) -> None:
-    host, shutdown = Host(service, config.public()), Shutdown()
+    whole = service.health_of_group if isinstance(service, NodeService) else None
+    host, shutdown = Host(service, config.public(), whole), Shutdown()
     async with trio.open_nursery() as nursery:
         mounts: dict[str, ASGIApp] = {}
         if installed("mcp"):  # it has an extra of its own

@@ -111,10 +111,12 @@ class Host:
     Attributes:
         service: the runtime.
         settings: the answer to `config/get`.
+        health: asks for the health of all processes that serve together; None if this one serves alone.
     """
 
     service: RuntimeService
     settings: Settings = attrs.field(factory=Settings)
+    health: Callable[[], Awaitable[Health]] | None = None
 
 
 @frozen
@@ -132,7 +134,8 @@ class Method(Generic[P, R]):
         urgent: whether a call is accepted when too many other calls are unanswered.
         bulky: whether the result may be large. A connection runs few such calls at once, and none while its client has
             much to read.
-        waits: whether the handler may wait. A call of one that does not cannot be cut off by a shutdown.
+        waits: whether the handler may wait for more than a moment. A call of one that does not cannot be cut off by a
+            shutdown.
     """
 
     name: str
@@ -195,7 +198,7 @@ async def _config(host: Host, _caller: Caller, _params: NoParams) -> Settings:
 
 
 async def _health(host: Host, _caller: Caller, _params: NoParams) -> Health:
-    return host.service.health()
+    return host.service.health() if host.health is None else await host.health()
 
 
 async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:

@@ -128,3 +128,21 @@ def test_a_store_that_cannot_be_opened_is_told_once(cli: Cli) -> None:
     alone = cli.start("serve", "--port", "0", "--store", "store", "-m", "echo").end()
     ended = cli.start("serve", "--port", "0", "--store", "store", "-m", "echo", "--workers", "2").end()
     assert one_line(ended, alone.code) == alone.err
+
+
+async def test_any_worker_tells_of_all(cli: Cli) -> None:
+    """The health has the sum of all; while one is stopped and cannot say how it is, it is degraded."""
+    running, url = serve(cli, "--workers", "2", "-m", "echo")
+    async with connected(url) as client:
+        await client.call("session/create", prompt="one")
+        health = await client.call("health")
+        assert (health["status"], health["processes"], health["live_sessions"]) == ("ok", 2, 1)
+        answers = []
+        for stopped in workers_of(running):  # one of them has this client, and answers nothing while it is stopped
+            os.kill(stopped, signal.SIGSTOP)
+            with trio.move_on_after(3):
+                answers.append(await client.call("health"))
+            os.kill(stopped, signal.SIGCONT)
+        assert ("degraded", 1) in [(each["status"], each.get("processes", 1)) for each in answers]
+    running.signal(signal.SIGTERM)
+    assert (await trio.to_thread.run_sync(running.end)).code == 0

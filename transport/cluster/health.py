@@ -1,0 +1,42 @@
+"""The health of several processes as one. No I/O."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import attrs
+
+from warren.health import LoopHealth, MemoryHealth, ProjectorHealth, StoreHealth, worst
+from warren.service import Health
+
+P = TypeVar("P", StoreHealth, MemoryHealth, ProjectorHealth, LoopHealth)
+
+
+def together(own: Health, others: Sequence[Health | None]) -> Health:
+    """Return the health of processes that share a store: the worst of each part, and the sum of each count.
+
+    Args:
+        own: that of this process; the MCP servers are its own.
+        others: those of the others, None for one that has not answered. The result is degraded then.
+    """
+    found = [own, *(each for each in others if each is not None)]
+    projectors = [each.projector for each in found if each.projector is not None]
+    projectors.sort(key=lambda each: not each.projecting)
+    return attrs.evolve(
+        own,
+        status=worst(*(each.status for each in found), "degraded" if None in others else "ok"),
+        live_sessions=sum(each.live_sessions for each in found),
+        running_turns=sum(each.running_turns for each in found),
+        max_sessions=sum(each.max_sessions for each in found),
+        store=_worst([each.store for each in found]),
+        projector=_worst(projectors),
+        memory=_worst([each.memory for each in found]),
+        loop=max((each.loop for each in found), key=lambda each: each.lag_p99_ms),
+        processes=len(found),
+    )
+
+
+def _worst(parts: Sequence[P | None]) -> P | None:
+    """Return the first of the parts with the worst status; None if there are none."""
+    there = [each for each in parts if each is not None]
+    status = worst(*(each.status for each in there))
+    return next((each for each in there if each.status == status), None)
