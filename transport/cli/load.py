@@ -1,7 +1,7 @@
 """`warren load`: from its options to a run, and from the result to the user."""
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,20 +39,20 @@ STOPPED: Final = 130
 """Exit code of a run that was stopped, without a broken promise until then."""
 
 
-def run(url: str | None, given: Mapping[str, Any], *, json: bool) -> int:
-    """Run the plan of the options, and return the exit code.
+def run(urls: Sequence[str], given: Mapping[str, Any], *, json: bool) -> int:
+    """Run the plan of the options against gateways, or against a runtime of its own, and return the exit code.
 
     Raises click.UsageError, click.ClickException and InvalidParamsError before anything has begun.
     """
     _check_extra()
-    plan = plan_of(url, given)
+    plan = plan_of(urls[0] if urls else None, given)
     writes = {name: given[name] for name in ("json_file", "html_file") if given[name] is not None}
     for path in writes.values():
         _check_writable(path)
     tune()
     allow_files(2 * plan.sessions + sum(attrs.astuple(plan.bad_clients)))
     try:
-        return trio.run(_run, plan, url, given, writes, json)
+        return trio.run(_run, plan, urls, given, writes, json)
     except* TargetError as group:
         raise click.ClickException(f"no session could be created: {first_error(group)}") from None
 
@@ -116,7 +116,7 @@ def _check_writable(path: Path) -> None:
 
 async def _run(
     plan: LoadPlan,
-    url: str | None,
+    urls: Sequence[str],
     given: Mapping[str, Any],
     writes: Mapping[str, Path],
     json: bool,  # noqa: FBT001
@@ -134,7 +134,7 @@ async def _run(
         shutdown.begin()
         await trio.lowlevel.checkpoint()
 
-    async with _target(plan, url, given) as target, shown(streams.err) as watch, graceful_signals(stop):
+    async with _target(plan, urls, given) as target, shown(streams.err) as watch, graceful_signals(stop):
         result = await run_load(plan, target, watch, shutdown)
     made = {"json_file": lambda: to_json(result), "html_file": lambda: render(result).encode()}
     for name, path in writes.items():
@@ -146,17 +146,18 @@ async def _run(
 
 
 @asynccontextmanager
-async def _target(plan: LoadPlan, url: str | None, given: Mapping[str, Any]) -> AsyncIterator[Target]:
+async def _target(plan: LoadPlan, urls: Sequence[str], given: Mapping[str, Any]) -> AsyncIterator[Target]:
     from warren.transport.load.address import address_of  # noqa: PLC0415
     from warren.transport.load.local import local_target  # noqa: PLC0415 - as above
     from warren.transport.load.remote import remote_target  # noqa: PLC0415
 
-    if url is None:
+    if not urls:
         async with local_target(plan, given["store"]) as target:
             yield target
         return
     token = read_token(given["token_file"]) if given["token_file"] is not None else None
-    async with remote_target(plan, address_of(url, token), given["store"]) as target:
+    address, *others = (address_of(url, token) for url in urls)
+    async with remote_target(plan, address, given["store"], others) as target:
         yield target
 
 

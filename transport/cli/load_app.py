@@ -123,10 +123,11 @@ def load() -> None:
         "warren load run --store /tmp/load --mix interrupts=0.1,disconnects=0.1,tools=0.3,subscribers=0.2",
         "warren load run --rate 200 --duration 30s --json open.json --html open.html",
         "warren load run ws://127.0.0.1:8420 --sessions 500 --think 200ms --token-file token.txt",
+        "warren load run ws://10.0.0.5:8420 ws://10.0.0.6:8420 --mix disconnects=0.1,subscribers=0.2",
         "warren load run --scenario overload --capacity 20",
     )
 )
-@click.argument("url", type=text_of, required=False)
+@click.argument("url", type=text_of, nargs=-1)
 @load_options
 @inside_options
 @click.option(
@@ -140,8 +141,8 @@ def load() -> None:
 @click.option("--html", "html_file", type=FILE, metavar="FILE", help="Write a report with charts there.")
 @output_options
 @click.pass_context
-def run(context: click.Context, /, url: str | None, **given: Any) -> int:
-    """Put load on the gateway at URL, or on a runtime in this process.
+def run(context: click.Context, /, url: tuple[str, ...], **given: Any) -> int:
+    """Put load on the gateway at URL, on several that serve the same sessions, or on a runtime in this process.
 
     Without URL the model follows a script: it answers after --latency in --chunks pieces, and calls tools. With URL the
     gateway's own model answers, or --model; `echo` and `scripted:FILE` cost nothing.

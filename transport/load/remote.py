@@ -1,8 +1,9 @@
-"""A gateway as a target: each client has a connection of its own, which is cut when it leaves."""
+"""Gateways as a target: each client has a connection of its own to one of them, which is cut when it leaves."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,26 +54,28 @@ class RemoteLine(Line):
 
 @frozen
 class RemoteTarget:
-    """A gateway as a target.
+    """A gateway as a target, or several that serve the same sessions: each client takes the next one.
 
     Attributes:
-        address: its address.
+        addresses: the addresses; bad clients go to the first.
         http: opens the connections of all clients.
         tasks: the nursery of the clients.
-        store: the folder of its store, if this machine has it.
+        turns: deals the addresses out.
+        store: the folder of the store, if this machine has it.
         tagged: whether its model repeats the first word of the prompt.
     """
 
-    address: Address
+    addresses: Sequence[Address]
     http: httpx.AsyncClient
     tasks: trio.Nursery
+    turns: Iterator[Address]
     store: Path | None = None
     tagged: bool = False
 
     @property
     def name(self) -> str:
         """The name in reports."""
-        return self.address.url
+        return ", ".join(each.url for each in self.addresses)
 
     @asynccontextmanager
     async def line(self, on_seen: OnSeen) -> AsyncIterator[TargetConnection]:
@@ -83,7 +86,8 @@ class RemoteTarget:
             on_seen(Seen(params["seq"], params["seq"], params["event"]["type"], session_id=params["session_id"]))
 
         left = trio.Event()
-        dial = Dial(self.http, self.address.url, self.address.headers, stray)
+        address = next(self.turns)
+        dial = Dial(self.http, address.url, address.headers, stray)
         links, service = await self.tasks.start(self._hold, dial, left)
         line = RemoteLine(service, on_seen, self.tasks)
         try:
@@ -107,7 +111,7 @@ class RemoteTarget:
 
     def crowded(self, bad_clients: BadClients, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
         """Run bad clients against the gateway for a body."""
-        return run_bad_clients(bad_clients, self.address, counts)
+        return run_bad_clients(bad_clients, self.addresses[0], counts)
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, RowCounts] | None:
         """Count the rows in the gateway's file; None if this machine does not have it."""
@@ -119,8 +123,12 @@ class RemoteTarget:
 
 
 @asynccontextmanager
-async def remote_target(plan: LoadPlan, address: Address, store: Path | None = None) -> AsyncIterator[Target]:
-    """Yield a gateway as a target for a body."""
-    async with open_http(address.url) as http, trio.open_nursery() as tasks:
-        yield RemoteTarget(address, http, tasks, store, tagged=plan.model == "echo")
+async def remote_target(
+    plan: LoadPlan, address: Address, store: Path | None = None, others: Sequence[Address] = ()
+) -> AsyncIterator[Target]:
+    """Yield a gateway as a target for a body, with others that serve the same sessions."""
+    addresses = (address, *others)
+    encrypted = max((each.url for each in addresses), key=lambda url: url.startswith("wss:"))
+    async with open_http(encrypted) as http, trio.open_nursery() as tasks:
+        yield RemoteTarget(addresses, http, tasks, cycle(addresses), store, tagged=plan.model == "echo")
         tasks.cancel_scope.cancel()

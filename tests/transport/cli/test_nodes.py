@@ -68,3 +68,17 @@ def test_a_node_needs_a_store(cli: Cli) -> None:
     assert "node_name: nodes share a store, and there is none" in refused
     bad = one_line(cli.start("serve", "--port", "0", "--node-address", "here").end(), 2)
     assert "node_address: 'here' is not like ws://10.0.0.5:8420" in bad
+
+
+def test_a_load_on_two_nodes_keeps_all_promises(cli: Cli) -> None:
+    """Clients of both, which lose connections and follow sessions of the other node, and the check at the end."""
+    (first, at_first), (second, at_second) = (serve(cli, "--node-name", name, "-m", "echo") for name in ("a", "b"))
+    gateways = (at_first.removesuffix("/ws"), at_second.removesuffix("/ws"))
+    mix = "--mix", "subscribers=0.5,disconnects=0.2,busy=0.2"
+    ran = cli.run("load", "run", *gateways, "--sessions", "10", "--turns", "8", "-m", "echo", *mix, "--output", "json")
+    assert ran.code == 0, ran.err
+    assert ran.data["violations"] == []
+    assert ran.data["figures"]["turns"] > 0
+    for running in (first, second):
+        running.signal(signal.SIGTERM)
+        assert running.end().code == 0
