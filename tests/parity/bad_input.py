@@ -9,6 +9,8 @@ from tests.parity.surface import CREATE, REGISTER, REPLAY, TURN
 
 SESSION: Final = "the session's id goes here"
 HUGE: Final = 2**64
+COMMANDS: Final = ("cli", "cli-server")
+"""Surfaces of texts: any text is the name of a session, a label or a mode that is not given."""
 
 
 @attrs.frozen
@@ -136,7 +138,7 @@ BAD: Final = (
     _next("$.overrides.mcp", overrides={"mcp": "enable"}),
     _next("$.approvals.shell", approvals={"shell": "perhaps"}),
     _next("$.mode", mode="later"),
-    _next("$.mode", "acp", "cli", mode=None),
+    _next("$.mode", "acp", *COMMANDS, mode=None),
     _next("$.mode", mode=["queue"]),
     _next("$.idempotency_key", idempotency_key="k"),
     _next("$.idempotency_key", mode="queue", idempotency_key=" "),
@@ -159,7 +161,7 @@ BAD: Final = (
     Bad("session/archive", {"session_id": {"id": 1}}, "$.session_id"),
     Bad("session/delete", {"session_id": False}, "$.session_id"),
     Bad("session/resume", {"session_id": 0}, "$.session_id"),
-    Bad("turn/interrupt", {"session_id": 1.5}, "$.session_id", ("acp",)),
+    Bad("turn/interrupt", {"session_id": 1.5}, "$.session_id", ("acp", *COMMANDS)),
     _about("session/compact", "$.instructions", instructions=["short"]),
     _about("session/inject_context", "$.text"),
     _about("session/inject_context", "$.text", text=" \n"),
@@ -191,7 +193,7 @@ BAD: Final = (
     _about("session/fork", "$.at", at="begin"),
     _about("session/fork", "$.at", at=1_000),
     _about("session/fork", "$.labels.team", labels={"team": None}),
-    _about("session/label", "$.labels.team", "cli", labels={"team": 7}),
+    _about("session/label", "$.labels.team", *COMMANDS, labels={"team": 7}),
     _about("session/label", "$.labels", labels="red"),
     _about("session/label", "$.title", title=" "),
     _about("session/fork", "$.title", title="x" * 201),
@@ -204,7 +206,7 @@ BAD: Final = (
     _about("memory/search", "$.limit", query="boat", limit=21),
     _about("memory/search", "$.limit", query="boat", limit=0),
     _about("memory/search", "$.scope", query="boat", scope="world"),
-    Bad("memory/search", {"query": "boat"}, "$.session_id", ("cli",)),
+    Bad("memory/search", {"query": "boat"}, "$.session_id", COMMANDS),
     Bad(REGISTER, {}, "$.tools"),
     Bad(REGISTER, {"tools": "look"}, "$.tools"),
     Bad(REGISTER, {"tools": [7]}, "$.tools[0]"),

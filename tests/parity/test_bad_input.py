@@ -23,6 +23,7 @@ LEAST: Final = {
     "mcp": 105,
     "acp": 6,
     "cli": 20,
+    "cli-server": 20,
 }
 """How many of them each surface can be told at least."""
 

@@ -23,7 +23,7 @@ WORDS: Final = 3_000
 TEXT: Final = " ".join(f"word-{number:04}-{'x' * 60}" for number in range(WORDS))
 """More than any queue, pipe or socket holds."""
 SETTING: Final = Setting(({"text": "hello"}, {"text": TEXT}))
-IN_PROCESS: Final = [surface for surface in SURFACES if not surface.per_process]
+IN_PROCESS: Final = [surface for surface in SURFACES if not surface.per_process and surface.name != "cli-server"]
 FULL: Final = 64 * 1024
 """The most bytes that a pipe holds, on the system with the largest ones."""
 

@@ -37,11 +37,13 @@ class Links:
         dial: opens connections.
         tasks: serves them.
         patience: seconds for which a call waits for a server that cannot be reached.
+        closed: whether the client has ended: no connection is opened any more.
     """
 
     dial: Dial
     tasks: TaskGroup
     patience: float
+    closed: bool = False
     _open: list[Connection] = attrs.field(factory=list)
     _own: set[Connection] = attrs.field(factory=set)  # the connections of calls with tools of their own
     _opening: anyio.Lock = attrs.field(factory=anyio.Lock)
@@ -118,6 +120,7 @@ class Links:
     @asynccontextmanager
     async def own(self, run_tool: RunTool) -> AsyncIterator[Connection]:
         """Open a connection for a body, for a call with tools of its own."""
+        self._check_open()
         connection = await self._connect(Connection(run_tool), anyio.current_time() + self.patience)
         self._own.add(connection)
         try:
@@ -158,9 +161,15 @@ class Links:
         while (found := self._open_one(fits)) is None:
             async with self._opening:
                 if self._open_one(fits) is None:  # else another call has opened it meanwhile
+                    self._check_open()
                     self._check_reachable(begun)
                     await self._connect(Connection(), begun + self.patience)
         return found
+
+    def _check_open(self) -> None:
+        """Raise AgentError(cause="unreachable") if the client has ended."""
+        if self.closed:
+            raise AgentError("the client has been closed", cause="unreachable")
 
     def _check_reachable(self, begun: float) -> None:
         """Raise AgentError(cause="unreachable") if another call, after this one, has not got a connection either.
@@ -188,6 +197,7 @@ class Links:
                     raise unreachable(exc) from None
             await anyio.sleep(pause)
             delay = min(delay * 2, MAX_DELAY)
+            self._check_open()
             connection = Connection(connection.run_tool)
 
     async def _dial(self, connection: Connection) -> Connection:

@@ -101,6 +101,7 @@ async def open_links(dial: Dial, patience: float) -> AsyncIterator[tuple[Links, 
             yield links, (await _greeting(links)).capabilities
         except BaseException as exc:  # noqa: BLE001 - raised below: a task group would wrap it in an exception group
             failure = exc
+        links.closed = True
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure

@@ -607,3 +607,19 @@ async def test_calls_behind_an_attempt_that_failed_fail_with_it() -> None:
                     calls.start_soon(call)
     assert failed == ["unreachable"] * 20
     assert attempts < 5
+
+
+async def test_a_reader_that_outlives_its_client_gets_an_error() -> None:
+    """No connection is opened for it, and nothing is left open."""
+    async with runtime() as service, gateway(service) as port:
+        async with connect(f"ws://{HOST}:{port}") as remote:
+            session_id = (await remote.create_session("hi")).session_id
+            subscription = remote.subscribe(session_id, after_seq=0)
+            reader = await subscription.__aenter__()
+        with pytest.raises(AgentError) as refused:
+            async for _ in reader:
+                pass
+        assert refused.value.cause == "unreachable"
+        with pytest.raises(AgentError):
+            await remote.read(session_id)
+        await subscription.__aexit__(None, None, None)
