@@ -33,8 +33,8 @@ class TurnFeed:
 
     def __init__(self, session_id: str, cursor: int) -> None:
         self.notify: Notify = _quiet
-        self.cursor = cursor
-        self.newest = cursor
+        self.cursor: int = cursor
+        self.newest: int = cursor
         self.session_id = session_id
         self._held: deque[Envelope] = deque()
         self._ended = False
