@@ -142,7 +142,7 @@ def load() -> None:
 @output_options
 @click.pass_context
 def run(context: click.Context, /, url: tuple[str, ...], **given: Any) -> int:
-    """Put load on the gateway at URL, on several that serve the same sessions, or on a runtime in this process.
+    """Put load on the gateway at URL, on several of the same sessions, or on a runtime in this process.
 
     Without URL the model follows a script: it answers after --latency in --chunks pieces, and calls tools. With URL the
     gateway's own model answers, or --model; `echo` and `scripted:FILE` cost nothing.
