@@ -69,6 +69,14 @@ class RefusedError(Exception):
 class Feed(Protocol):
     """The receiver of one session's events. Its methods must neither block nor raise."""
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether it takes the events of every turn of the session that runs on its connection.
+
+        If not, a turn whose events nobody wants has to run on another connection.
+        """
+        ...
+
     def event(self, envelope: Envelope) -> None:
         """Take the next event."""
 
@@ -152,6 +160,11 @@ class Connection:
     def idle(self) -> bool:
         """Whether nothing depends on the connection."""
         return not (self._requests or self.feeds or self.starting)
+
+    def may_run(self, session_id: str) -> bool:
+        """Return whether a turn whose events nobody wants may run here: the server sends them here all the same."""
+        feed = self.feeds.get(session_id)
+        return feed is None or feed.takes_all
 
     def follow(self, session_id: str | None, feed: Feed) -> None:
         """Give a session's events to `feed` from now on; None for the session that the next request creates."""

@@ -72,7 +72,7 @@ class Links:
 
         It takes no place of the session. On the connection of a subscription its answer comes behind its last event.
         """
-        connection = await self._find(lambda _each: True)
+        connection = await self._find(lambda each: each.may_run(session_id))
         connection.unheard[session_id] += 1
 
         def answered() -> None:
@@ -106,7 +106,7 @@ class Links:
                 lambda each: not (session_id in each.feeds or each.unheard[session_id]) and len(each.feeds) < MAX_FEEDS
             )
             connection.follow(session_id, feed)
-            return Claim(self, connection, session_id)
+            return Claim(self, connection, session_id, feed)
         while True:
             crowded = sum(not each.lost for each in self._open) >= MAX_STARTING
             free = [each for each in self._open if not each.lost and each.starting is None]
@@ -214,7 +214,7 @@ class Claim:
     links: Links
     connection: Connection
     session_id: str | None
-    feed: Feed | None = None
+    feed: Feed
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
         """Send the request whose events the feed gets; the answer gives the place up. See `Connection.ask`."""
@@ -224,7 +224,8 @@ class Claim:
         """Give the place up. Idempotent."""
         connection = self.connection
         if self.session_id is not None:
-            connection.feeds.pop(self.session_id, None)
+            if connection.feeds.get(self.session_id) is self.feed:
+                del connection.feeds[self.session_id]
         elif connection.starting is self.feed:
             connection.starting = None
         else:

@@ -26,11 +26,41 @@ def _quiet(_event: Event | None) -> None:
 
 
 class _Place:
-    """A reader's feed on one connection. A reader that has moved on to another feed hears no more of this one."""
+    """A reader's feed on one connection. A reader that has moved on to another feed hears no more of this one.
 
-    def __init__(self, reader: "RemoteReader") -> None:
+    The server handles requests concurrently, so it is asked to end a subscription once it has said that it has begun.
+
+    Attributes:
+        reader: the reader; None once it has moved on.
+        takes_all: see Feed. Before the subscription begins, events of a turn of this client would come too early.
+    """
+
+    def __init__(self, reader: "RemoteReader", links: Links) -> None:
         self.reader: RemoteReader | None = reader
-        self.claim: Claim | None = None
+        self.takes_all = False
+        self._links = links
+        self._claim: Claim | None = None
+
+    async def subscribe(self, session_id: str, after_seq: int | None) -> int | None:
+        """Ask for the events above `after_seq`, or for new ones if it is None.
+
+        Return the number after which they begin; None if the reader has moved on before the server was asked.
+        Raises LostError, WarrenError.
+        """
+        claim = await self._links.claim(session_id, self)
+        if self.reader is None:
+            claim.release()
+            return None
+        self._claim = claim
+        wanted = SubscribeRequest(session_id, after_seq=after_seq)
+        try:
+            found = await claim.connection.ask("session/subscribe", wanted, self._answered)
+        except WarrenError:
+            if self.reader is not None:  # there is no subscription, and so no event of it can come
+                self._claim = None
+                claim.release()
+            raise
+        return codec.from_server(Subscribed, found).after_seq
 
     def event(self, envelope: Envelope) -> None:
         if self.reader is not None:
@@ -43,6 +73,22 @@ class _Place:
     def lost(self) -> None:
         if self.reader is not None:
             self.reader.leave()
+
+    def leave(self) -> None:
+        """Let the reader move on, and end the subscription; if it has not begun, as soon as it has."""
+        self.reader = None
+        if self.takes_all:
+            self._end()
+
+    def _answered(self) -> None:
+        self.takes_all = True
+        if self.reader is None:
+            self._end()
+
+    def _end(self) -> None:
+        claim = self._claim
+        if claim is not None and not claim.connection.lost:
+            self._links.tasks.start_soon(_unsubscribe, claim)
 
 
 class RemoteReader(AsyncIterator[Envelope]):
@@ -138,10 +184,7 @@ class RemoteReader(AsyncIterator[Envelope]):
         place, self._place = self._place, None
         if place is None:
             return
-        place.reader = None
-        claim = place.claim
-        if claim is not None and not claim.connection.lost:
-            self._links.tasks.start_soon(_unsubscribe, claim, self._session_id)
+        place.leave()
         self._wake()
         if not (self._held or self._ended):
             self.notify(None)
@@ -166,26 +209,20 @@ class RemoteReader(AsyncIterator[Envelope]):
     async def connect(self) -> None:
         """Subscribe behind the last event that is here. Raises WarrenError if the server refuses."""
         for _ in range(ATTEMPTS):
-            place = _Place(self)
-            claim = place.claim = await self._links.claim(self._session_id, place)
-            after = self._held[-1].seq if self._held else self._cursor
-            self._place = place
+            if self._ended:
+                return
+            place = self._place = _Place(self, self._links)
             try:
-                found = await claim.connection.ask(
-                    "session/subscribe", SubscribeRequest(self._session_id, after_seq=after)
-                )
-            except LostError:
-                continue
+                first = await place.subscribe(self._session_id, self._held[-1].seq if self._held else self._cursor)
             except BaseException as exc:
-                place.reader = self._place = None
-                if isinstance(exc, WarrenError):  # there is no subscription, and so no event of it can come
-                    claim.release()
-                else:
-                    self._links.tasks.start_soon(_unsubscribe, claim, self._session_id)
-                raise
-            if self._cursor is None:
-                self._cursor = codec.from_server(Subscribed, found).after_seq
-                self._newest = max(self._newest, self._cursor)
+                self._place = None
+                place.leave()
+                if not isinstance(exc, LostError):
+                    raise
+                continue
+            if self._cursor is None and first is not None:
+                self._cursor = first
+                self._newest = max(self._newest, first)
             return
         raise AgentError("each connection was lost before the subscription began", cause="unreachable", retryable=True)
 
@@ -195,10 +232,10 @@ class RemoteReader(AsyncIterator[Envelope]):
             moved.set()
 
 
-async def _unsubscribe(claim: Claim, session_id: str) -> None:
+async def _unsubscribe(claim: Claim) -> None:
     """Give a place up once no event of it can come any more: behind the answer of the server."""
     try:
-        await claim.connection.ask("session/unsubscribe", {"session_id": session_id})
+        await claim.connection.ask("session/unsubscribe", {"session_id": claim.session_id})
     except (LostError, WarrenError):
         pass  # there is no subscription any more
     finally:

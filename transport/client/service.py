@@ -152,6 +152,11 @@ class _TurnEvents:
         """Whether the caller wants the events."""
         return self.on_event is not None or self.on_begin is not None
 
+    @property
+    def takes_all(self) -> bool:
+        """See Feed. The caller gets the events of one turn."""
+        return False
+
     def event(self, envelope: Envelope) -> None:
         """Pass an event on."""
         if not self.live:
