@@ -21,7 +21,12 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 
 def installed(extra: str) -> bool:
     """Return whether the modules of an extra can be imported."""
-    return all(find_spec(name) is not None for name in MODULES[extra])
+    return lacking(extra) is None
+
+
+def lacking(extra: str) -> str | None:
+    """Return the first module of an extra that cannot be imported; None if all can."""
+    return next((name for name in MODULES[extra] if find_spec(name) is None), None)
 
 
 def missing(extra: str, needed_by: str) -> str | None:

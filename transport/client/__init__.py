@@ -3,10 +3,10 @@
 Begin with `connect`. May import `warren.transport.rpc`, and the domain. Needs the extra `client`.
 """
 
-from warren.extras import missing
+from warren.extras import lacking, missing
 
-if missing("client", "") is not None:
-    raise ModuleNotFoundError(missing("client", "warren.client needs"), name="anyio")
+if lacking("client") is not None:
+    raise ModuleNotFoundError(missing("client", "warren.client needs"), name=lacking("client"))
 
 from warren.transport.client.service import RemoteService, connect
 
