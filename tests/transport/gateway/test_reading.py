@@ -1,5 +1,6 @@
 """The frames of a client, told apart before wsproto sees them."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -19,6 +20,17 @@ EVENTS = st.one_of(
     st.builds(BytesMessage, st.just(b"\x00\xff")),
     st.builds(Ping, st.just(b"there?")),
 )
+
+
+def sendable(events: Sequence[Event]) -> list[Event]:
+    """Leave out bytes within a text that is not finished: a client cannot send them."""
+    found, unfinished = list[Event](), False
+    for event in events:
+        if isinstance(event, TextMessage):
+            unfinished = not event.message_finished
+        if not (unfinished and isinstance(event, BytesMessage)):
+            found.append(event)
+    return found
 
 
 def read(protocol: Connection, data: bytes) -> list[Event]:
@@ -54,7 +66,7 @@ def split(stream: bytes, cuts: list[int], most: int = MOST) -> list[Event]:
     return found
 
 
-@given(st.lists(EVENTS, max_size=6), st.lists(st.integers(0, 140_000), max_size=9))
+@given(st.lists(EVENTS, max_size=6).map(sendable), st.lists(st.integers(0, 140_000), max_size=9))
 def test_frames_cut_anywhere(events: list[Event], cuts: list[int]) -> None:
     """Wherever a stream of frames is cut, its messages, and its first fault, are those that wsproto finds."""
     client = Connection(ConnectionType.CLIENT)
