@@ -304,13 +304,16 @@ async def test_a_turn_costs_the_same_at_any_length(model: str) -> None:
         costs: list[int] = []
         session = (await service.create_session(None)).session_id
         for until in (20, 400):
-            for _turn in range(until - 2 * len(costs)):
+            for _turn in range(until - 4 * len(costs)):
                 await service.start_turn(session, "go on")
             await service.start_turn(session, "go on", provider="http", model=model)
-            calls = Calls()
-            with calls.counted():
-                await service.start_turn(session, "go on", provider="http", model=model)
-            costs.append(calls.number)
+            turns = []
+            for _turn in range(3):  # the runtime's own tasks may wake within one of them
+                calls = Calls()
+                with calls.counted():
+                    await service.start_turn(session, "go on", provider="http", model=model)
+                turns.append(calls.number)
+            costs.append(min(turns))
     assert costs[1] <= costs[0] + 20
 
 
