@@ -22,6 +22,8 @@ from warren.values import define
 Value = str | int | bool | None
 Row = tuple[Any, ...]
 NUL: Final = "\0"
+LEAST_IDLE: Final = 1000
+"""Milliseconds that a transaction may always wait for its process, however short its leases are."""
 # PostgreSQL holds no NUL in a text. It is written as two characters, of which the first one is rare.
 _MARK: Final = "\x01"
 _OK: Final = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
@@ -117,9 +119,11 @@ class Connection:
             try:
                 db = cls(pgconn, config.timeout)
                 lock, statement = (max(1, round(each * 1000)) for each in (config.lock_timeout, config.timeout))
+                # A process that hangs within a transaction must not keep the locks of sessions beyond its leases.
+                idle = max(LEAST_IDLE, round(config.lease * 1000 / 2))
                 await db.script(
                     f"SET lock_timeout = {lock}; SET statement_timeout = {statement}; "
-                    "SET idle_in_transaction_session_timeout = '60s'"
+                    f"SET idle_in_transaction_session_timeout = {idle}"
                 )
             except BaseException:
                 pgconn.finish()

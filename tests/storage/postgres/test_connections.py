@@ -13,6 +13,8 @@ from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.samples import causes, turn
 from tests.support.postgres import database, name_in, server
 from tests.support.waiting import until
+from warren.config import PostgresConfig
+from warren.storage.postgres.driver import Connection
 
 WAITS_FOR_LOCK = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 FIRST_FREE = 1100
@@ -67,3 +69,20 @@ async def test_a_read_does_not_wait_for_a_commit() -> None:
                     assert not outcomes
                     other.rollback()
             assert causes(outcomes) == ["ok"]
+
+
+async def test_a_process_that_hangs_in_a_transaction_gives_its_locks_back() -> None:
+    """Others cannot take a session over while its row is locked: the server ends the transaction before the lease."""
+    with database() as url:
+        config = PostgresConfig(url, lease=2.0, lock_timeout=10.0)
+        async with postgres_opened(url) as store:
+            assert causes(await store.write([turn("a")])) == ["ok"]
+        hung, other = await Connection.open(config, "hung"), await Connection.open(config, "other")
+        try:
+            locks = "SELECT key FROM warren.sessions FOR UPDATE"
+            assert await hung.script(f"BEGIN; {locks}") == 1
+            with trio.fail_after(8):
+                assert await other.script(f"BEGIN; {locks}") == 1
+        finally:
+            hung.close()
+            other.close()
