@@ -98,8 +98,7 @@ class Guard:
 
     def emit(self, event: Event) -> int:
         """Publish an event and return its number; an event that may not be shown now is held back, and 0 returned."""
-        fence = self.fence
-        if fence.clock() >= fence.until or fence.lapses != self._lapses:
+        if not self.open:
             self._held.append(event)
             return 0
         if self._held:
@@ -131,3 +130,12 @@ class Guard:
         held, self._held = self._held, []
         for event in held:
             self.publish(event)
+
+
+async def proved(guard: Guard | None) -> None:
+    """Wait until a turn may go on, and publish the events that it held back; without a guard it always may.
+
+    Raises StoreError with `cause` "lease_lost" if another process has taken the session over.
+    """
+    if guard is not None:
+        await guard.wait()

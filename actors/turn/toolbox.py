@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from warren import codec
-from warren.actors.fence import Guard
+from warren.actors.fence import Guard, proved
 from warren.actors.turn.approvals import Approvals
 from warren.categories import Decision
 from warren.errors import StoreError
@@ -115,7 +115,7 @@ class ToolRun:
 
     async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
         try:
-            await self._prove()
+            await proved(self.guard)
         except StoreError as exc:  # nothing of the call was done; the turn finds the same out before its next step
             self._finish(call, exc.message, is_error=True)
             return
@@ -157,12 +157,7 @@ class ToolRun:
             try:
                 return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.threads)
             except _NotBegunError:  # the process stood still while the call waited for a thread
-                await self._prove()
-
-    async def _prove(self) -> None:
-        """Wait until the lease is proved. Raises StoreError if it was lost."""
-        if self.guard is not None and not self.guard.open:
-            await self.guard.wait()
+                await proved(self.guard)
 
     def _refuse(self, call: ToolUseBlock, reason: str) -> None:
         self.results[call.id] = ToolResult(call.id, reason, is_error=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.fence import Guard, unproved
+from warren.actors.fence import Guard, proved, unproved
 from warren.actors.supervision import first_error
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
@@ -200,7 +200,7 @@ class Turn:
     async def _compact_only(self) -> None:
         if self.plan.compaction is None:
             raise CompactionDisabledError("session compaction is disabled")
-        await self._prove()
+        await proved(self.guard)
         self._check_exhausted()
         came = await self.keeper.compact(self.plan.compaction, self._step, self.plan.instructions)
         if isinstance(came, CompactionFailed):
@@ -208,7 +208,7 @@ class Turn:
         self.compacted = came
 
     async def _converse(self, prompt: str) -> None:
-        await self._prove()
+        await proved(self.guard)
         publish = self.emit if self.guard is None else self.guard.publish  # not held back: its number is asked for
         self.first_seq = publish(RunStarted(self.record.session_id, prompt))
         self._take_inputs(last=False)
@@ -223,12 +223,7 @@ class Turn:
                 break
         if self.plan.output is not None:
             self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
-        await self._prove()  # so that the commit has all events
-
-    async def _prove(self) -> None:
-        """Wait until the lease is proved. Raises StoreError if it was lost."""
-        if self.guard is not None and not self.guard.open:
-            await self.guard.wait()
+        await proved(self.guard)  # so that the commit has all events
 
     def _take_inputs(self, *, last: bool) -> bool:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""
@@ -247,7 +242,7 @@ class Turn:
 
     async def _make_room(self) -> Sequence[Message]:
         """Return the context for the next step; raise the error of a used-up budget if there may be none."""
-        await self._prove()
+        await proved(self.guard)
         self._check_budgets()
         before = self.plan.meter.usage
         context = await self.keeper.make_room(self._step)

@@ -14,7 +14,7 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import new_session, open_runtime, replay, storage_of
-from warren.actors.fence import Fence, Guard
+from warren.actors.fence import Fence, Guard, proved
 from warren.actors.service import Service
 from warren.categories import Gates
 from warren.config import Config
@@ -292,3 +292,24 @@ async def test_a_store_that_cannot_be_read_proves_nothing() -> None:
     with pytest.raises(StoreError) as lost:
         await guard.wait()
     assert lost.value.cause == "lease_lost"
+
+
+async def test_events_that_were_held_back_are_shown_before_the_turn_goes_on() -> None:
+    """Also if the lease was proved again before the turn came to wait for it: the commit has to have all of them."""
+    shown = list[Event]()
+
+    async def has_lease(_session_id: str) -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
+    def publish(event: Event) -> int:
+        shown.append(event)
+        return len(shown)
+
+    fence = Fence(clock=trio.current_time, until=-math.inf)
+    guard = Guard("a", fence, publish, has_lease)
+    guard.emit(TextDelta("held"))
+    fence.renewed(trio.current_time(), 5.0, 0)
+    assert (guard.open, shown) == (True, [])
+    await proved(guard)
+    assert shown == [TextDelta("held")]
