@@ -1,0 +1,57 @@
+"""Principals: the callers of a service, each with its tenant and its rights."""
+
+import re
+from typing import Any, Final, Literal, get_args
+
+import attrs
+
+from warren.fields import FieldValueError, is_text, not_blank
+from warren.values import frozen
+
+Scope = Literal["session:read", "session:write", "session:admin", "memory:read", "metrics:read", "tenant:admin", "node"]
+"""A right of a principal. No scope includes another one.
+
+`session:read` reads sessions and follows their events. `session:write` creates, forks and labels sessions, runs turns,
+and decides about waiting tool calls. `session:admin` archives and deletes. `memory:read` searches the memory.
+`metrics:read` reads health in detail and figures. `tenant:admin` reads and acts in the tenants of others, and makes
+tokens. `node` is another node of the cluster.
+"""
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+OWN_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"tenant:admin", "node"}
+"""The rights of a caller that may do everything within one tenant."""
+DEFAULT_TENANT: Final = "default"
+TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def is_tenant(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values that cannot be the name of a tenant. Raises FieldValueError."""
+    if not isinstance(value, str) or not TENANT.fullmatch(value):
+        raise FieldValueError(attribute.name, "must be 1 to 64 letters, digits, _, . or -, the first a letter or digit")
+
+
+def are_scopes(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values that are not a frozenset of scopes. Raises FieldValueError, which names the unknown scope."""
+    if not isinstance(value, frozenset):
+        raise FieldValueError(attribute.name, "must be a frozenset of scopes")
+    for scope in sorted(map(str, value)):
+        if scope not in SCOPES:
+            raise FieldValueError(attribute.name, f"has {scope!r}, which is none of {', '.join(SCOPES)}")
+
+
+@frozen
+class Principal:
+    """A caller of the service. Raises FieldValueError, which names the field, if a value is bad.
+
+    Attributes:
+        tenant: the tenant whose sessions it works with; it finds no others.
+        name: its name within the tenant, for the sessions that it creates and for the audit.
+        scopes: its rights.
+    """
+
+    tenant: str = attrs.field(default=DEFAULT_TENANT, validator=is_tenant)
+    name: str = attrs.field(default="local", validator=[is_text, not_blank])
+    scopes: frozenset[Scope] = attrs.field(default=OWN_SCOPES, validator=are_scopes)
+
+
+LOCAL: Final = Principal()
+"""The principal of a program that names no other: it may do everything in the tenant `default`."""
