@@ -47,6 +47,19 @@ class StoredSession:
 
 
 @frozen
+class Held:
+    """A session for the processes that follow it.
+
+    Attributes:
+        holder: the number of the process that has it, which may have died; None if it was put back.
+        last_seq: the number of the last event that is stored.
+    """
+
+    holder: int | None
+    last_seq: int
+
+
+@frozen
 class Lost:
     """Events that were shown and that no store will have: the process of their turn ended before the commit.
 

@@ -1,6 +1,6 @@
 """The interface of a store: a home of sessions, their messages, their events and their inboxes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from warren.creation import Created
@@ -9,7 +9,7 @@ from warren.inputs import Numbered
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.operations import Operation
-from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
 
 
 class Store(Protocol):
@@ -89,6 +89,13 @@ class Store(Protocol):
         """Return the living process that has a session, which may be this one.
 
         None if no living process has it, or if there is no such session.
+        """
+        ...
+
+    async def held(self, session_ids: Collection[str]) -> Mapping[str, Held]:
+        """Return who has each session, and what is stored of its events, by one query for all of them.
+
+        A session that is not here or was deleted is left out.
         """
         ...
 

@@ -5,7 +5,7 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -41,7 +41,7 @@ from warren.storage.operations import (
     RequestHandover,
 )
 from warren.storage.refusals import inbox_full, key_used, name_taken, not_found, taken_over
-from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
 from warren.values import define
 
 R = TypeVar("R")
@@ -126,6 +126,16 @@ class EphemeralStore:
         await self._checkpoint()
         session = self._sessions.get(session_id)
         return self._node() if session is not None and session.held else None
+
+    async def held(self, session_ids: Collection[str]) -> dict[str, Held]:
+        """See Store."""
+        await self._checkpoint()
+        found = ((each, self._sessions.get(each)) for each in session_ids)
+        return {
+            session_id: Held(self.key if session.held else None, session.record.last_seq)
+            for session_id, session in found
+            if session is not None
+        }
 
     def _node(self) -> Node:
         status = status_text(self._started_at, self._said)

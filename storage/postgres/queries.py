@@ -3,7 +3,7 @@
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -15,7 +15,7 @@ from warren.storage.membership import SECRET_BYTES, node_of, secret_of, status_o
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
 from warren.storage.postgres.lease import Holder, alive, rival
-from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
     ARCHIVED,
     COLUMNS,
@@ -109,6 +109,9 @@ _NODES: Final = f"""
 _HOLDER_OF: Final = f"""
     SELECT h.key, h.name, h.status FROM warren.sessions s JOIN warren.holders h ON h.key = s.holder
     WHERE s.session_id = $1 AND state <> {DELETED} AND (h.key = $2::int OR {alive("$2::int")})
+"""
+_HELD_BY: Final = f"""
+    SELECT session_id, holder, last_seq FROM warren.sessions WHERE session_id = ANY ($1::text[]) AND state <> {DELETED}
 """
 _ASK_TO_LEAVE: Final = "UPDATE warren.holders SET leaves = true WHERE key = ANY ($1::int[])"
 _CLUSTER_KEY: Final = "SELECT secret FROM warren.meta"
@@ -342,6 +345,12 @@ async def holder(db: Connection, session_id: str, me: int | None) -> Node | None
     """Return the living process that has a session, which may be this one."""
     rows = await db.fetch(_HOLDER_OF, escaped(session_id), me)
     return _node(rows[0]) if rows else None
+
+
+async def held(db: Connection, session_ids: Collection[str]) -> dict[str, Held]:
+    """Return who has each session, and the number of its last event."""
+    rows = await db.fetch(_HELD_BY, array([escaped(each) for each in session_ids]))
+    return {unescaped(session_id): Held(key, last_seq) for session_id, key, last_seq in rows}
 
 
 def _node(row: Row) -> Node:

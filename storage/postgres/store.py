@@ -1,7 +1,7 @@
 """The PostgreSQL store as the rest of the runtime sees it: async, safe to call from any task."""
 
 import builtins
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -21,7 +21,7 @@ from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import PROVED, RENEWALS, Holder
 from warren.storage.postgres.pool import Readers
 from warren.storage.postgres.writer import Writer
-from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
 
 R = TypeVar("R")
 GROUP: Final = 25
@@ -128,6 +128,10 @@ class PostgresStore:
     async def holder(self, session_id: str) -> Node | None:
         """See Store."""
         return await self._read(partial(queries.holder, session_id=session_id, me=self.me.key))
+
+    async def held(self, session_ids: Collection[str]) -> dict[str, Held]:
+        """See Store."""
+        return await self._read(partial(queries.held, session_ids=session_ids))
 
     async def ask_to_drain(self, name: str) -> bool:
         """See Store."""

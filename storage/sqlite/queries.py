@@ -2,8 +2,9 @@
 # ruff: noqa: S608 - only constants of this package and counts become part of the SQL
 
 import contextlib
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import apsw
@@ -12,7 +13,7 @@ from warren import codec
 from warren.creation import FIRST_PROMPT, Created
 from warren.nodes import Node
 from warren.records import EventRow, MessageRow, SessionRecord, Span
-from warren.storage.results import Context, Lost, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Held, Lost, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
     ARCHIVED,
     COLUMNS,
@@ -46,6 +47,10 @@ logger: Final = logging.getLogger("warren.storage")
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
 _RECORD: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _HELD: Final = f"SELECT {raw(COLUMNS)}, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
+_HELD_BY: Final = f"""
+    SELECT session_id, {raw("holder, last_seq")} FROM sessions
+    WHERE session_id IN (SELECT value FROM json_each(?)) AND state <> {DELETED}
+"""
 _HOLDER_OF: Final = f"SELECT {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _NEWEST_COMPACTION: Final = f"""
     SELECT {raw(COMPACTION)} FROM compactions WHERE session = {_KEY} ORDER BY rowid DESC LIMIT 1
@@ -96,6 +101,12 @@ def holder(db: apsw.Connection, session_id: str, me: "Holder") -> Node | None:
     """Return the living process that has a session, which may be this one."""
     row: Any = db.execute(_HOLDER_OF, (session_id,)).fetchone()
     return None if row is None else me.node(db, row[0])
+
+
+def held(db: apsw.Connection, session_ids: Collection[str]) -> dict[str, Held]:
+    """Return who has each session, and the number of its last event."""
+    rows: list[Any] = db.execute(_HELD_BY, (json.dumps(list(session_ids)),)).fetchall()
+    return {session_id: Held(key, last_seq) for session_id, key, last_seq in rows if type(last_seq) is int}
 
 
 def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:

@@ -2,7 +2,7 @@
 
 import builtins
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -16,7 +16,7 @@ from warren.inputs import Numbered
 from warren.nodes import Announcement, Node
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage.operations import Operation
-from warren.storage.results import Context, Lost, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite import queries
@@ -134,6 +134,10 @@ class SqliteStore:
     async def holder(self, session_id: str) -> Node | None:
         """See Store."""
         return await self._read(partial(queries.holder, session_id=session_id, me=self.me))
+
+    async def held(self, session_ids: Collection[str]) -> dict[str, Held]:
+        """See Store."""
+        return await self._read(partial(queries.held, session_ids=session_ids))
 
     async def ask_to_drain(self, name: str) -> bool:
         """See Store."""

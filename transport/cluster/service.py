@@ -4,7 +4,7 @@ import logging
 import math
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -268,16 +268,15 @@ class _Sessions(RuntimeService):
         holder = await store.holder(session_id)
         return None if holder is None or holder.key == store.key or holder.address is None else holder
 
-    async def leave_moved(self) -> None:
-        """Let the readers of sessions that have left this process find them again."""
-        local: dict[str, list[MovingReader]] = {}
-        for reader in self._readers:
-            if isinstance(reader.upstream, LogReader):
-                local.setdefault(reader.session_id, []).append(reader)
-        for session_id, readers in local.items():
-            if await self._elsewhere(session_id) is not None:
-                for reader in readers:
-                    reader.leave()
+    def _followed_here(self) -> Sequence[MovingReader]:
+        """Return the readers of logs of this process whose sessions another process may have by now."""
+        if self._supervisor.stopping:
+            return []
+        return [
+            each
+            for each in self._readers
+            if isinstance(each.upstream, LogReader) and not self._is_here(each.session_id)
+        ]
 
 
 class OwnSessions(_Sessions):
@@ -450,11 +449,20 @@ class ClusterService(_Sessions, NodeService):
         while True:
             await trio.sleep(LOOK)
             with suppress(StoreError):  # the next look finds the same
-                store = await self.store()
-                self._tokens.key = store.key
-                self._peers.forget_others({node.key for node in await store.nodes()})
-                await self.leave_moved()
-                await self._own.leave_moved()
+                await self.look(await self.store())
+
+    async def look(self, store: "Store") -> None:
+        """Let the readers of sessions that have left this process find them again."""
+        self._tokens.key = store.key
+        nodes = await store.nodes()
+        self._peers.forget_others({node.key for node in nodes})
+        elsewhere = {node.key for node in nodes if node.key != store.key and node.address is not None}
+        readers = [*self._followed_here(), *self._own._followed_here()]  # noqa: SLF001 - the two are one node
+        held = await store.held({each.session_id for each in readers}) if readers else {}
+        for reader in readers:
+            found = held.get(reader.session_id)
+            if found is not None and found.holder in elsewhere and not self._is_here(reader.session_id):
+                reader.leave()
 
     def end(self) -> None:
         """End all subscriptions."""

@@ -64,6 +64,20 @@ async def test_the_holder_of_a_session_is_found(home: Home, tmp_path: Path) -> N
         assert [await store.holder(each) for each in ("a", "b", "x")] == [None, None, None]
 
 
+async def test_the_holders_of_many_sessions_are_found_at_once(home: Home, tmp_path: Path) -> None:
+    """With the number of the last stored event; a session that was deleted, or is not here, is left out."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("b"), turn("c")])
+        await store.write([Release("a", Lease(1)), Delete("b")])
+        found = await store.held({"a", "b", "c", "x"})
+        records = {each: await store.record(each) for each in ("a", "c")}
+        assert {each: held.holder for each, held in found.items()} == {"a": None, "c": store.key}
+        assert {each: held.last_seq for each, held in found.items()} == {
+            each: record.last_seq for each, record in records.items() if record is not None
+        }
+        assert await store.held(set()) == {}
+
+
 async def test_a_node_learns_that_it_was_asked_to_drain(home: Home, tmp_path: Path) -> None:
     """By each of its renewals from then on; nobody else is asked."""
     async with home(tmp_path) as store:

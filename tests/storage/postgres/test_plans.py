@@ -57,6 +57,7 @@ async def statements() -> list[tuple[str, tuple[Value, ...]]]:
         queries.handed_over(db, "s5", 1),  # type: ignore[arg-type]
         queries.news(db, 1, ["s5", "s6"], 0),  # type: ignore[arg-type]
         queries.holder(db, "s5", 1),  # type: ignore[arg-type]
+        queries.held(db, ["s5", "s6"]),  # type: ignore[arg-type]
         queries.nodes(db, 1),  # type: ignore[arg-type]
         inbox.waiting(db, "s5"),  # type: ignore[arg-type]
         *(

@@ -1,7 +1,9 @@
 """Nodes on one store: every method at a node that does not have the session."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -331,6 +333,39 @@ async def test_a_follower_sees_the_turn_at_the_next_node_while_it_runs(store: St
             assert isinstance(envelope.event, TextDelta)
             assert (envelope.event.delta, await anna.holder(session_id)) == ("one ", "berta")
             gate.go.set()
+
+
+@attrs.define(eq=False)
+class Counting:
+    """A store that counts the calls for it.
+
+    Attributes:
+        behind: the store.
+        calls: how often each method was called.
+    """
+
+    behind: Any
+    calls: Counter[str] = attrs.field(factory=Counter)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.behind, name)
+        if callable(found):
+            self.calls[name] += 1
+        return found
+
+
+async def test_a_look_for_sessions_that_have_moved_asks_for_all_of_them_at_once(
+    store: StoreConfig | PostgresConfig,
+) -> None:
+    """However many are followed, the store is asked twice: who lives, and who has them."""
+    async with cluster(store, limits=Limits(idle_after=0.0)) as (anna, berta), AsyncExitStack() as stack:
+        followed = [(await anna.service.create_session(None)).session_id for _ in range(20)]
+        for each in followed:
+            await anna.until_held_by(each, None)
+            await stack.enter_async_context(berta.service.subscribe(each, after_seq=0))
+        counting = Counting(await berta.service.store())
+        await berta.service.look(counting)
+        assert counting.calls == {"nodes": 1, "held": 1}
 
 
 async def test_the_reader_of_a_forwarded_turn_goes_on_after_it(store: StoreConfig | PostgresConfig) -> None:
