@@ -93,7 +93,7 @@ class Store(Protocol):
         ...
 
     async def held(self, session_ids: Collection[str]) -> Mapping[str, Held]:
-        """Return who has each session, and what is stored of its events, by one query for all of them.
+        """Return the holder of each session and the number of its last event, by one query for all of them.
 
         A session that is not here or was deleted is left out.
         """

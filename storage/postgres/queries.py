@@ -348,7 +348,7 @@ async def holder(db: Connection, session_id: str, me: int | None) -> Node | None
 
 
 async def held(db: Connection, session_ids: Collection[str]) -> dict[str, Held]:
-    """Return who has each session, and the number of its last event."""
+    """Return the holder of each session and the number of its last event."""
     rows = await db.fetch(_HELD_BY, array([escaped(each) for each in session_ids]))
     return {unescaped(session_id): Held(key, last_seq) for session_id, key, last_seq in rows}
 

@@ -104,7 +104,7 @@ def holder(db: apsw.Connection, session_id: str, me: "Holder") -> Node | None:
 
 
 def held(db: apsw.Connection, session_ids: Collection[str]) -> dict[str, Held]:
-    """Return who has each session, and the number of its last event."""
+    """Return the holder of each session and the number of its last event."""
     rows: list[Any] = db.execute(_HELD_BY, (json.dumps(list(session_ids)),)).fetchall()
     return {session_id: Held(key, last_seq) for session_id, key, last_seq in rows if type(last_seq) is int}
 
