@@ -228,8 +228,12 @@ class LogReader(AsyncIterator[Envelope]):
 
     async def load(self) -> list[Envelope]:
         """See EventReader."""
-        log, floor = self.log, self.log.floor
-        stored, page = await log.read_stored(log.session_id, self.cursor), list[Envelope]()
+        floor = self.log.floor
+        return self._loaded(await self.log.read_stored(self.log.session_id, self.cursor), floor)
+
+    def _loaded(self, stored: LogPage, floor: int) -> list[Envelope]:
+        """Go on behind a page that was read from the store when the log began above `floor`."""
+        log, page = self.log, list[Envelope]()
         gone = floor if stored.gone is None else stored.gone
         if gone > self.cursor:  # no log has these events any more; the marker repeats the last seq that was taken
             marker = StreamTruncated(gone - self.cursor, self.cursor)

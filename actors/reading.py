@@ -135,14 +135,14 @@ class Reads:
         reader = actor.log.read()  # before the wait: a log without readers is dropped when its actor ends
         try:
             await actor.mailbox.ask(Loaded())
-            await self._place(reader, after_seq)
+            await self.place(reader, after_seq)
         except BaseException:
             reader.close()
             raise
         return reader
 
-    async def _place(self, reader: LogReader, after_seq: int | None) -> None:
-        """Move the reader of a new subscription to its beginning."""
+    async def place(self, reader: LogReader, after_seq: int | None) -> None:
+        """Move the reader of a new subscription to its beginning. Raises InvalidParamsError, StoreError."""
         log = reader.log
         if after_seq is not None and after_seq > max(log.last_seq, log.bound):
             raise FieldValueError("after_seq", f"must be from 0 to {log.last_seq}, the log's end").refusal()

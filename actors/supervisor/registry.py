@@ -68,7 +68,7 @@ class Registry:
         """Return a session's handle, made if there is none."""
         handle = self._handles.get(session_id)
         if handle is None:
-            log = EventLog(session_id, self._read_log, self.event_log, partial(self.release, session_id))
+            log = EventLog(session_id, self.read_log, self.event_log, partial(self.release, session_id))
             handle = self._handles[session_id] = Handle(log)
         return handle
 
@@ -99,7 +99,8 @@ class Registry:
         logs = [handle.log for handle in self if handle.actor is None or not handle.actor.current]
         return {log.session_id: log.last_seq for log in logs if log.watched}
 
-    async def _read_log(self, session_id: str, after_seq: int) -> LogPage:
+    async def read_log(self, session_id: str, after_seq: int) -> LogPage:
+        """Return a page of a session's stored events above a number. Raises StoreError."""
         store = await self.storage.reader()
         page = await store.replay(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
         return LogPage(list(envelopes(session_id, page.rows, after_seq)), page.gone)

@@ -107,7 +107,7 @@ class Journal:
         """Add the next event. Its seq must be above `last_seq`."""
         event, run = envelope.event, self._runs[-1] if self._runs else None
         self.last_seq = envelope.seq
-        if not isinstance(event, DELTAS):
+        if not isinstance(event, DELTAS) or envelope.first_seq is not None:
             self._runs.append(envelope)
         elif isinstance(run, Deltas) and run.kind is type(event) and run.seq + 1 == envelope.seq and self.pending:
             run.seq = envelope.seq  # only without a gap: a piece is found by its seq
@@ -142,6 +142,12 @@ class Journal:
                 if text >= TEXT:
                     return page
         return page
+
+    def parts_at(self, seq: int) -> bool:
+        """Return whether a number is in the middle of deltas that came merged: they cannot be parted there."""
+        index = self._above(seq)
+        run = self._runs[index] if index < len(self._runs) else None
+        return isinstance(run, Envelope) and run.first_seq is not None and run.first_seq <= seq
 
     def forget(self, up_to: int) -> None:
         """Drop the events up to `up_to`, which are in the store now."""

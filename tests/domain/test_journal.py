@@ -298,3 +298,14 @@ def test_a_row_that_cannot_be_read_has_a_marker() -> None:
         first, second = envelopes("s", rows, 0)
         assert (first.seq, first.event) == (3, StreamTruncated(3, 3, "damaged"))
         assert (second.seq, second.event) == (4, TextDelta("x"))
+
+
+def test_deltas_that_come_merged_stay_as_they_are() -> None:
+    """Their pieces are not known, so nobody can go on in the middle of them; before and behind them it is possible."""
+    journal = Journal()
+    merged = Envelope("s", 4, EPOCH, TextDelta("bcd"), 2)
+    for each in (Envelope("s", 1, EPOCH, TextDelta("a")), merged, Envelope("s", 5, EPOCH, TextDelta("e"))):
+        journal.append(each)
+    assert [each.seq for each in journal.after(0)] == [1, 4, 5]
+    assert journal.after(1)[0] is merged
+    assert [journal.parts_at(seq) for seq in range(7)] == [False, False, True, True, False, False, False]

@@ -62,6 +62,16 @@ class _Place:
             raise
         return codec.from_server(Subscribed, found).after_seq
 
+    async def newest(self, session_id: str) -> int:
+        """Return the number of the session's newest event. Raises as `subscribe`.
+
+        A second request without a number leaves the subscription as it is.
+        """
+        if self._claim is None:
+            raise LostError(sent=False)
+        found = await self._claim.connection.ask("session/subscribe", SubscribeRequest(session_id))
+        return codec.from_server(Subscribed, found).after_seq
+
     def event(self, envelope: Envelope) -> None:
         if self.reader is not None:
             self.reader.hear(envelope)
@@ -149,6 +159,19 @@ class RemoteReader(AsyncIterator[Envelope]):
         if self._place is None and not self._ended:
             await self.connect()
         return self.take() or []
+
+    async def newest_there(self) -> int:
+        """Return the number of the newest event at the server. Raises WarrenError."""
+
+        async def ask() -> int:
+            if self._place is None:
+                await self.connect()
+            if self._place is None:
+                raise AgentError("the subscription has ended", cause="not_owner", retryable=True)
+            return await self._place.newest(self._session_id)
+
+        found: int = await self._links.repeat(ask, repeatable=True)
+        return found
 
     def another(self) -> "RemoteReader":
         """See EventReader."""

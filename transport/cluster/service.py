@@ -4,6 +4,7 @@ import logging
 import math
 import random
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -19,7 +20,7 @@ from warren.actors.supervision import supervised_nursery
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, SessionMoved
 from warren.inputs import Input
-from warren.keywords import keywords_of, of_value
+from warren.keywords import keywords_of, made, of_value
 from warren.memory import MemoryHit
 from warren.nodes import Node
 from warren.peers import PeerInfo, PeerMessage
@@ -34,14 +35,17 @@ from warren.requests import (
     ListRequest,
     SearchRequest,
     SessionRef,
+    SubscribeRequest,
     WithdrawRequest,
 )
 from warren.service import Capabilities, EventReader, Health, OnBegin, RuntimeService, SessionCall, TurnCall
 from warren.statistics import RuntimeStatistics
 from warren.storage import leased
 from warren.tools import Tool
+from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService
 from warren.transport.cluster.door import NodeService
+from warren.transport.cluster.fanout import Fanout, ForeignReader
 from warren.transport.cluster.health import together
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
@@ -176,9 +180,12 @@ class _Sessions(RuntimeService):
 
     async def _follow(self, session_id: str, after_seq: int | None) -> EventReader:
         async def follow(place: Place) -> EventReader:
-            return await place.follow(session_id, after_seq=after_seq)
+            return await self._follow_at(place, session_id, after_seq)
 
         return await self._at(session_id, follow)
+
+    async def _follow_at(self, place: Place, session_id: str, after_seq: int | None) -> EventReader:
+        return await place.follow(session_id, after_seq=after_seq)
 
     def reading(self, upstream: EventReader | TurnFeed) -> MovingReader:
         """Return a reader that goes on at the place of another one, and stays with the session."""
@@ -275,7 +282,9 @@ class _Sessions(RuntimeService):
         return [
             each
             for each in self._readers
-            if isinstance(each.upstream, LogReader) and not self._is_here(each.session_id)
+            if isinstance(each.upstream, LogReader)
+            and not isinstance(each.upstream, ForeignReader)
+            and not self._is_here(each.session_id)
         ]
 
 
@@ -326,6 +335,7 @@ class ClusterService(_Sessions, NodeService):
         self._tokens = tokens
         self._peers = peers
         self._own = OwnSessions(runtime)
+        self.fanout = Fanout(peers.tasks, self.store, runtime.supervisor.registry.read_log, runtime.service.place)
 
     @property
     def own(self) -> OwnSessions:
@@ -433,6 +443,12 @@ class ClusterService(_Sessions, NodeService):
         two = random.sample(others, min(2, len(others)))
         return min(two, key=lambda node: node.load.running_turns, default=None)
 
+    async def _follow_at(self, place: Place, session_id: str, after_seq: int | None) -> EventReader:
+        if isinstance(place, RemoteService):
+            made(SubscribeRequest, session_id, after_seq=after_seq)
+            return await self.fanout.follow(place, session_id, after_seq)
+        return await place.follow(session_id, after_seq=after_seq)
+
     async def _again(self, session_id: str, cursor: int) -> Continuation | None:
         if self._supervisor.stopping or await session_over(self, session_id):
             return None
@@ -458,7 +474,16 @@ class ClusterService(_Sessions, NodeService):
         self._peers.forget_others({node.key for node in nodes})
         elsewhere = {node.key for node in nodes if node.key != store.key and node.address is not None}
         readers = [*self._followed_here(), *self._own._followed_here()]  # noqa: SLF001 - the two are one node
-        held = await store.held({each.session_id for each in readers}) if readers else {}
+        followed = {*(each.session_id for each in readers), *self.fanout.sessions}
+        held = await store.held(followed) if followed else {}
+        self.fanout.stored(held)
+        alone = [each for each in self._readers if isinstance(each.upstream, RemoteReader)]
+        several = Counter(each.session_id for each in alone)
+        for reader in alone:  # those that can go on with the others do so
+            session_id = reader.session_id
+            together = several[session_id] > 1 and session_id not in self.fanout.sessions
+            if together or self.fanout.covers(session_id, reader.cursor):
+                reader.leave()
         for reader in readers:
             found = held.get(reader.session_id)
             if found is not None and found.holder in elsewhere and not self._is_here(reader.session_id):

@@ -87,8 +87,8 @@ class Feeds:
     async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """Send the client a session's events above `after_seq`, or from now on if it is None.
 
-        Return the number after which they begin.
-        An existing subscription is moved to `after_seq`, or left alone if that is None.
+        Return the number after which they begin. An existing subscription is moved to `after_seq`; if that is None, it
+        is left alone, and the number is that of the newest event.
 
         Raises:
             CapacityExceededError: if the client has `max_subscriptions` subscriptions.
@@ -99,7 +99,7 @@ class Feeds:
         if not there:
             self._check_room()
         elif after_seq is None and feed is not None:
-            return feed.reader.cursor
+            return feed.reader.newest
         self._entering += not there
         try:
             reader, scope = await self.tasks.start(self._hold, session_id, after_seq)

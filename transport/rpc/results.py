@@ -56,7 +56,8 @@ class Subscribed:
     """The events begin.
 
     Attributes:
-        after_seq: the number after which they begin.
+        after_seq: the number after which they begin. If they had begun before, and the request has no number, it is
+            that of the newest event.
     """
 
     subscribed: bool

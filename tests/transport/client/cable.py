@@ -18,12 +18,14 @@ class Cable:
         port: the port of this end.
         closed: whether new connections are refused.
         opened: connections so far.
+        carried: bytes so far, both ways.
     """
 
     target: int
     port: int = 0
     closed: bool = False
     opened: int = 0
+    carried: int = 0
     _scopes: set[trio.CancelScope] = attrs.field(factory=set)
 
     @property
@@ -61,6 +63,7 @@ class Cable:
     async def _carry(self, source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
         try:
             async for piece in source:
+                self.carried += len(piece)
                 await sink.send_all(piece)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass

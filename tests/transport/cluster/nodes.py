@@ -79,13 +79,16 @@ async def node(
     settings: dict[str, Any] | None = None,
     limits: Limits | None = None,
     config: dict[str, Any] | None = None,
+    address: str | None = None,
     **models: Any,
 ) -> AsyncIterator[Node]:
-    """Run a node; its models are `echo` and what is given. `settings` are those of its gateway."""
+    """Run a node; its models are `echo` and what is given.
+
+    `settings` are those of its gateway, and `address` is where other nodes reach it, if that is not its own port.
+    """
     port = free_port()
-    told = Config(
-        store=store, node=NodeConfig(name, f"ws://{HOST}:{port}"), limits=limits or Limits(), **(config or {})
-    )
+    named = NodeConfig(name, address or f"ws://{HOST}:{port}")
+    told = Config(store=store, node=named, limits=limits or Limits(), **(config or {}))
     served = GatewayConfig(port=port, close_timeout=0.3, **(settings or {}))
     async with open_supervisor(told, providers=models, environ={}) as service, trio.open_nursery() as nursery:
         await nursery.start(serve_gateway, service, served)

@@ -1,0 +1,200 @@
+"""Sessions of other nodes that are followed here: one subscription over the link serves all of their followers."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from warren.actors.eventlog import EventLog, LogReader, ReadLog
+from warren.errors import AgentError, WarrenError, of_body
+from warren.events import Envelope
+from warren.transport.client.readers import RemoteReader
+from warren.transport.client.service import RemoteService
+from warren.values import define
+
+if TYPE_CHECKING:
+    from warren.storage import Store
+    from warren.storage.results import Held
+
+HELD: Final = 1_000
+
+logger: Final = logging.getLogger(__name__)
+
+Place = Callable[[LogReader, int], Awaitable[None]]
+"""Moves the reader of a new subscription to the event after which it begins."""
+
+
+@define(eq=False)
+class ForeignLog(EventLog):
+    """The log of a session that another node has. It is filled from there; older events are read from the store."""
+
+    def read(self, cursor: int = 0) -> "ForeignReader":
+        """See EventLog."""
+        reader = ForeignReader(self, cursor)
+        self._readers.append(reader)
+        return reader
+
+    def covers(self, seq: int) -> bool:
+        """Return whether a reader that has the events up to a number can go on here without a gap."""
+        journal = self.journal
+        return (seq >= journal.floor or journal.floor <= journal.stored) and not journal.parts_at(seq)
+
+
+@define(eq=False)
+class ForeignReader(LogReader):
+    """A place in the log of a session that another node has."""
+
+    def take(self) -> list[Envelope] | None:
+        """See EventReader."""
+        if not self._ready and self.log.journal.parts_at(self.cursor):
+            return None
+        return super().take()
+
+    async def load(self) -> list[Envelope]:
+        """See EventReader. Raises AgentError if neither this log nor the store has the next events: their node does."""
+        log, cursor = self.log, self.cursor
+        journal, floor = log.journal, log.floor
+        stored = await log.read_stored(log.session_id, cursor)
+        if not stored.events and (journal.parts_at(cursor) or journal.stored < floor > cursor):
+            raise AgentError("only the session's node has its next events", cause="not_owner", retryable=True)
+        return self._loaded(stored, floor)
+
+
+@define(eq=False)
+class _Following:
+    """The subscription of a session at the node that has it.
+
+    Attributes:
+        log: takes its events, for the followers here.
+        remote: the client of that node.
+        opened: set when the subscription has begun, or has failed.
+        upstream: the subscription.
+        failure: the error if it could not begin.
+        scope: cancelled when the last follower has left.
+    """
+
+    log: ForeignLog
+    remote: RemoteService
+    opened: trio.Event = attrs.field(factory=trio.Event)
+    upstream: RemoteReader | None = None
+    failure: WarrenError | None = None
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    async def run(self, last_stored: Callable[[str], Awaitable[int]]) -> None:
+        """Fill the log, until its last reader has left or the node has the session no more."""
+        log = self.log
+        try:
+            with self.scope:
+                # The node has all events above this number, and the store all others.
+                log.begin(await last_stored(log.session_id))
+                self.upstream = await self.remote.follow(log.session_id, after_seq=log.last_seq)
+                self.opened.set()
+                async for envelope in self.upstream:
+                    for each in (envelope, *(self.upstream.take() or ())):
+                        log.publish(each)
+                    log.trim()
+                    await trio.lowlevel.checkpoint()
+        except WarrenError as exc:
+            logger.info("session %s is no longer followed at its node: %s", log.session_id, exc)
+            self.failure = exc
+        except Exception:  # an answer that cannot be read: its readers follow the session again
+            logger.exception("session %s is no longer followed at its node", log.session_id)
+            self.failure = AgentError("the session's node cannot be understood", cause="unreachable", retryable=True)
+        finally:
+            if self.upstream is not None:
+                self.upstream.close()
+            log.close()
+            self.opened.set()
+
+    async def begun(self) -> RemoteReader:
+        """Return the subscription once it has begun. Raises WarrenError if it could not."""
+        await self.opened.wait()
+        if self.upstream is None:
+            failure = self.failure or AgentError("the session is not followed", cause="unreachable", retryable=True)
+            raise of_body(failure.body())  # an error of its own for each follower
+        return self.upstream
+
+
+@define(eq=False)
+class Fanout:
+    """The subscriptions of sessions at other nodes: one a session, however many follow it here.
+
+    A follower reads stored events from the store, and the others from a log here that the subscription fills. A log has
+    no more than the running turn, and at most `keep` events of it. A follower that needs an older event of the turn, or
+    one from the middle of merged deltas, has a subscription of its own until the log covers its place.
+
+    Attributes:
+        tasks: fills the logs.
+        store: returns the store.
+        read_stored: reads a log in the store.
+        place: see `Place`.
+        keep: events that the log of another node's session keeps while the store does not have them; adjacent deltas
+            are one.
+    """
+
+    tasks: trio.Nursery
+    store: "Callable[[], Awaitable[Store]]"
+    read_stored: ReadLog
+    place: Place
+    keep: int = HELD
+    _followings: dict[str, _Following] = attrs.field(factory=dict)
+
+    async def follow(self, remote: RemoteService, session_id: str, after_seq: int | None) -> LogReader | RemoteReader:
+        """Return a reader of a session that another node has. Raises as `SessionService.subscribe`."""
+        following = self._followings.get(session_id)
+        if following is None or following.remote is not remote or following.log.closed:
+            following = self._begin(remote, session_id)
+        log, reader = following.log, following.log.read()  # before the wait: the last reader ends the subscription
+        try:
+            upstream = await following.begun()
+            newest = await upstream.newest_there() if after_seq is None or after_seq > log.last_seq else log.last_seq
+            if after_seq is None:
+                reader.cursor = newest
+                return reader
+            log.bound = max(log.bound, newest)
+            if after_seq <= newest and log.covers(after_seq):
+                await self.place(reader, after_seq)
+                return reader
+        except BaseException:
+            reader.close()
+            raise
+        reader.close()
+        return await remote.follow(session_id, after_seq=after_seq)
+
+    def _begin(self, remote: RemoteService, session_id: str) -> _Following:
+        log = ForeignLog(session_id, self.read_stored, self.keep)
+        following = self._followings[session_id] = _Following(log, remote)
+        log.on_left = partial(self._left, following)
+        self.tasks.start_soon(following.run, self._last_stored)
+        return following
+
+    def _left(self, following: _Following) -> None:
+        session_id = following.log.session_id
+        if not following.log.watched:
+            following.scope.cancel()
+            if self._followings.get(session_id) is following:
+                del self._followings[session_id]
+
+    async def _last_stored(self, session_id: str) -> int:
+        held = await (await self.store()).held((session_id,))
+        return held[session_id].last_seq if session_id in held else 0
+
+    @property
+    def sessions(self) -> Collection[str]:
+        """The sessions that are followed at other nodes."""
+        return self._followings.keys()
+
+    def covers(self, session_id: str, seq: int) -> bool:
+        """Return whether a follower with a subscription of its own can go on at the one of all."""
+        following = self._followings.get(session_id)
+        return following is not None and seq <= following.log.last_seq and following.log.covers(seq)
+
+    def stored(self, held: "Mapping[str, Held]") -> None:
+        """Forget the events that the store has by now."""
+        for session_id, following in self._followings.items():
+            if session_id in held:
+                journal = following.log.journal
+                journal.forget(min(held[session_id].last_seq, journal.last_seq))
