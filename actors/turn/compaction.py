@@ -21,7 +21,7 @@ from warren.fields import encodable
 from warren.memory import Index
 from warren.messages import Message, SystemMessage
 from warren.model import ModelChoice, ModelReply, ModelRequest
-from warren.options import ModelOptions
+from warren.options import CacheTime, ModelOptions
 from warren.records import CompactionEntry
 from warren.tools import Tool
 from warren.transcript import Transcript
@@ -66,6 +66,8 @@ class SummaryCall:
         emit: publishes an event.
         book: charges the tokens of the call, also if the attempt fails.
         commit: stores the new head.
+        session_id: the session.
+        prompt_cache: the prompt cache of the call.
     """
 
     choice: ModelChoice
@@ -73,6 +75,8 @@ class SummaryCall:
     emit: Callable[[Event], object]
     book: Callable[[Usage], None]
     commit: CommitCompaction
+    session_id: str
+    prompt_cache: CacheTime | None
 
 
 @define(eq=False)
@@ -170,7 +174,10 @@ class Compaction:
         cap = consulted(compactor.max_summary_tokens)
         room = None if window is None else attrs.evolve(window, answer=cap).request  # a summary calls no tools
         request = ModelRequest(
-            self.by.choice.model, summary_request(messages, prompt, room), options=ModelOptions(max_tokens=cap)
+            self.by.choice.model,
+            summary_request(messages, prompt, room),
+            options=ModelOptions(max_tokens=cap, prompt_cache=self.by.prompt_cache),
+            session_id=self.by.session_id,
         )
         return await ask_aside(self.by.choice, request, self.by.retry, self.by.emit, self.by.book)
 

@@ -132,7 +132,10 @@ class Turn:
     def __attrs_post_init__(self) -> None:
         # These must not refer to the turn: without a cycle it is freed at once, not by the garbage collector.
         plan, record = self.plan, self.record
-        summarising = SummaryCall(plan.choice, plan.retry, self.emit, plan.meter.charge, self.commit_compaction)
+        # A summary is asked for without tools, so in a session with tools its request begins like no other.
+        cache = "off" if plan.tools else plan.options.prompt_cache
+        book, commit = plan.meter.charge, self.commit_compaction
+        summarising = SummaryCall(plan.choice, plan.retry, self.emit, book, commit, record.session_id, cache)
         marks = (record.last_input_tokens, record.last_compaction_step)
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
         self._time = RunningTime(plan.meter.seconds_left())
@@ -259,6 +262,7 @@ class Turn:
             options=plan.options,
             answer_schema=schema,
             tokens_left=self._tokens_left(),
+            session_id=self.record.session_id,
         )
         plan.meter.charge(steps=1)
         return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.meter.charge)
@@ -282,6 +286,7 @@ class Turn:
             tuple(tool.spec for tool in plan.tools.values()),
             plan.options,
             tokens_left=self._tokens_left(),
+            session_id=self.record.session_id,
         )
         plan.meter.charge(steps=1)
         self._call = ModelCall(self.emit, plan.retry)

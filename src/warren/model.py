@@ -26,6 +26,7 @@ class ModelRequest:
             without support for schemas may ignore it. A request with a schema has no tools.
         tokens_left: tokens that a budget leaves for the answer, after an estimate of the input; None for no limit. See
             `answer_cap`.
+        session_id: the session, for servers that keep the requests of one together; None if there is none.
     """
 
     model: str
@@ -34,6 +35,7 @@ class ModelRequest:
     options: ModelOptions = attrs.field(factory=ModelOptions)
     answer_schema: Mapping[str, Any] | None = None
     tokens_left: int | None = None
+    session_id: str | None = None
 
     def answer_cap(self, most: int) -> int | None:
         """Return the cap of the answer to send: the smaller of the option and of `tokens_left`; None for no cap.

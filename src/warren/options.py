@@ -38,6 +38,8 @@ from warren.values import frozen
 T = TypeVar("T")
 TurnMode = Literal["busy", "queue", "steer"]
 MODES: Final[tuple[TurnMode, ...]] = get_args(TurnMode)
+CacheTime = Literal["off", "5m", "1h"]
+CACHE_TIMES: Final[tuple[CacheTime, ...]] = get_args(CacheTime)
 RETRIES: Final = 2
 """How often an answer that does not fit its schema is tried again, unless somebody says otherwise."""
 MAX_RETRIES: Final = 10
@@ -74,11 +76,15 @@ class ModelOptions:
         temperature: sampling temperature: 0 for the likeliest words, more for more variety. Some models allow less than
             2, or no temperature at all.
         top_p: share of the probability among whose likeliest words the model chooses. Use this or the temperature.
+        prompt_cache: how long Anthropic keeps a request for the next one, which reads it at a part of the price: 5m,
+            1h at a higher price of writing, or off; 5m by default. OpenAI keeps requests by itself, and off only sends
+            it no key of the session.
     """
 
     max_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
     temperature: float | None = attrs.field(default=None, validator=Between(0, 2))
     top_p: float | None = attrs.field(default=None, validator=Between(0, 1, without_low=True))
+    prompt_cache: CacheTime | None = attrs.field(default=None, validator=optional(OneOf(CACHE_TIMES)))
 
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""

@@ -47,6 +47,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "max_tokens": "number/none",
         "temperature": "number/never/none",
         "top_p": "number/never/none",
+        "prompt_cache": "text/none",
         "labels": "none",
         "title": "text/none",
         "budget": "budget/none",

@@ -23,10 +23,11 @@ from warren.messages import (
     UserMessage,
 )
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
+from warren.options import CacheTime
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
-from warren.transport.providers.dialect import OUTPUT, forced_schema
+from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, forced_schema
 from warren.transport.providers.encoded import Encoded, EncodedTools, letters, members
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
@@ -36,6 +37,16 @@ MAX_TOKENS: Final = 32_000
 MAX_TOKENS_OF_OLD_MODELS: Final = 4_096
 BETWEEN: Final = letters("\n\n")
 """The letters between system messages."""
+MOST_MARKS: Final = 4
+"""Cache marks that a request may have."""
+LOOKBACK: Final = 20
+"""Blocks up to a mark, its own included, at which the server looks for the end of a cached row of blocks."""
+MARKS: Final[Mapping[CacheTime, bytes]] = {
+    "off": b"",
+    "5m": b',"cache_control":{"type":"ephemeral"}',
+    "1h": b',"cache_control":{"type":"ephemeral","ttl":"1h"}',
+}
+"""The members of a block that ask the server to keep the request up to the end of the block."""
 METADATA: Final = "anthropic"
 """The key of the part of a reasoning block's metadata that the protocol wants back verbatim."""
 
@@ -76,10 +87,10 @@ class MessagesDialect:
         if (schema := forced_schema(request)) is not None:
             tools = codec.encode_whole([_tool(ToolSpec(OUTPUT, "Takes the final answer.", schema))])
             tail["tool_choice"] = {"type": "tool", "name": OUTPUT}
+        assert isinstance(context, MessagesContext)  # noqa: S101 - for the type checker
         head = b"{" + members({"model": request.model, "stream": True})
-        if tools:
-            head += b',"tools":' + tools
-        return context.between(head, b"," + members(tail) + b"}")
+        mark = MARKS[request.options.prompt_cache or DEFAULT_CACHE]
+        return context.marked(head, tools, b"," + members(tail) + b"}", mark)
 
     def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "MessagesAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
@@ -289,18 +300,57 @@ class MessagesContext(Encoded):
     Consecutive messages of one role are merged. Blank text, unknown blocks and reasoning without this provider's
     signature are left out, because the server refuses them; so are messages that are empty without them. The protocol
     wants the system messages beside the others.
+
+    The last block stays open for a cache mark. A request marks the end of its messages, so that the next one finds
+    it in the cache, and the places to which a request falls back that does not: a compaction changes all behind the
+    head, and another session may share the system prompt or the tools alone.
     """
 
-    __slots__ = ("_role", "_system")
+    __slots__ = ("_asked", "_blocks", "_head", "_role", "_system")
 
     def __init__(self) -> None:
         super().__init__()
         self._system = b""  # as JSON has it between the quotes
         self._role = ""  # of the newest message
+        self._blocks = 0
+        self._asked: tuple[int, int] | None = None  # place and blocks at the end of the user's messages before
+        self._head: int | None = None  # place at the end of the head
 
-    def between(self, head: bytes, tail: bytes) -> list[bytes]:
-        """Return the system messages and the others between other bytes; see `Encoded.between`."""
-        return super().between(head + b',"system":"' + self._system + b'"' if self._system else head, tail)
+    def end_head(self) -> None:
+        """Note the place of the mark behind the head."""
+        if self._role == "user":
+            self._head = self.size
+
+    def marked(self, head: bytes, tools: bytes, tail: bytes, mark: bytes) -> list[bytes]:
+        """Return the body of a request in pieces: members, tools, system messages, the others, and more members.
+
+        Args:
+            head: the beginning of the body.
+            tools: the JSON list of the tools; may be empty.
+            tail: the end of the body.
+            mark: the members that mark a block; nothing for a request without marks.
+        """
+        places = self._places() if mark else []
+        free = MOST_MARKS - len(places)
+        system = b""
+        if self._system:
+            system = b',"system":[{"type":"text","text":"' + self._system + b'"' + mark + b"}]"
+            free -= 1
+        if tools:
+            head += b',"tools":' + (tools[:-2] + mark + tools[-2:] if free else tools)
+        return self.between(head + system, tail, dict.fromkeys(places, mark))
+
+    def _places(self) -> list[int]:
+        """Return the places of the marks within the messages.
+
+        The previous request has marked the end of the user's messages before. The server finds that mark by itself,
+        unless the newest exchange has too many blocks.
+        """
+        asked = [] if self._asked is None else [self._asked[0]]
+        if self._role == "user":
+            far = self._asked is not None and self._blocks - self._asked[1] >= LOOKBACK
+            asked = [self.size, *(asked if far else [])]
+        return asked if self._head is None else list({*asked, self._head})
 
     def _write(self, message: Message) -> None:
         if isinstance(message, SystemMessage):
@@ -311,11 +361,14 @@ class MessagesContext(Encoded):
         if not content:
             return
         if role == self._role:
-            before = b","
+            before = b"},"
         else:
+            if self._role == "user":
+                self._asked = self.size, self._blocks
             before = (self._shut + b"," if self._role else b"") + b'{"role":"%s","content":[' % role.encode()
-        self._grow(before + codec.encode_whole(content)[1:-1])
-        self._role, self._shut = role, b"]}"
+        self._grow(before + codec.encode_whole(content)[1:-2])
+        self._role, self._shut = role, b"}]}"
+        self._blocks += len(content)
 
     def _last(self) -> bytes:
         if self._role == "user":

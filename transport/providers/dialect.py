@@ -4,11 +4,15 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, Protocol
 
 from warren.model import ModelReply, ModelRequest, Piece
+from warren.options import CacheTime
 from warren.transport.providers.encoded import Encoded
 from warren.transport.providers.settings import ModelEndpoint
 
 OUTPUT: Final = "structured_output"
 """The name, in both protocols, of the form that an answer is forced into."""
+
+DEFAULT_CACHE: Final[CacheTime] = "5m"
+"""The prompt cache of calls for which nobody has chosen one."""
 
 
 class Answer(Protocol):
@@ -79,6 +83,14 @@ class ModelDialect(Protocol):
             known: the ids of the tool calls in the context, which new calls must not reuse.
         """
         ...
+
+
+def cache_key(request: ModelRequest, endpoint: ModelEndpoint) -> str | None:
+    """Return the name under which OpenAI's cache finds the requests of a session; None if none is to be sent.
+
+    Servers of other makers may refuse a request with a member that they do not know.
+    """
+    return request.session_id if endpoint.official and request.options.prompt_cache != "off" else None
 
 
 def forced_schema(request: ModelRequest) -> Mapping[str, Any] | None:

@@ -18,6 +18,7 @@ MOST_PARTS: Final = 64
 """Parts of the newest piece that each request joins anew: joining a thousand takes as long as sending them."""
 MOST_TOOLS: Final = 1024
 """Definitions of tools that are kept encoded for each protocol."""
+_NO_INSERTS: Final[Mapping[int, bytes]] = {}
 
 
 class Encoded(ABC):
@@ -62,13 +63,23 @@ class Encoded(ABC):
         other._pieces, other._newest = [*self._pieces], [*self._newest]  # noqa: SLF001 - of the same class
         return other
 
-    def between(self, head: bytes, tail: bytes) -> list[bytes]:
-        """Return the messages as a member between other members of an object, in pieces of `PIECE` bytes."""
+    def end_head(self) -> None:  # noqa: B027 - most protocols do not care
+        """Note that the messages so far are the head of the context, which stays the same until a compaction."""
+
+    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = _NO_INSERTS) -> list[bytes]:
+        """Return the messages as a member between other members of an object, in pieces of about `PIECE` bytes.
+
+        `inserts` are bytes of this request alone, by their places in the bytes of the messages.
+        """
         begin = head + b',"messages":['
         if len(self._newest) > MOST_PARTS:
             self._newest = [b"".join(self._newest)]
-        newest = b"".join((*self._newest, self._shut, self._last(), b"]", tail))
-        return [begin, *self._pieces, newest] if self._pieces else [begin + newest]
+        pieces = [*self._pieces, b"".join((*self._newest, self._shut, self._last(), b"]", tail))]
+        for place in sorted(inserts, reverse=True):  # from the end on, so that the places before stay where they are
+            number = min(place // PIECE, len(self._pieces))
+            inside, piece = place - number * PIECE, pieces[number]
+            pieces[number] = b"".join((piece[:inside], inserts[place], piece[inside:]))
+        return [begin, *pieces] if self._pieces else [begin + pieces[0]]
 
     @abstractmethod
     def _write(self, message: Message) -> None:

@@ -53,8 +53,12 @@ class Encoder:
         if type(form) is type(context):
             context = form
         bodies, end = transcript.bodies_from(context.end), transcript.end
+        head = bodies[: len(transcript.prefix)] if context.end < 0 else ()
         transcript.form = None  # an encoding that breaks off half way leaves nothing
-        await self._add(context, map(codec.decode_message, bodies), len(bodies))
+        if head:
+            await self._add(context, map(codec.decode_message, head), len(head))
+            context.end_head()
+        await self._add(context, map(codec.decode_message, bodies[len(head) :]), len(bodies) - len(head))
         context.end, transcript.form = end, context
         return context
 

@@ -27,7 +27,7 @@ from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPi
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, reply
-from warren.transport.providers.dialect import OUTPUT, forced_schema
+from warren.transport.providers.dialect import OUTPUT, cache_key, forced_schema
 from warren.transport.providers.encoded import Encoded, EncodedTools, letters, members
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
@@ -71,6 +71,8 @@ class ChatDialect:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+        if (key := cache_key(request, endpoint)) is not None:
+            head["prompt_cache_key"] = key
         tail: dict[str, Any] = {}
         tools = b""
         if request.tools:
@@ -308,5 +310,6 @@ _TOOLS: Final = EncodedTools(_tool)
 def _counts(usage: dict[str, Any]) -> Counts:
     details = wire.as_object(usage.get("prompt_tokens_details"))
     read = wire.as_count(details.get("cached_tokens")) or 0
+    created = wire.as_count(details.get("cache_write_tokens")) or 0
     counted = wire.as_count(usage.get("prompt_tokens")), wire.as_count(usage.get("completion_tokens"))
-    return Counts(*counted, read=read)
+    return Counts(*counted, created, read)

@@ -35,6 +35,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "max_tokens": "--max-tokens",
     "temperature": "--temperature",
     "top_p": "--top-p",
+    "prompt_cache": "--prompt-cache",
     "max_steps": "--max-steps",
     "max_tool_calls": "--max-tool-calls",
     "max_seconds": "--max-duration",

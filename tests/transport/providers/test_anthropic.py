@@ -45,6 +45,9 @@ async def sent(model: str, *messages: Message | str, **options: object) -> dict[
     return bodies[0]
 
 
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
 @pytest.mark.parametrize(
     ("base", "url"),
     [
@@ -61,7 +64,7 @@ async def test_request(base: str, url: str) -> None:
         assert (asked.headers["x-api-key"], asked.headers["anthropic-version"]) == (KEY, "2023-06-01")
         assert codec.parse(asked.content) == {
             "model": CLAUDE,
-            "messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
+            "messages": [{"role": "user", "content": [text("hello") | MARK]}],
             "max_tokens": 32_000,
             "stream": True,
         }
@@ -75,8 +78,8 @@ async def test_options() -> None:
     messages = SystemMessage("be brief"), SystemMessage(" "), UserMessage("hi")
     body = await sent(CLAUDE, *messages, tools=(WEATHER,), max_tokens=9, temperature=0.5, top_p=0.25)
     tool = {"name": "weather", "description": WEATHER.description, "input_schema": WEATHER.input_schema}
-    assert body["tools"] == [tool]
-    assert (body["system"], body["max_tokens"]) == ("be brief", 9)
+    assert body["tools"] == [tool | MARK]
+    assert (body["system"], body["max_tokens"]) == ([text("be brief") | MARK], 9)
     assert (body["temperature"], body["top_p"]) == (0.5, 0.25)
 
 
