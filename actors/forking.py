@@ -12,11 +12,11 @@ from warren.storage import Fork, Label, Labelled
 from warren.views import SessionView, view_of
 
 
-async def fork(supervisor: Supervisor, wanted: ForkRequest) -> SessionView:
-    """See `SessionService.fork`."""
+async def fork(supervisor: Supervisor, wanted: ForkRequest, owner: str) -> SessionView:
+    """See `SessionService.fork`; `owner` is the name of the principal that makes the fork."""
     supervisor.check_open()
     supervisor.scheduler.check_session()
-    operation = Fork(new_session_id(), utc_now(), wanted)
+    operation = Fork(new_session_id(), utc_now(), wanted, owner)
     try:
         record = await supervisor.shared.storage.write_or_find(
             operation, lambda store: store.record(operation.session_id)

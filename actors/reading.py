@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+import attrs
 import trio
 
 from warren import codec
+from warren.actors.access import check_scope, guarded, scoped
 from warren.actors.eventlog import LogReader
 from warren.actors.metrics import LoopLag
 from warren.actors.projector import ProjectorActor
@@ -23,6 +25,7 @@ from warren.inputs import Input
 from warren.keywords import keywords_of, made
 from warren.memory import MemoryHit
 from warren.peers import PeerInfo
+from warren.principals import LOCAL, Principal
 from warren.records import SessionRecord, within
 from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest
 from warren.service import Capabilities, EventReader, Health
@@ -40,16 +43,21 @@ from warren.views import (
 )
 
 if TYPE_CHECKING:
-    from warren.storage import Store
+    from warren.storage.store import TenantReads
 
 
 @define(eq=False)
 class Reads:
-    """The reading half of the service; each method's promise is written down in `warren.service.SessionService`."""
+    """The reading half of the service; each method's promise is written down in `warren.service.SessionService`.
+
+    Attributes:
+        principal: the caller: all calls have its rights, and find its tenant's sessions.
+    """
 
     _supervisor: Supervisor
     _loop: LoopLag
     _projector: ProjectorActor | None = None
+    principal: Principal = LOCAL
 
     @property
     def _comms(self) -> Comms:
@@ -59,10 +67,34 @@ class Reads:
     def _inboxes(self) -> Inboxes:
         return self._supervisor.inboxes
 
+    def as_(self, principal: Principal) -> Self:
+        """See RuntimeService."""
+        return attrs.evolve(self, principal=principal)
+
+    # -- whose a session is
+
+    def has_live(self, session_id: str) -> bool:
+        """Return whether a live session is known to be the tenant's. Never waits."""
+        actor = self._supervisor.find(session_id)
+        record = None if actor is None else actor.record
+        return record is not None and record.tenant == self.principal.tenant
+
+    async def find(self, session_id: str) -> None:
+        """Raise SessionNotFoundError if a session is not the tenant's, or there is none.
+
+        A session that was deleted is found, so that it can be deleted again; all other methods refuse it.
+        """
+        self._supervisor.check_open()
+        if not await (await self._reader()).has(session_id):
+            raise not_found(session_id)
+
     @keywords_of(SessionRef)
+    @guarded
     async def read(self, session: SessionRef) -> SessionView:
         """See SessionService."""
-        session_id = session.session_id
+        return await self._view(session.session_id)
+
+    async def _view(self, session_id: str) -> SessionView:
         self._supervisor.check_open()
         actor = self._supervisor.find(session_id)
         if actor is not None and actor.current:
@@ -74,6 +106,7 @@ class Reads:
         return view_of(record, live=self._supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
 
     @keywords_of(ListRequest)
+    @scoped
     async def list(self, wanted: ListRequest) -> SessionPage:
         """See SessionService."""
         self._supervisor.check_open()
@@ -87,10 +120,11 @@ class Reads:
         return SessionPage(tuple(map(self._summary, records)), tuple(records.damaged))
 
     @keywords_of(HistoryRequest)
+    @guarded
     async def history(self, wanted: HistoryRequest) -> HistoryPage:
         """See SessionService."""
         session_id, offset = wanted.session_id, wanted.offset
-        view = await self.read(session_id)
+        view = await self._view(session_id)
         store = await self._reader()
         page = await store.history(session_id, offset=offset, limit=wanted.limit)
         if not page.total and view.state.message_count:
@@ -106,6 +140,7 @@ class Reads:
         )
 
     @keywords_of(SessionRef)
+    @guarded
     async def resume(self, session: SessionRef) -> SessionView:
         """See SessionService."""
         session_id = session.session_id
@@ -129,8 +164,11 @@ class Reads:
     async def follow(self, session_id: str, *, after_seq: int | None = None) -> LogReader:
         """Return the reader of a subscription, for a caller that closes it itself. Raises as `subscribe` does."""
         made(SubscribeRequest, session_id, after_seq=after_seq)
+        check_scope(self.principal, "subscribe")
         supervisor = self._supervisor
         supervisor.check_open()
+        if not self.has_live(session_id):
+            await self.find(session_id)
         actor = supervisor.revive(session_id)
         reader = actor.log.read()  # before the wait: a log without readers is dropped when its actor ends
         try:
@@ -161,16 +199,18 @@ class Reads:
             reader.begin_with(lost.last, RunFailed(log.session_id, problem, "crash"))
 
     @keywords_of(SearchRequest)
+    @scoped
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
         """See SessionService."""
         self._supervisor.check_open()
         return tuple(await self._supervisor.shared.memory.search(wanted))
 
     @keywords_of(SessionRef)
+    @guarded
     async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
         """See SessionService."""
         session_id = session.session_id
-        await self.read(session_id)
+        await self._view(session_id)
         store = await self._reader()
         stored = await store.inbox(session_id)
         actor = self._supervisor.find(session_id)
@@ -178,6 +218,7 @@ class Reads:
         return tuple(each.input for each in stored if actor is None or actor.conversation.inbox.may_take(each.number))
 
     @keywords_of(SessionRef)
+    @guarded
     async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
         """See SessionService."""
         return tuple(await self._comms.peers(await self._record(session.session_id)))
@@ -231,8 +272,8 @@ class Reads:
             subscriptions=actor.log.subscriptions,
         )
 
-    async def _reader(self) -> "Store":
-        return await self._supervisor.shared.storage.reader()
+    async def _reader(self) -> "TenantReads":
+        return (await self._supervisor.shared.storage.reader()).of(self.principal.tenant)
 
     async def _record(self, session_id: str) -> SessionRecord:
         """Return a session's record, loaded if need be."""

@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from warren.actors import forking
+from warren.actors.access import guarded, scoped
 from warren.actors.creating import create_once
 from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
@@ -74,6 +75,7 @@ class Service(Reads):
     # -- turns
 
     @keywords_of(SessionCall)
+    @scoped
     async def create_session(self, call: SessionCall) -> TurnResult:
         """See SessionService."""
         self._supervisor.check_open()
@@ -99,13 +101,15 @@ class Service(Reads):
             ),
             labels=dict(call.labels or {}),
             title=call.title,
+            tenant=self.principal.tenant,
+            owner=self.principal.name,
         )
         turn = None if call.prompt is None else StartTurn(call.prompt, tools=turn_tools)
         instructions = call.system_prompt or config.system_prompt
 
         async def create(creation: Creation | None = None) -> SessionActor:
             shared.providers.resolve(record.model, record.options.provider)
-            await self._comms.check_free(record.options.peer)
+            await self._comms.check_free(record)
             self._supervisor.scheduler.check_session()
             if turn is not None:
                 self._supervisor.scheduler.check_turn()
@@ -142,10 +146,10 @@ class Service(Reads):
         async def new() -> str:
             return (await (await create(creation)).mailbox.ask(Loaded())).session_id
 
-        found = await create_once(self._supervisor.shared.storage, creation, new)
+        found = await create_once(self._reader, creation, new)
         session_id = found.session_id
         if turn is None:
-            await self.read(session_id)
+            await self._view(session_id)
             return TurnResult(session_id)
         if found.outcome:
             return result_of(found.outcome, session_id)
@@ -153,6 +157,7 @@ class Service(Reads):
         return await self._enqueue(session_id, input_, turn.tools, on_begin)
 
     @keywords_of(TurnCall)
+    @guarded
     async def start_turn(self, call: TurnCall) -> TurnResult:
         """See SessionService."""
         options, turn_tools = turn_options(call), _by_name(call.extra_tools)
@@ -180,6 +185,7 @@ class Service(Reads):
             return await self._inboxes.put_and_wait(session_id, input_, tools)
 
     @keywords_of(ContextRequest)
+    @guarded
     async def inject_context(self, wanted: ContextRequest) -> bool:
         """See SessionService."""
         input_ = Input(
@@ -188,22 +194,26 @@ class Service(Reads):
         return await self._inboxes.put(wanted.session_id, input_)
 
     @keywords_of(WithdrawRequest)
+    @guarded
     async def withdraw(self, wanted: WithdrawRequest) -> None:
         """See SessionService."""
         await self._inboxes.withdraw(wanted.session_id, wanted.input_id)
 
     @keywords_of(PeerMessage)
+    @guarded
     async def send_message(self, message: PeerMessage) -> str:
         """See SessionService."""
         return await self._comms.send(await self._record(message.session_id), message)
 
     @keywords_of(ApproveRequest)
+    @guarded
     async def approve_tool(self, request: ApproveRequest) -> None:
         """See SessionService."""
         actor = await self._running(request.session_id)
         await actor.mailbox.ask(Decide(request.call_id, Decision(request.decision == "allow", request.reason)))
 
     @keywords_of(SessionRef)
+    @guarded
     async def interrupt(self, session: SessionRef) -> None:
         """See SessionService."""
         actor = await self._running(session.session_id)
@@ -221,7 +231,7 @@ class Service(Reads):
         self._supervisor.check_loop()
         actor = self._supervisor.find(session_id)
         if actor is None:
-            await self.read(session_id)
+            await self._view(session_id)
             raise SessionNotRunningError("the session runs no turn", session_id=session_id)
         return actor
 
@@ -242,6 +252,7 @@ class Service(Reads):
             return await reply.wait()
 
     @keywords_of(CompactRequest)
+    @guarded
     async def compact(self, wanted: CompactRequest) -> CompactionEntry:
         """See SessionService."""
         if not self.capabilities().session_compaction:
@@ -251,11 +262,13 @@ class Service(Reads):
     # -- forks and labels
 
     @keywords_of(ForkRequest)
+    @guarded
     async def fork(self, wanted: ForkRequest) -> SessionView:
         """See SessionService."""
-        return await forking.fork(self._supervisor, wanted)
+        return await forking.fork(self._supervisor, wanted, self.principal.name)
 
     @keywords_of(LabelRequest)
+    @guarded
     async def label(self, wanted: LabelRequest) -> SessionView:
         """See SessionService."""
         return await forking.label(self._supervisor, wanted)
@@ -263,11 +276,13 @@ class Service(Reads):
     # -- endings
 
     @keywords_of(SessionRef)
+    @guarded
     async def archive(self, session: SessionRef) -> None:
         """See SessionService."""
         await self._supervisor.revive(session.session_id).mailbox.ask(Retire("archive"))
 
     @keywords_of(SessionRef)
+    @guarded
     async def delete(self, session: SessionRef) -> None:
         """See SessionService."""
         session_id = session.session_id

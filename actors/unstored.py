@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from warren.actors.access import check_scope, scoped
 from warren.actors.service import Service
 from warren.errors import PersistenceDisabledError
 from warren.keywords import keywords_of, made
@@ -17,6 +18,7 @@ class UnstoredService(Service):
     __slots__ = ()  # by hand: attrs would make a new class, which `super` in the decorated methods does not know
 
     @keywords_of(SessionRef)
+    @scoped
     async def resume(self, session: SessionRef) -> SessionView:
         """See SessionService."""
         await self._check_here(session.session_id, "only sessions of this process can be resumed")
@@ -26,6 +28,7 @@ class UnstoredService(Service):
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         """See SessionService."""
         made(SubscribeRequest, session_id, after_seq=after_seq)
+        check_scope(self.principal, "subscribe")
         if after_seq is not None:
             await self._check_here(session_id, "only events of sessions of this process can be replayed")
         async with super().subscribe(session_id, after_seq=after_seq) as reader:
@@ -34,6 +37,7 @@ class UnstoredService(Service):
             yield reader
 
     @keywords_of(SessionRef)
+    @scoped
     async def delete(self, _session: SessionRef) -> None:
         """See SessionService."""
         self._supervisor.check_open()
@@ -47,7 +51,9 @@ class UnstoredService(Service):
 
     async def _check_kept(self, session_id: str, after_seq: int) -> None:
         """Raise PersistenceDisabledError if only a store would still have the events above a number."""
-        gone = (await (await self._reader()).replay(session_id, after_seq=after_seq, limit=0)).gone
+        gone = (
+            await (await self._supervisor.shared.storage.reader()).replay(session_id, after_seq=after_seq, limit=0)
+        ).gone
         if gone is not None and after_seq < gone:
             problem = f"events up to {gone} are gone and no store has them"
             raise PersistenceDisabledError(problem, session_id=session_id)

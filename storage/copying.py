@@ -52,7 +52,7 @@ TABLES: Final = (
     _table("compactions", f"session, key, {COMPACTION}", "summary"),
     _table("events", "session, seq, first_seq, timestamp, body, cuts", "body"),
     _table("inbox", "session, number, id, key, starts, body, outcome", "body"),
-    _table("creations", "key, session, params", "params"),
+    _table("creations", "tenant, key, session, params", "params"),
     _table("erasures", "session_id", "session_id"),
 )
 

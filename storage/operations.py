@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 from warren.creation import Creation
 from warren.inputs import Input, Numbered
 from warren.journal import LogItem
+from warren.principals import LOCAL
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.requests import ForkRequest
 from warren.values import frozen, value
@@ -205,11 +206,13 @@ class Fork(Operation[SessionRecord]):
         session_id: id of the fork.
         now: time of its creation (UTC).
         wanted: the original, and the fork's own values.
+        owner: the name of the principal that makes it. The tenant is that of the original.
     """
 
     session_id: str
     now: datetime
     wanted: ForkRequest
+    owner: str = LOCAL.name
 
 
 @frozen

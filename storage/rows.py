@@ -25,7 +25,7 @@ SEQ_STRIDE: Final = 1_000_000
 """Event numbers that a takeover skips: more than one turn has. A dead holder may have shown some unstored."""
 COLUMNS: Final = (
     "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, title, "
-    "details"
+    "details, tenant, owner"
 )
 MAX_NUMBER: Final = 2**62
 """The largest number of a sound row. There must be room above it for all numbers that are still to be given."""
@@ -138,6 +138,8 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
         codec.encode(record.labels).decode() if record.labels else "{}",
         record.title,
         codec.encode_whole(details).decode(),
+        record.tenant,
+        record.owner,
     )
 
 
@@ -150,7 +152,7 @@ def _is_archived(state: Any) -> bool:
 def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
     """Return the record of a row of `COLUMNS`. Raises StoreError(cause="corrupt")."""
     session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, *texts = row
-    labels, title, details = texts
+    labels, title, details, tenant, owner = texts
     name = shown(session_id)
     try:
         archived = _is_archived(state)
@@ -168,6 +170,8 @@ def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
             head=number_in(head, "head"),
             labels=codec.decode_stored(dict[str, str], bytes_in(labels, "labels")),
             title=None if title is None else text_in(title, "title"),
+            tenant=text_in(tenant, "tenant"),
+            owner=text_in(owner, "owner"),
             options=part(SessionOptions, rest),
             **{name: getattr(rest, name) for name in _DETAILS},
         )

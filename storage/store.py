@@ -113,6 +113,10 @@ class Store(Protocol):
         """
         ...
 
+    def of(self, tenant: str) -> "TenantReads":
+        """Return the reads for the callers of a tenant. It takes no time: make one for each call."""
+        ...
+
     async def load(self, session_id: str) -> StoredSession | None:
         """Return a session's record and the last event number; None for a session that is not here or was deleted."""
         ...
@@ -123,6 +127,79 @@ class Store(Protocol):
 
     async def context(self, session_id: str, head: int, count: int) -> Context:
         """Return the messages for the model of a session of `count` messages with its head at `head`."""
+        ...
+
+    async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
+        """Return the messages at the `limit` positions from `offset` on that are there, and how many the session has.
+
+        None and 0 for a session that is not here or was deleted.
+        """
+        ...
+
+    async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
+        """Return rows of the event log that end above `after_seq`, in order, and how much of it is gone.
+
+        There are at most `limit`, fewer if they are long, and none only if there are no more. A row of merged deltas
+        may begin at or below `after_seq`: `warren.journal.envelopes` cuts it.
+        """
+        ...
+
+    async def inbox(self, session_id: str) -> Rows[Numbered]:
+        """Return the inputs that wait for a session, in order."""
+        ...
+
+    async def sessions_that_wait(self) -> Sequence[str]:
+        """Return the sessions for which an input waits that begins a turn, and that no other living process has."""
+        ...
+
+    async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
+        """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so."""
+        ...
+
+    async def erasures(self) -> Rows[str]:
+        """Return the deleted sessions of which something may be left elsewhere."""
+        ...
+
+    async def version_of_others(self) -> int:
+        """Return a number that changes with every commit of another process, and with no commit of this one.
+
+        It means something only beside other numbers of this same opening.
+        """
+        ...
+
+    async def news(self, watched: Sequence[str], inbox_after: int) -> News:
+        """Return the changes of other processes that concern this one; see `News`."""
+        ...
+
+    async def handed_over(self, session_id: str) -> bool | None:
+        """Return whether a session that was asked for is free now; None as long as there is no answer."""
+        ...
+
+
+class TenantReads(Protocol):
+    """The reads of a store for the callers of one tenant: a session of another tenant is as one that is not here.
+
+    Each raises StoreError as those of `Store` do.
+    """
+
+    async def has(self, session_id: str) -> bool:
+        """Return whether a session is the tenant's, also if it was deleted since."""
+        ...
+
+    async def record(self, session_id: str) -> SessionRecord | None:
+        """Return a session's record; None for a session that is not here or was deleted."""
+        ...
+
+    async def holder(self, session_id: str) -> Node | None:
+        """Return the living process that has a session; see `Store.holder`."""
+        ...
+
+    async def inbox(self, session_id: str) -> Rows[Numbered]:
+        """Return the inputs that wait for a session, in order."""
+        ...
+
+    async def lost(self, session_id: str, seq: int) -> Lost | None:
+        """Return the lost events around an event that a reader was shown; None if it is stored, or may be some day."""
         ...
 
     async def list(
@@ -146,60 +223,10 @@ class Store(Protocol):
         """
         ...
 
-    async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
-        """Return the messages at the `limit` positions from `offset` on that are there, and how many the session has.
-
-        None and 0 for a session that is not here or was deleted.
-        """
-        ...
-
-    async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
-        """Return rows of the event log that end above `after_seq`, in order, and how much of it is gone.
-
-        There are at most `limit`, fewer if they are long, and none only if there are no more. A row of merged deltas
-        may begin at or below `after_seq`: `warren.journal.envelopes` cuts it.
-        """
-        ...
-
-    async def lost(self, session_id: str, seq: int) -> Lost | None:
-        """Return the lost events around an event that a reader was shown; None if it is stored, or may be some day."""
-        ...
-
-    async def inbox(self, session_id: str) -> Rows[Numbered]:
-        """Return the inputs that wait for a session, in order."""
-        ...
-
-    async def sessions_that_wait(self) -> Sequence[str]:
-        """Return the sessions for which an input waits that begins a turn, and that no other living process has."""
-        ...
-
-    async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
-        """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so."""
-        ...
-
     async def named(self, peer: str) -> str | None:
-        """Return the session that has a name among its peers."""
+        """Return the session that has a name among the peers of the tenant."""
         ...
 
     async def creation(self, key: str) -> Created | None:
         """Return the session that was created under an idempotency key, also if it was deleted since."""
-        ...
-
-    async def erasures(self) -> Rows[str]:
-        """Return the deleted sessions of which something may be left elsewhere."""
-        ...
-
-    async def version_of_others(self) -> int:
-        """Return a number that changes with every commit of another process, and with no commit of this one.
-
-        It means something only beside other numbers of this same opening.
-        """
-        ...
-
-    async def news(self, watched: Sequence[str], inbox_after: int) -> News:
-        """Return the changes of other processes that concern this one; see `News`."""
-        ...
-
-    async def handed_over(self, session_id: str) -> bool | None:
-        """Return whether a session that was asked for is free now; None as long as there is no answer."""
         ...

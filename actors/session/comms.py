@@ -14,7 +14,7 @@ from warren.errors import InvalidParamsError, WarrenError
 from warren.ids import new_session_id
 from warren.inputs import Input
 from warren.keywords import made
-from warren.peers import Peer, PeerInfo, PeerMessage
+from warren.peers import PeerInfo, PeerMessage
 from warren.records import SessionRecord
 from warren.storage.refusals import name_taken
 from warren.tools import Tool, ToolError, tool
@@ -28,21 +28,22 @@ class Comms:
     _inboxes: Inboxes
     _storage: Storage
 
-    async def find(self, name: str) -> SessionRecord | None:
-        """Return the session with a name among peers; None if there is none, or it is archived."""
-        store = await self._storage.reader()
+    async def find(self, tenant: str, name: str) -> SessionRecord | None:
+        """Return the session with a name among the peers of a tenant; None if there is none, or it is archived."""
+        store = (await self._storage.reader()).of(tenant)
         session_id = await store.named(name)
         return None if session_id is None else await store.record(session_id)
 
-    async def check_free(self, peer: Peer | None) -> None:
-        """Raise InvalidParamsError if the name is taken. The commit that creates the session checks it again."""
-        if peer is not None and await self.find(peer.name) is not None:
+    async def check_free(self, record: SessionRecord) -> None:
+        """Raise InvalidParamsError if the name of a new session is taken. Its first commit checks it again."""
+        peer = record.options.peer
+        if peer is not None and await self.find(record.tenant, peer.name) is not None:
             raise name_taken(peer.name)
 
     async def peers(self, record: SessionRecord) -> Sequence[PeerInfo]:
         """Return the peers that a session trusts, and whether each can be reached."""
         me = record.options.peer
-        found = [(name, await self.find(name)) for name in me.trusts] if me is not None else []
+        found = [(name, await self.find(record.tenant, name)) for name in me.trusts] if me is not None else []
         return tuple(PeerInfo(name, reachable=me is not None and _trusts(other, me.name)) for name, other in found)
 
     async def send(self, record: SessionRecord, message: PeerMessage) -> str:
@@ -58,7 +59,7 @@ class Comms:
         if to not in me.trusts:
             known = ", ".join(me.trusts) or "nobody"
             raise InvalidParamsError(f"$.to: {to!r} is not trusted; trusted are: {known}", path="$.to")
-        other = await self.find(to)
+        other = await self.find(record.tenant, to)
         if other is None or other.options.peer is None or not _trusts(other, me.name):
             raise InvalidParamsError(f"$.to: there is no {to!r} that trusts {me.name!r}", path="$.to")
         if message.kind == "response" and not await self._has_request(record.session_id, to, message.request_id or ""):

@@ -27,6 +27,7 @@ class ErrorCode(StrEnum):
     BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
     AGENT_ERROR = "AGENT_ERROR"
     INVALID_PARAMS = "INVALID_PARAMS"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
 
 
 MAX_MESSAGE: Final = 1_000
@@ -150,6 +151,7 @@ NUMBERS: Mapping[ErrorCode, Numbers] = {
     ErrorCode.BUDGET_EXHAUSTED: Numbers(-32011, 429, 2, None),
     ErrorCode.AGENT_ERROR: Numbers(-32000, 500, 1, -32603),
     ErrorCode.INVALID_PARAMS: Numbers(-32602, 422, 2, -32602),
+    ErrorCode.PERMISSION_DENIED: Numbers(-32009, 403, 1, -32603),
 }
 
 
@@ -319,6 +321,15 @@ class CapacityExceededError(WarrenError):
 
     def __init__(self, message: str, *, cause: CapacityCause | None = None, **options: Unpack[_Options]) -> None:
         super().__init__(message, cause=cause, **options)
+
+
+class PermissionDeniedError(WarrenError):
+    """The principal of the call does not have the scope that the method needs; `details["scope"]` names it.
+
+    It says nothing of any session: a session of another tenant is not found.
+    """
+
+    code = ErrorCode.PERMISSION_DENIED
 
 
 class ProviderError(WarrenError):

@@ -46,7 +46,7 @@ class Original(Protocol):
         ...
 
 
-def forked(original: Original, wanted: ForkRequest, session_id: str, now: datetime) -> SessionRecord:
+def forked(original: Original, wanted: ForkRequest, session_id: str, now: datetime, owner: str) -> SessionRecord:
     """Return the record of a fork.
 
     The settings and the first `message_count` messages are those of the original. Its usage begins at zero. The step
@@ -58,6 +58,7 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         wanted: the wanted fork.
         session_id: id of the fork.
         now: time of its creation (UTC).
+        owner: the name of the principal that makes it.
 
     Raises:
         InvalidParamsError: if the conversation cannot be cut at that place.
@@ -88,6 +89,7 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         archived=False,
         options=attrs.evolve(source.options, peer=None),  # names of peers are unique, and the original keeps its name
         parent=Parent(source.session_id, at),
+        owner=owner,
         left_out=tuple(Span(span.first, min(span.end, at)) for span in source.left_out if span.first < at),
     )
 

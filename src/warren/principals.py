@@ -1,6 +1,7 @@
 """Principals: the callers of a service, each with its tenant and its rights."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args
 
 import attrs
@@ -55,3 +56,28 @@ class Principal:
 
 LOCAL: Final = Principal()
 """The principal of a program that names no other: it may do everything in the tenant `default`."""
+
+SCOPE_OF: Final[Mapping[str, Scope | None]] = {
+    "create_session": "session:write",
+    "start_turn": "session:write",
+    "compact": "session:write",
+    "inject_context": "session:write",
+    "inputs": "session:read",
+    "withdraw": "session:write",
+    "send_message": "session:write",
+    "peers": "session:read",
+    "approve_tool": "session:write",
+    "interrupt": "session:write",
+    "read": "session:read",
+    "list": "session:read",
+    "history": "session:read",
+    "resume": "session:read",
+    "subscribe": "session:read",
+    "search_memory": "memory:read",
+    "fork": "session:write",
+    "label": "session:write",
+    "archive": "session:admin",
+    "delete": "session:admin",
+    "capabilities": None,
+}
+"""The scope that a principal needs for each method of `SessionService`; None needs none."""

@@ -9,6 +9,7 @@ import attrs
 
 from warren.budget import Spent
 from warren.options import SessionOptions
+from warren.principals import DEFAULT_TENANT, LOCAL
 from warren.usage import Usage
 from warren.values import frozen, value
 
@@ -64,6 +65,8 @@ class SessionRecord:
         archived: whether the session is archived: it can be read, `list` hides it, and no turn can start.
         parent: the original of a fork; None if the session is no fork.
         left_out: messages that are not in the context because the provider refused their exchange; in order.
+        tenant: the tenant that the session belongs to; it never changes.
+        owner: the name of the principal that created it; it never changes.
     """
 
     session_id: str
@@ -88,6 +91,8 @@ class SessionRecord:
     archived: bool = False
     parent: Parent | None = None
     left_out: tuple[Span, ...] = ()
+    tenant: str = DEFAULT_TENANT
+    owner: str = LOCAL.name
 
     def changed(self, **changes: Any) -> "SessionRecord":
         """Return a copy with other values of the named fields."""

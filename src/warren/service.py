@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import attrs
 
@@ -15,6 +15,7 @@ from warren.keywords import keywords_of
 from warren.memory import MemoryHit
 from warren.options import SessionRequest, TurnRequest
 from warren.peers import PeerInfo, PeerMessage
+from warren.principals import Principal
 from warren.records import CompactionEntry
 from warren.requests import (
     ApproveRequest,
@@ -226,8 +227,9 @@ class SessionService(Protocol):
     InvalidParamsError that names it, and nothing has happened.
 
     Every method with a `session_id`, except `search_memory`, raises SessionNotFoundError if the session is unknown or
-    deleted, and every method may raise AgentError(cause="shutting_down") once the runtime ends. The methods' own lists
-    do not repeat these three.
+    deleted, and every method may raise AgentError(cause="shutting_down") once the runtime ends. A service is that of
+    one principal, see `RuntimeService.as_`: a method whose scope it does not have raises PermissionDeniedError before
+    it looks at anything, and a session of another tenant is unknown. The methods' own lists do not repeat these four.
     """
 
     @keywords_of(SessionCall)
@@ -474,6 +476,14 @@ class SessionService(Protocol):
 
 class RuntimeService(SessionService, Protocol):
     """The sessions of a runtime, and the runtime itself, for the program that owns it."""
+
+    def as_(self, principal: Principal) -> Self:
+        """Return the same service for a caller: it creates sessions of its tenant, and finds no others.
+
+        A session of another tenant is not found, as one that does not exist. The service that a runtime is opened with
+        is that of `warren.principals.LOCAL`. It costs little: make one for each call if you like.
+        """
+        ...
 
     async def drain(self) -> None:
         """Refuse new turns from now on, and return when the running turns have ended. Other calls still work.

@@ -10,6 +10,7 @@ from warren.categories import Gates, Switches
 from warren.fields import LEFT_OUT
 from warren.messages import Message, StopReason
 from warren.peers import Peer
+from warren.principals import DEFAULT_TENANT, LOCAL
 from warren.records import CompactionEntry, Lifecycle, Parent, SessionRecord
 from warren.usage import Usage
 from warren.values import frozen
@@ -52,6 +53,8 @@ class SessionState:
         parent: the original of a fork; None if the session is no fork.
         peer: its name among other sessions, and the names that it trusts; None if it has no name.
         provider: the provider of its turns; None if the model's name decides.
+        tenant: the tenant that it belongs to.
+        owner: the name of the principal that created it.
     """
 
     session_id: str
@@ -70,6 +73,8 @@ class SessionState:
     parent: Parent | None = attrs.field(default=None, metadata=LEFT_OUT)
     peer: Peer | None = attrs.field(default=None, metadata=LEFT_OUT)
     provider: str | None = attrs.field(default=None, metadata=LEFT_OUT)
+    tenant: str = attrs.field(default=DEFAULT_TENANT, metadata=LEFT_OUT)
+    owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
 
 
 @frozen
@@ -102,6 +107,8 @@ class SessionSummary:
     labels: Mapping[str, str]
     model: str
     title: str | None = None
+    tenant: str = attrs.field(default=DEFAULT_TENANT, metadata=LEFT_OUT)
+    owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
 
 
 @frozen
@@ -197,6 +204,8 @@ def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
         parent=record.parent,
         peer=record.options.peer,
         provider=record.options.provider,
+        tenant=record.tenant,
+        owner=record.owner,
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 
@@ -214,4 +223,6 @@ def summary_of(record: SessionRecord, *, live: bool, active: bool) -> SessionSum
         labels=record.labels,
         model=record.model,
         title=record.title,
+        tenant=record.tenant,
+        owner=record.owner,
     )

@@ -1,6 +1,5 @@
 """The in-memory store: the interface of a store on dicts."""
 
-import heapq
 import math
 import os
 import secrets
@@ -12,7 +11,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import attrs
 import trio
 
-from warren.creation import FIRST_PROMPT, Created
+from warren.creation import Created
 from warren.errors import StoreError, WarrenError
 from warren.forking import forked, relabelled
 from warren.inputs import Numbered
@@ -20,6 +19,7 @@ from warren.messages import ContextMessage, UserMessage
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.ephemeral.sessions import EphemeralSession
+from warren.storage.ephemeral.tenant import EphemeralTenant, rows_of
 from warren.storage.membership import SECRET_BYTES, node_of, now, status_text
 from warren.storage.operations import (
     Archive,
@@ -41,7 +41,7 @@ from warren.storage.operations import (
     RequestHandover,
 )
 from warren.storage.refusals import inbox_full, key_used, name_taken, not_found, taken_over
-from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 from warren.values import define
 
 R = TypeVar("R")
@@ -62,9 +62,9 @@ class EphemeralStore:
 
     keep_events: int = KEEP_EVENTS
     _sessions: dict[str, EphemeralSession] = attrs.field(factory=dict)
-    _names: dict[str, str] = attrs.field(factory=dict)
-    _created: dict[str, Created] = attrs.field(factory=dict)
-    _ended: dict[str, str | None] = attrs.field(factory=dict)  # the creation key of each
+    _names: dict[tuple[str, str], str] = attrs.field(factory=dict)  # by tenant and name
+    _created: dict[tuple[str, str], Created] = attrs.field(factory=dict)  # by tenant and key
+    _ended: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)  # the tenant and the creation key of each
     _ended_logs: dict[str, EphemeralSession] = attrs.field(
         factory=dict
     )  # for readers that are behind as the session ends
@@ -171,11 +171,11 @@ class EphemeralStore:
     def _check_commit(self, operation: Commit, session: EphemeralSession | None) -> None:
         """Raise the refusal of a commit: it changes nothing."""
         record, creation = operation.record, operation.creation
-        if creation is not None and creation.key in self._created:
+        if creation is not None and (record.tenant, creation.key) in self._created:
             raise key_used()
         if (
             record.options.peer is not None
-            and self._names.get(record.options.peer.name, record.session_id) != record.session_id
+            and self._names.get((record.tenant, record.options.peer.name), record.session_id) != record.session_id
         ):
             raise name_taken(record.options.peer.name)
         if session is None:
@@ -195,10 +195,10 @@ class EphemeralStore:
         session = EphemeralSession(record, epoch=operation.lease.epoch, held=True)
         self._sessions[record.session_id] = session
         if record.options.peer is not None:
-            self._names[record.options.peer.name] = record.session_id
+            self._names[record.tenant, record.options.peer.name] = record.session_id
         if creation is not None:
             session.creation = creation.key
-            self._created[creation.key] = Created(record.session_id, creation.params)
+            self._created[record.tenant, creation.key] = Created(record.session_id, creation.params)
         return session
 
     def claim(self, operation: Claim) -> Claimed | None:
@@ -231,18 +231,18 @@ class EphemeralStore:
             return
         session = self._session(session_id)
         del self._sessions[session_id]
-        peer = session.record.options.peer
+        tenant, peer = session.record.tenant, session.record.options.peer
         if peer is not None:
-            self._names.pop(peer.name, None)
-        self._ended[session_id] = session.creation
+            self._names.pop((tenant, peer.name), None)
+        self._ended[session_id] = tenant, session.creation
         if isinstance(operation, Archive):
             self._keep_log(session)
         while len(self._ended) > ENDED:
             oldest = next(iter(self._ended))
-            key = self._ended.pop(oldest)
+            tenant, key = self._ended.pop(oldest)
             self._drop_log(oldest)
             if key is not None:
-                del self._created[key]
+                del self._created[tenant, key]
 
     def _keep_log(self, session: EphemeralSession) -> None:
         """Keep the log of a session that is archived; those of all ended sessions have `keep_events` rows at most."""
@@ -278,7 +278,7 @@ class EphemeralStore:
     def fork(self, operation: Fork) -> SessionRecord:
         """Apply the operation."""
         original = self._session(operation.wanted.session_id)
-        record = forked(original, operation.wanted, operation.session_id, operation.now)
+        record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
         self._sessions[record.session_id] = original.cut(record)
         self._changes += 1
         return record
@@ -292,6 +292,11 @@ class EphemeralStore:
         """Do nothing: no other process asks, and no copy is due to be erased."""
 
     # -- reading
+
+    def of(self, tenant: str) -> EphemeralTenant:
+        """See Store."""
+        parts = (self._checkpoint, self._sessions, self._names, self._created, self._ended, self._node)
+        return EphemeralTenant(tenant, *parts)
 
     async def load(self, session_id: str) -> StoredSession | None:
         """See Store."""
@@ -311,37 +316,13 @@ class EphemeralStore:
         newest = session.compactions[-1] if head else None
         return Context(session.bodies[0] if head else None, newest, session.bodies[head:count])
 
-    async def list(
-        self,
-        *,
-        offset: int = 0,
-        limit: int = 50,
-        labels: Mapping[str, str] | None = None,
-        include_archived: bool = False,  # noqa: ARG002 - none is here
-    ) -> Rows[SessionRecord]:
-        """See Store."""
-        await self._checkpoint()
-        wanted = (labels or {}).items()
-        matching = (each.record for each in self._sessions.values() if wanted <= each.record.labels.items())
-        return _rows(heapq.nsmallest(offset + limit, matching, key=_newest_first)[offset:])
-
-    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> StoredPage:
-        """See Store."""
-        await self._checkpoint()
-        session = self._sessions.get(session_id)
-        if session is None:
-            return StoredPage(_rows(()), 0, 0, _rows(()), ())
-        moved = [entry for entry in session.compactions if offset < entry.head <= offset + limit]
-        left_out = session.record.left_out
-        return StoredPage(_rows(session.rows(offset, limit)), session.record.message_count, 0, _rows(moved), left_out)
-
     async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
         """See Store."""
         await self._checkpoint()
         session = self._sessions.get(session_id)
         if session is None:
-            return _rows(()), 0
-        return _rows(session.rows(offset, limit)), session.record.message_count
+            return rows_of(()), 0
+        return rows_of(session.rows(offset, limit)), session.record.message_count
 
     async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
         """See Store."""
@@ -349,16 +330,11 @@ class EphemeralStore:
         session = self._sessions.get(session_id) or self._ended_logs.get(session_id)
         return Replay([], None) if session is None else Replay(session.events_after(after_seq, limit), session.gone)
 
-    async def lost(self, session_id: str, seq: int) -> Lost | None:  # noqa: ARG002 - a store's question
-        """Return None: the process that has shown an event and did not store it has taken the store with it."""
-        await self._checkpoint()
-        return None
-
     async def inbox(self, session_id: str) -> Rows[Numbered]:
         """See Store."""
         await self._checkpoint()
         session = self._sessions.get(session_id)
-        return _rows(() if session is None else session.inbox.waiting())
+        return rows_of(() if session is None else session.inbox.waiting())
 
     async def sessions_that_wait(self) -> Sequence[str]:
         """See Store."""
@@ -379,25 +355,10 @@ class EphemeralStore:
         texts = (each.content for each in newest_first if isinstance(each, UserMessage | ContextMessage))
         return any(text.startswith(beginning) for text in texts)
 
-    async def named(self, peer: str) -> str | None:
-        """See Store."""
-        await self._checkpoint()
-        return self._names.get(peer)
-
-    async def creation(self, key: str) -> Created | None:
-        """See Store."""
-        await self._checkpoint()
-        created = self._created.get(key)
-        session = None if created is None else self._sessions.get(created.session_id)
-        first = None if session is None else session.inbox.known(FIRST_PROMPT)
-        if created is None or first is None:
-            return created
-        return attrs.evolve(created, outcome=first.outcome)
-
     async def erasures(self) -> Rows[str]:
         """See Store."""
         await self._checkpoint()
-        return _rows(())
+        return rows_of(())
 
     async def version_of_others(self) -> int:
         """See Store."""
@@ -449,14 +410,6 @@ def _merged(old: SessionRecord, new: SessionRecord) -> SessionRecord:
     if new.labels is old.labels and new.title == title and new.created_at == old.created_at:
         return new
     return new.changed(labels=old.labels, title=title, created_at=old.created_at)
-
-
-def _newest_first(record: SessionRecord) -> tuple[float, str]:
-    return -record.updated_at.timestamp(), record.session_id
-
-
-def _rows(found: Sequence[R]) -> Rows[R]:
-    return Rows(found, lambda row: row, str)
 
 
 def _conflict(session_id: str, row: str) -> StoreError:

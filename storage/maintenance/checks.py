@@ -7,6 +7,7 @@ from typing import Any, Final
 import apsw
 
 from warren import codec
+from warren.principals import TENANT
 from warren.storage.maintenance.damage import BadRow, scan
 from warren.storage.maintenance.report import Finding
 from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, shown, text_in
@@ -105,6 +106,14 @@ CHECKS: Final = (
         WHERE state = {OPEN} AND json_valid(details) AND peer IS NOT details ->> '$.peer.name'
         """,
     ),
+    Check(
+        "tenants",
+        "the keys that created them are of another tenant",
+        """
+        SELECT session_id FROM creations JOIN sessions ON sessions.key = creations.session
+        WHERE creations.tenant <> sessions.tenant
+        """,
+    ),
     Check("labels", "they cannot be found by their labels", MISLABELLED, fixable=True),
 )
 THOROUGH: Final = (
@@ -155,16 +164,29 @@ def _unreadable_rows(db: apsw.Connection) -> Iterator[Finding]:
         yield Finding(check, f"{count} of {table} cannot be read: {told}{more}", fixable=True, sessions=ids)
 
 
-def unreadable_keys(db: apsw.Connection) -> list[tuple[str, str, Any]]:
-    """Return the rows without a number that cannot be read: table, column of the key, and the key as it is read."""
-    found: list[tuple[str, str, Any]] = []
+def unreadable_keys(db: apsw.Connection) -> list[tuple[str, str]]:
+    """Return the rows without a number that cannot be read: the table, and a condition that finds the row."""
+    found: list[tuple[str, str]] = []
     for (key,) in db.execute(f"SELECT {raw('session_id')} FROM erasures"):
         if not _is_text(key):
-            found.append(("erasures", "session_id", key))
-    for key, session, params in db.execute(f"SELECT {raw('key, session, params')} FROM creations"):
-        if not (_is_text(key) and type(session) is int and _is_text(params) and _is_text_by_text(params)):
-            found.append(("creations", "key", key))
+            found.append(("erasures", _at(session_id=key)))
+    for tenant, key, session, params in db.execute(f"SELECT {raw('tenant, key, session, params')} FROM creations"):
+        sound = _is_tenant(tenant) and _is_text(key) and type(session) is int and _is_text(params)
+        if not (sound and _is_text_by_text(params)):
+            found.append(("creations", _at(tenant=tenant, key=key)))
     return found
+
+
+def _at(**key: Any) -> str:
+    """Return the condition for a row with these columns as they are read; a damaged one may fit other damaged rows."""
+    return " AND ".join(
+        f"CAST({name} AS BLOB) = x'{value.hex()}'" if isinstance(value, bytes) else f"typeof({name}) <> 'text'"
+        for name, value in key.items()
+    )
+
+
+def _is_tenant(value: Any) -> bool:
+    return _is_text(value) and TENANT.fullmatch(text_in(value, "")) is not None
 
 
 def _is_text(value: Any) -> bool:

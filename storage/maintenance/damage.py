@@ -11,6 +11,7 @@ import apsw
 
 from warren import codec, journal
 from warren.ids import new_session_id
+from warren.principals import TENANT
 from warren.records import EventRow
 from warren.storage.membership import Status
 from warren.storage.rows import (
@@ -38,6 +39,8 @@ from warren.values import frozen
 
 FILE: Final = "set-aside.jsonl"
 """The file beside the store that gets the rows that were set aside."""
+NO_TENANT: Final = "lost-and-found"
+"""The tenant that a session gets if nobody can tell whose it was: none that has callers."""
 _ID_OF: Final = f"(SELECT {raw('session_id')} FROM sessions WHERE sessions.key = session)"
 
 
@@ -79,7 +82,8 @@ class _Table:
 
 def _check_session(row: tuple[Any, ...]) -> None:
     *record, holder, epoch, change, messages_from, events_after, peer = row
-    row_to_record(tuple(record))
+    if not TENANT.fullmatch(row_to_record(tuple(record)).tenant):
+        raise ValueError("tenant is no name of a tenant")
     if holder is not None:
         number_in(holder, "holder")
     for name, value in (("epoch", epoch), ("change", change), ("events_after", events_after)):
@@ -299,6 +303,8 @@ def _replace_compaction(db: apsw.Connection, row: BadRow) -> None:
 _ANEW: Final[Mapping[str, str]] = {
     "state": str(OPEN),
     "model": "'unknown'",
+    "tenant": f"coalesce((SELECT creations.tenant FROM creations WHERE session = sessions.key), '{NO_TENANT}')",
+    "owner": "'unknown'",
     "turns": "(SELECT count(*) FROM messages WHERE session = key AND json_valid(body) AND body ->> '$.role' = 'user')",
     "steps": "(SELECT coalesce(max(step), 0) FROM compactions WHERE session = key)",
     "message_count": "(SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = key)",
@@ -327,7 +333,9 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     bad += [name for name in ("labels", "details") if not _good_object(values, name)]
     bad += ["state"] if values["state"] not in (0, 1) else []
     bad += ["holder"] if values["holder"] is not None and not _good(values["holder"]) else []
-    bad += [] if _good_text(values["model"]) else ["model"]
+    bad += [name for name in ("model", "owner") if not _good_text(values[name])]
+    if not (_good_text(values["tenant"]) and TENANT.fullmatch(text_in(values["tenant"], ""))):
+        bad.append("tenant")
     if values["title"] is not None and not _good_text(values["title"]):
         bad.append("title")
     changes = [f"{name} = {_ANEW[name]}" for name in bad]
@@ -351,6 +359,8 @@ def _good_object(values: Mapping[str, Any], name: str) -> bool:
     sample = dict.fromkeys((each.strip() for each in COLUMNS.split(",")), 0) | {
         "session_id": b"",
         "model": b"",
+        "tenant": b"",
+        "owner": b"",
         "title": None,
         "labels": b"{}",
         "details": b"{}",

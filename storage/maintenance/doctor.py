@@ -278,9 +278,7 @@ class _SetRowsAside(SqliteOperation[tuple[int, int]]):
             set_row_aside(db, self.folder, row)
         db.execute(f"DELETE FROM requests WHERE {NO_HOLDER}")
         db.execute(f"DELETE FROM cluster WHERE {BAD_CLUSTER}")
-        for table, column, key in (keys := unreadable_keys(db)):
-            as_bytes = key.hex() if isinstance(key, bytes) else ""
-            where = f"(typeof({column}) <> 'text' OR CAST({column} AS BLOB) = x'{as_bytes}')"
+        for table, where in (keys := unreadable_keys(db)):
             keep(db, self.folder, table, where, "it cannot be read")
             db.execute(f"DELETE FROM {table} WHERE {where}")
         return len(free) + len(keys), len(bad) - len(free)

@@ -18,7 +18,7 @@ MOST: Final = 200
 """Turns of one statement: the literals of more would keep the event loop waiting."""
 _SESSION: Final = (
     *("text", "int8", "int8", "int2", "text", "int8", "int8", "int8", "int8", "int8", "text", "text", "text"),
-    *("text", "text", "int8"),
+    *("text", "text", "text", "text", "int8"),
 )
 _NAMES: Final = f"{COLUMNS}, marks, peer, epoch"
 _MESSAGE: Final = ("text", "int8", "int8", "text")
@@ -56,7 +56,7 @@ WITH gate AS (
         last_seq = excluded.last_seq, head = excluded.head, title = coalesce(sessions.title, excluded.title),
         details = excluded.details, peer = coalesce(sessions.peer, excluded.peer)
     WHERE sessions.state <> {DELETED} AND sessions.holder = excluded.holder AND sessions.epoch = excluded.epoch
-    RETURNING key AS session, session_id
+    RETURNING key AS session, session_id, tenant
 ), added_messages AS (
     INSERT INTO warren.messages (session, position, created_at, body)
     SELECT session, position, at, body FROM unnest({_MESSAGES}) AS given(session_id, position, at, body)
@@ -72,8 +72,8 @@ WITH gate AS (
     FROM unnest({_MOVES}) AS given(session_id, step, at, head, before, after, summary, tokens)
     JOIN saved USING (session_id)
 ), created AS (
-    INSERT INTO warren.creations (key, session, params)
-    SELECT given.key, session, params FROM unnest({_CREATIONS}) AS given(session_id, key, params)
+    INSERT INTO warren.creations (tenant, key, session, params)
+    SELECT tenant, given.key, session, params FROM unnest({_CREATIONS}) AS given(session_id, key, params)
     JOIN saved USING (session_id)
 ), settled AS (
     SELECT session, number, outcome FROM unnest({_SETTLEMENTS}) AS given(session_id, number, outcome)
@@ -96,10 +96,10 @@ _STATE: Final = f"""
     SELECT state, {rival("s.holder", "$2::int")}, holder IS NOT DISTINCT FROM $2::int AND epoch = $3::int8
     FROM warren.sessions s WHERE session_id = $1
 """
-_KEY_USED: Final = "SELECT FROM warren.creations WHERE key = $1"
+_KEY_USED: Final = "SELECT FROM warren.creations WHERE key = $1 AND tenant = $2"
 _NAMESAKE: Final = f"""
-    SELECT FROM warren.sessions WHERE peer = $1 AND state = {OPEN}
-        AND NOT EXISTS (SELECT FROM warren.sessions WHERE session_id = $2)
+    SELECT FROM warren.sessions WHERE peer = $1 AND tenant = $2 AND state = {OPEN}
+        AND NOT EXISTS (SELECT FROM warren.sessions WHERE session_id = $3)
 """
 _EVENT_THERE: Final = """
     SELECT FROM warren.events e JOIN warren.sessions s ON s.key = e.session
@@ -176,9 +176,9 @@ async def refusal(db: Connection, me: int, commit: Commit) -> WarrenError | None
     Raises as `Connection.fetch`.
     """
     session_id, peer, creation = commit.session_id, commit.record.options.peer, commit.creation
-    if creation is not None and await db.fetch(_KEY_USED, escaped(creation.key)):
+    if creation is not None and await db.fetch(_KEY_USED, escaped(creation.key), commit.record.tenant):
         return key_used()
-    if peer is not None and await db.fetch(_NAMESAKE, peer.name, escaped(session_id)):
+    if peer is not None and await db.fetch(_NAMESAKE, peer.name, commit.record.tenant, escaped(session_id)):
         return name_taken(peer.name)
     rows = await db.fetch(_STATE, escaped(session_id), me, commit.lease.epoch)
     if not rows:

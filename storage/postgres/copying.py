@@ -27,13 +27,13 @@ _ORDER: Final = {
     "compactions": ("session", "key"),
     "events": ("session", "seq"),
     "inbox": ("session", "number"),
-    "creations": ("key",),
+    "creations": ("tenant", "key"),
     "erasures": ("session_id",),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
 }
 _TEXTS: Final = frozenset(
-    "session_id model labels title details peer body cuts summary outcome params content terms".split()  # noqa: SIM905 - legible
+    "session_id model labels title details tenant owner peer body cuts summary outcome params content terms".split()  # noqa: SIM905 - legible
 )
 _TEXT_KEYS: Final = frozenset({("inbox", "id"), ("inbox", "key"), ("creations", "key")})
 # Columns that have another name or another type here, as they are read and as they are written.

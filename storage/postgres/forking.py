@@ -23,7 +23,7 @@ _SOURCE: Final = f"""
 _PLACES: Final = ", ".join(f"${number}" for number in range(1, len(COLUMNS.split(",")) + 1))
 # Without a holder: the first turn claims the lease.
 _ADD: Final = f"""
-    INSERT INTO warren.sessions ({COLUMNS}, marks, messages_from) VALUES ({_PLACES}, $14::text[], $15::int8)
+    INSERT INTO warren.sessions ({COLUMNS}, marks, messages_from) VALUES ({_PLACES}, $16::text[], $17::int8)
     RETURNING key
 """
 _COPY_MESSAGES: Final = """
@@ -66,7 +66,7 @@ async def fork(operation: Fork, db: Connection, _holder: Holder) -> SessionRecor
         raise not_found(source_id)
     *columns, session, kept_from = rows[0]
     original = await _read(db, session, record_of(tuple(columns)), kept_from, operation.wanted.at)
-    record = forked(original, operation.wanted, operation.session_id, operation.now)
+    record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
     count = record.message_count
     values = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
     ((new,),) = await db.fetch(_ADD, *values, array(marks_of(record.labels)), min(kept_from, count))

@@ -38,8 +38,8 @@ from warren.storage.standins import complete
 
 REPLAY_BYTES: Final = 256 * 1024
 """Characters of events after which a part of a log is long enough: its reader holds all of it."""
-_TEXTS: Final = (0, 4, 11)
-"""The columns of a record that hold texts of callers: the id, the model, the title."""
+_TEXTS: Final = (0, 4, 11, 14)
+"""The columns of a record that hold texts of callers: the id, the model, the title, the owner."""
 _KEY: Final = f"(SELECT key FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED})"
 _RECORD: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}"
 _HELD: Final = f"SELECT {COLUMNS}, holder FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}"
@@ -57,7 +57,7 @@ _COMPACTIONS: Final = f"""
 _COUNTS: Final = f"SELECT message_count, messages_from, details FROM warren.sessions WHERE key = {_KEY}"
 _CREATION: Final = f"""
     SELECT session_id, params, outcome FROM warren.creations c JOIN warren.sessions s ON s.key = c.session
-    LEFT JOIN warren.inbox i ON i.session = c.session AND i.key = '{FIRST_PROMPT}' WHERE c.key = $1
+    LEFT JOIN warren.inbox i ON i.session = c.session AND i.key = '{FIRST_PROMPT}' WHERE c.key = $1 AND c.tenant = $2
 """
 # The running sum ends a page by its size inside the server; the first row always comes.
 _EVENTS: Final = f"""
@@ -92,7 +92,8 @@ _TOLD: Final = f"""
     SELECT FROM warren.messages WHERE session = {_KEY} AND (starts_with(body, $2) OR starts_with(body, $3))
     ORDER BY position DESC LIMIT 1
 """
-_NAMED: Final = f"SELECT session_id FROM warren.sessions WHERE peer = $1 AND state = {OPEN}"
+_NAMED: Final = f"SELECT session_id FROM warren.sessions WHERE peer = $1 AND tenant = $2 AND state = {OPEN}"
+_IS_OF: Final = "SELECT FROM warren.sessions WHERE session_id = $1 AND tenant = $2"
 _ERASURES: Final = "SELECT session_id FROM warren.erasures ORDER BY session_id"
 # With the number of processes so far: of one that came, wrote and left between two looks no row tells.
 _WROTE: Final = """
@@ -164,15 +165,20 @@ async def load(db: Connection, session_id: str, me: int | None) -> StoredSession
     return StoredSession(found, found.last_seq + (0 if holder in (None, me) else SEQ_STRIDE))
 
 
+async def is_of(db: Connection, tenant: str, session_id: str) -> bool:
+    """Return whether a session is of a tenant, also if it was deleted since."""
+    return bool(await db.fetch(_IS_OF, escaped(session_id), tenant))
+
+
 async def record(db: Connection, session_id: str) -> SessionRecord | None:
     """Return a session's record; None for a session that is not here."""
     rows = await db.fetch(_RECORD, escaped(session_id))
     return record_of(rows[0]) if rows else None
 
 
-async def creation(db: Connection, key: str) -> Created | None:
+async def creation(db: Connection, tenant: str, key: str) -> Created | None:
     """Return the session that was created under an idempotency key, also if it was deleted since."""
-    rows = await db.fetch(_CREATION, escaped(key))
+    rows = await db.fetch(_CREATION, escaped(key), tenant)
     if not rows:
         return None
     ((stored_id, params, outcome),) = rows
@@ -299,9 +305,9 @@ async def was_told(db: Connection, session_id: str, input_id: str, source: str, 
     return bool(await db.fetch(_TOLD, escaped(session_id), *bodies))
 
 
-async def named(db: Connection, peer: str) -> str | None:
+async def named(db: Connection, tenant: str, peer: str) -> str | None:
     """Return the session that has a name among its peers."""
-    rows = await db.fetch(_NAMED, escaped(peer))
+    rows = await db.fetch(_NAMED, escaped(peer), tenant)
     return unescaped(rows[0][0]) if rows else None
 
 
@@ -311,23 +317,24 @@ async def erasures(db: Connection) -> Rows[str]:
 
 
 async def listing(
-    db: Connection, offset: int, limit: int, labels: Mapping[str, str], *, include_archived: bool
+    db: Connection, tenant: str, *, offset: int, limit: int, labels: Mapping[str, str], include_archived: bool
 ) -> Rows[SessionRecord]:
     """Return a page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
 
     A damaged row takes a place of the page.
     """
     states = (OPEN, ARCHIVED) if include_archived else (OPEN,)
-    marked = " AND marks @> $3::text[] AND marks <> '{}'" if labels else ""
+    marked = " AND marks @> $4::text[] AND marks <> '{}'" if labels else ""
     # Each arm comes in order from the index: no arm is read further than the page needs.
     order = "ORDER BY updated_at DESC, session_id"
     arms = " UNION ALL ".join(
-        f"(SELECT {COLUMNS} FROM warren.sessions WHERE state = {state}{marked} {order} LIMIT $1::int8 + $2::int8)"
+        f"(SELECT {COLUMNS} FROM warren.sessions WHERE tenant = $3 AND state = {state}{marked} {order}"
+        " LIMIT $1::int8 + $2::int8)"
         for state in states
     )
     sql = f"SELECT {COLUMNS} FROM ({arms}) AS every {order} LIMIT $1::int8 OFFSET $2::int8"
     values = (array(marks_of(labels)),) if labels else ()
-    return Rows(await db.fetch(sql, limit, offset, *values), record_of, lambda row: shown(row[0]))
+    return Rows(await db.fetch(sql, limit, offset, tenant, *values), record_of, lambda row: shown(row[0]))
 
 
 async def version_of_others(db: Connection, me: int | None) -> int:

@@ -1,14 +1,13 @@
 """The PostgreSQL store as the rest of the runtime sees it: async, safe to call from any task."""
 
 import builtins
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from psycopg import errors
 
 from warren.config import PostgresConfig
-from warren.creation import Created
 from warren.errors import StoreError, WarrenError
 from warren.inputs import Numbered
 from warren.nodes import Announcement, Node
@@ -20,8 +19,9 @@ from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import PROVED, RENEWALS, Holder
 from warren.storage.postgres.pool import Readers
+from warren.storage.postgres.tenant import PostgresTenant
 from warren.storage.postgres.writer import Writer
-from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 
 R = TypeVar("R")
 GROUP: Final = 25
@@ -141,6 +141,10 @@ class PostgresStore:
         """See Store."""
         return await self._read(queries.secret)
 
+    def of(self, tenant: str) -> PostgresTenant:
+        """See Store."""
+        return PostgresTenant(tenant, self.me, self._read)
+
     async def load(self, session_id: str) -> StoredSession | None:
         """See Store."""
         return await self._read(partial(queries.load, session_id=session_id, me=self.me.key))
@@ -153,22 +157,6 @@ class PostgresStore:
         """See Store."""
         return await self._read(partial(queries.context, session_id=session_id, head=head, count=count))
 
-    async def list(
-        self,
-        *,
-        offset: int = 0,
-        limit: int = 50,
-        labels: Mapping[str, str] | None = None,
-        include_archived: bool = False,
-    ) -> Rows[SessionRecord]:
-        """See Store."""
-        query = partial(queries.listing, offset=offset, limit=limit, labels=labels or {})
-        return await self._read(partial(query, include_archived=include_archived))
-
-    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> StoredPage:
-        """See Store."""
-        return await self._read(partial(queries.history, session_id=session_id, offset=offset, limit=limit))
-
     async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
         """See Store."""
         return await self._read(partial(queries.messages, session_id=session_id, offset=offset, limit=limit))
@@ -176,10 +164,6 @@ class PostgresStore:
     async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
         """See Store; a page also ends after `queries.REPLAY_BYTES`."""
         return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
-
-    async def lost(self, session_id: str, seq: int) -> Lost | None:
-        """See Store."""
-        return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.me))
 
     async def inbox(self, session_id: str) -> Rows[Numbered]:
         """See Store."""
@@ -193,14 +177,6 @@ class PostgresStore:
         """See Store."""
         query = partial(queries.was_told, session_id=session_id, input_id=input_id, source=source)
         return await self._read(partial(query, beginning=beginning))
-
-    async def named(self, peer: str) -> str | None:
-        """See Store."""
-        return await self._read(partial(queries.named, peer=peer))
-
-    async def creation(self, key: str) -> Created | None:
-        """See Store."""
-        return await self._read(partial(queries.creation, key=key))
 
     async def erasures(self) -> Rows[str]:
         """See Store."""

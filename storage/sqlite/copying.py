@@ -29,7 +29,7 @@ _ORDER: Final = {
     "compactions": ("rowid",),
     "events": ("session", "seq"),
     "inbox": ("number",),
-    "creations": ("key",),
+    "creations": ("tenant", "key"),
     "erasures": ("session_id",),
 }
 # Columns that have another name here, as they are read and as they are written.

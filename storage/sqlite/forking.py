@@ -24,7 +24,7 @@ from warren.storage.rows import (
 )
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.operations import NEXT_CHANGE
+from warren.storage.sqlite.operations import NEXT_CHANGE, PLACES
 from warren.values import frozen
 
 _SOURCE: Final = (
@@ -33,7 +33,7 @@ _SOURCE: Final = (
 # Without a holder: the first turn claims the lease.
 _ADD: Final = f"""
     INSERT INTO sessions ({COLUMNS}, messages_from, change)
-    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,{NEXT_CHANGE}) RETURNING key
+    VALUES ({PLACES},?,{NEXT_CHANGE}) RETURNING key
 """
 _COPY_MESSAGES: Final = """
     INSERT INTO messages (session, position, created_at, body)
@@ -69,7 +69,7 @@ def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord
     except ValueError as exc:
         raise corrupt(f"session {source_id}", exc, source_id) from exc
     original = _Stored(db, key, row_to_record(tuple(columns)), kept_from)
-    record = forked(original, operation.wanted, operation.session_id, operation.now)
+    record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
     count = record.message_count
     new = db.execute(_ADD, (*record_to_row(record), min(kept_from, count))).get
     db.execute(_COPY_MESSAGES, (new, key, count))

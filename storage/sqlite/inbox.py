@@ -45,7 +45,7 @@ _TOLD: Final = """
     SELECT 1 FROM messages WHERE session = ?1 AND json_valid(body) AND substr(body ->> '$.content', 1, ?3) = ?2
     ORDER BY position DESC LIMIT 1
 """
-_NAMED: Final = f"SELECT {raw('session_id')} FROM sessions WHERE peer = ? AND state = {OPEN}"
+_NAMED: Final = f"SELECT {raw('session_id')} FROM sessions WHERE tenant = ? AND peer = ? AND state = {OPEN}"
 
 
 def store_outcome(db: apsw.Connection, session: int, inputs: InputOutcome) -> None:
@@ -125,7 +125,7 @@ def was_told(db: apsw.Connection, session_id: str, input_id: str, source: str, b
     return bool(db.execute(_TOLD, (key, beginning, len(beginning))).get)
 
 
-def named(db: apsw.Connection, peer: str) -> str | None:
+def named(db: apsw.Connection, tenant: str, peer: str) -> str | None:
     """Return the session that has a name among its peers."""
-    row: Any = db.execute(_NAMED, (peer,)).fetchone()
+    row: Any = db.execute(_NAMED, (tenant, peer)).fetchone()
     return None if row is None else text_in(row[0], "session_id")

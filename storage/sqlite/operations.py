@@ -48,10 +48,11 @@ from warren.storage.sqlite.lease import Holder
 
 # A damaged number at the end of the range is left out: nothing could be numbered above it.
 NEXT_CHANGE: Final = f"(SELECT coalesce(max(change), 0) + 1 FROM sessions WHERE change < {MAX_NUMBER})"
+PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
 # The WHERE fences: a tombstone, and a session under another lease, are left alone, and then no key is returned. An
 # archived session stays archived. Labels and a title that is there are kept: they may have changed during the turn.
 _SAVE: Final = f"""
-    INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,{NEXT_CHANGE})
+    INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES ({PLACES},?,?,{NEXT_CHANGE})
     ON CONFLICT (session_id) DO UPDATE SET
         updated_at = excluded.updated_at, state = max(state, excluded.state), model = excluded.model,
         turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
@@ -63,10 +64,11 @@ _SAVE: Final = f"""
 _NAME: Final = "UPDATE sessions SET peer = ? WHERE key = ? AND peer IS NULL"
 # A session that is stored already has its name, or had it until it was archived.
 _NAMESAKE: Final = f"""
-    SELECT 1 FROM sessions WHERE peer = ? AND state = {OPEN}
+    SELECT 1 FROM sessions WHERE tenant = ? AND peer = ? AND state = {OPEN}
         AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ?)
 """
-_ADD_CREATION: Final = "INSERT INTO creations (key, session, params) VALUES (?,?,?)"
+_ADD_CREATION: Final = "INSERT INTO creations (tenant, key, session, params) VALUES (?,?,?,?)"
+_CREATED: Final = "SELECT 1 FROM creations WHERE tenant = ? AND key = ?"
 _ADD_MESSAGE: Final = "INSERT INTO messages (session, position, created_at, body) VALUES (?,?,?,?)"
 _ADD_EVENT: Final = "INSERT INTO events (session, seq, first_seq, timestamp, body, cuts) VALUES (?,?,?,?,?,?)"
 _ADD_COMPACTION: Final = """
@@ -101,9 +103,9 @@ def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
     """Write the rows of a turn."""
     record, creation = operation.record, operation.creation
     peer = record.options.peer
-    if creation is not None and db.execute("SELECT 1 FROM creations WHERE key = ?", (creation.key,)).get:
+    if creation is not None and db.execute(_CREATED, (record.tenant, creation.key)).get:
         raise key_used()
-    if peer is not None and db.execute(_NAMESAKE, (peer.name, record.session_id)).get:
+    if peer is not None and db.execute(_NAMESAKE, (record.tenant, peer.name, record.session_id)).get:
         raise name_taken(peer.name)
     key = db.execute(_SAVE, (*record_to_row(record), holder.key, operation.lease.epoch)).get
     if key is None:
@@ -117,7 +119,7 @@ def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
     if peer is not None:
         db.execute(_NAME, (peer.name, key))
     if creation is not None:
-        db.execute(_ADD_CREATION, (creation.key, key, codec.encode(creation.params).decode()))
+        db.execute(_ADD_CREATION, (record.tenant, creation.key, key, codec.encode(creation.params).decode()))
     store_outcome(db, key, operation.inputs)
 
 

@@ -46,6 +46,7 @@ REPLAY_BYTES: Final = 256 * 1024
 logger: Final = logging.getLogger("warren.storage")
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
 _RECORD: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
+_IS_OF: Final = "SELECT 1 FROM sessions WHERE session_id = ? AND tenant = ?"
 _HELD: Final = f"SELECT {raw(COLUMNS)}, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _HELD_BY: Final = f"""
     SELECT session_id, {raw("holder, last_seq")} FROM sessions
@@ -66,7 +67,8 @@ _MESSAGES: Final = f"""
 _COUNTS: Final = f"SELECT {raw('message_count, messages_from')} FROM sessions WHERE key = {_KEY}"
 _CREATION: Final = f"""
     SELECT {raw("session_id, params, outcome")} FROM creations JOIN sessions ON sessions.key = creations.session
-    LEFT JOIN inbox ON inbox.session = creations.session AND inbox.key = ?2 WHERE creations.key = ?1
+    LEFT JOIN inbox ON inbox.session = creations.session AND inbox.key = ?3
+    WHERE creations.tenant = ?1 AND creations.key = ?2
 """
 _LEFT_OUT: Final = f"SELECT iif(json_valid(details), details, '{{}}') -> '$.left_out' FROM sessions WHERE key = {_KEY}"
 _EVENTS_AFTER: Final = f"SELECT {raw('events_after')} FROM sessions WHERE key = {_KEY}"
@@ -109,15 +111,20 @@ def held(db: apsw.Connection, session_ids: Collection[str]) -> dict[str, Held]:
     return {session_id: Held(key, last_seq) for session_id, key, last_seq in rows if type(last_seq) is int}
 
 
+def is_of(db: apsw.Connection, tenant: str, session_id: str) -> bool:
+    """Return whether a session is of a tenant, also if it was deleted since."""
+    return db.execute(_IS_OF, (session_id, tenant)).get is not None
+
+
 def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:
     """Return a session's record; None for a session that is not here."""
     row = db.execute(_RECORD, (session_id,)).get
     return None if row is None else row_to_record(row)
 
 
-def creation(db: apsw.Connection, key: str) -> Created | None:
+def creation(db: apsw.Connection, tenant: str, key: str) -> Created | None:
     """Return the session that was created under an idempotency key, also if it was deleted since."""
-    row: Any = db.execute(_CREATION, (key, FIRST_PROMPT)).fetchone()
+    row: Any = db.execute(_CREATION, (tenant, key, FIRST_PROMPT)).fetchone()
     if row is None:
         return None
     session_id, params, outcome = row
@@ -244,24 +251,24 @@ def _id(row: tuple[Any, ...]) -> str:
 
 
 def listing(
-    db: apsw.Connection, offset: int, limit: int, labels: Mapping[str, str], *, include_archived: bool
+    db: apsw.Connection, tenant: str, *, offset: int, limit: int, labels: Mapping[str, str], include_archived: bool
 ) -> Rows[SessionRecord]:
     """Return a page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
 
     A damaged row takes a place of the page.
     """
     states = (OPEN, ARCHIVED) if include_archived else (OPEN,)
-    marks = tuple(text for mark in labels.items() for text in mark)
+    values = (tenant, *(text for mark in labels.items() for text in mark))
     # Each arm comes in order from the index and SQLite merges them: no arm is read further than the page needs.
     wanted = (*(f"= {state}" for state in states), *_NO_STATE)
     arms = " UNION ALL ".join(_arm(state, len(labels)) for state in wanted)
     page = f"SELECT key FROM ({arms} ORDER BY updated_at DESC, session_id LIMIT ? OFFSET ?)"
     sql = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key IN ({page}) ORDER BY updated_at DESC, session_id"
-    rows: list[Any] = db.execute(sql, (*(marks * (len(states) + len(_NO_STATE))), limit, offset)).fetchall()
+    rows: list[Any] = db.execute(sql, (*(values * (len(states) + len(_NO_STATE))), limit, offset)).fetchall()
     return Rows(rows, row_to_record, lambda row: shown(row[0]))
 
 
 def _arm(state: str, labels: int) -> str:
     label = "EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND session = sessions.key)"
-    conditions = [f"state {state}", *[label] * labels]
+    conditions = ["tenant = ?", f"state {state}", *[label] * labels]
     return f"SELECT key, updated_at, session_id FROM sessions WHERE {' AND '.join(conditions)}"

@@ -2,7 +2,7 @@
 
 import builtins
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -10,21 +10,21 @@ import apsw
 import trio
 
 from warren.config import StoreConfig
-from warren.creation import Created
 from warren.errors import WarrenError
 from warren.inputs import Numbered
 from warren.nodes import Announcement, Node
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage.operations import Operation
-from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite import queries
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
 from warren.storage.sqlite.handover import handed_over, news
-from warren.storage.sqlite.inbox import named, sessions_that_wait, waiting, was_told
+from warren.storage.sqlite.inbox import sessions_that_wait, waiting, was_told
 from warren.storage.sqlite.lease import PROVED, RENEWALS, Holder
 from warren.storage.sqlite.pool import ReaderPool
+from warren.storage.sqlite.tenant import SqliteTenant
 from warren.storage.sqlite.writer import Writer
 
 R = TypeVar("R")
@@ -117,6 +117,10 @@ class SqliteStore:
             outcomes = await self._writing.run(lambda writer: writer.write(operations))
         return outcomes  # noqa: RET504 - inside the scope, mypy would miss a return
 
+    def of(self, tenant: str) -> SqliteTenant:
+        """See Store."""
+        return SqliteTenant(tenant, self.me, self._read)
+
     async def load(self, session_id: str) -> StoredSession | None:
         """See Store."""
         return await self._read(partial(queries.load, session_id=session_id, me=self.me.key))
@@ -185,10 +189,6 @@ class SqliteStore:
         query = partial(was_told, session_id=session_id, input_id=input_id, source=source, beginning=beginning)
         return await self._read(query)
 
-    async def named(self, peer: str) -> str | None:
-        """See Store."""
-        return await self._read(partial(named, peer=peer))
-
     async def context(self, session_id: str, head: int, count: int) -> Context:
         """See Store."""
         return await self._read(partial(queries.context, session_id=session_id, head=head, count=count))
@@ -197,30 +197,6 @@ class SqliteStore:
         """See Store."""
         return await self._read(partial(queries.record, session_id=session_id))
 
-    async def creation(self, key: str) -> Created | None:
-        """See Store."""
-        return await self._read(partial(queries.creation, key=key))
-
-    async def list(
-        self,
-        *,
-        offset: int = 0,
-        limit: int = 50,
-        labels: Mapping[str, str] | None = None,
-        include_archived: bool = False,
-    ) -> Rows[SessionRecord]:
-        """See Store.
-
-        It costs as much as the page and `offset`, for histories of any length. With `labels` that few of many sessions
-        carry, it looks at all sessions, in an index.
-        """
-        query = partial(queries.listing, offset=offset, limit=limit, labels=labels or {})
-        return await self._read(partial(query, include_archived=include_archived))
-
-    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> StoredPage:
-        """See Store."""
-        return await self._read(partial(queries.history, session_id=session_id, offset=offset, limit=limit))
-
     async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
         """See Store."""
         return await self._read(partial(queries.messages, session_id=session_id, offset=offset, limit=limit))
@@ -228,10 +204,6 @@ class SqliteStore:
     async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
         """See Store; a page also ends after `queries.REPLAY_BYTES`."""
         return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
-
-    async def lost(self, session_id: str, seq: int) -> Lost | None:
-        """See Store."""
-        return await self._read(partial(queries.lost, session_id=session_id, seq=seq, me=self.me))
 
     async def events(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> builtins.list[EventRow]:
         """Return the rows of the event log that end above `after_seq`, in order.

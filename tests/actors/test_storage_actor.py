@@ -58,7 +58,7 @@ async def test_what_waits_is_committed_as_one_group(tmp_path: Path) -> None:
         for write in writes:
             await write.ended.wait()
         assert faults.groups == [1, 50]
-        assert len(await (await actor.reader()).list(limit=100)) == 51
+        assert len(await (await actor.reader()).of("default").list(limit=100)) == 51
 
 
 @pytest.mark.parametrize(("group", "groups"), [(20, [20, 20, 10]), (5, [12, 12, 12, 12, 2])])
@@ -222,7 +222,7 @@ async def test_a_cancelled_write_is_written_all_the_same(tmp_path: Path) -> None
         with trio.move_on_after(1):
             await actor.write(commit("a"))
         await actor.write(commit("b"))
-        assert {record.session_id for record in await (await actor.reader()).list()} == {"a", "b"}
+        assert {record.session_id for record in await (await actor.reader()).of("default").list()} == {"a", "b"}
 
 
 async def test_the_runtime_ends_with_the_cause_when_storage_gives_up(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ PROVIDER_ERROR                -32010  502  1  -32603  no
 BUDGET_EXHAUSTED              -32011  429  2  -       no
 AGENT_ERROR                   -32000  500  1  -32603  no
 INVALID_PARAMS                -32602  422  2  -32602  no
+PERMISSION_DENIED             -32009  403  1  -32603  no
 """
 ROWS: Final = [row.split() for row in CONTRACT.strip().splitlines()]
 

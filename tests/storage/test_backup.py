@@ -55,7 +55,9 @@ def names(folder: Path) -> set[str]:
 async def holding(config: StoreConfig) -> dict[str, int]:
     """Return the sessions of a store and their messages."""
     store = await SqliteStore.open(config, runner=inline_runner)
-    found = {record.session_id: (await store.messages(record.session_id))[1] for record in await store.list()}
+    found = {
+        record.session_id: (await store.messages(record.session_id))[1] for record in await store.of("default").list()
+    }
     await store.aclose()
     return found
 
@@ -332,7 +334,7 @@ async def test_a_damaged_store_is_replaced_with_its_log(tmp_path: Path) -> None:
     (config.path / f"{FILE_NAME}-wal").write_bytes(saved)
     restore(tmp_path / "b", config, force=True)
     async with opened(tmp_path) as store:
-        assert {record.steps for record in await store.list()} == {1}
+        assert {record.steps for record in await store.of("default").list()} == {1}
     assert examine(config, full=True).healthy
 
 

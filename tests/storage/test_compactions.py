@@ -52,7 +52,7 @@ async def test_a_refused_commit_moves_nothing(tmp_path: Path) -> None:
         await filled(store, 3)
         conflict = moved(turn(SID, 2), entry(2, 3))
         assert causes(await store.write([conflict])) == ["conflict"]
-        assert (await store.history(SID, offset=0, limit=100)).compactions == []
+        assert (await store.of("default").history(SID, offset=0, limit=100)).compactions == []
         record = await store.record(SID)
     assert record is not None
     assert (record.head, record.compactions) == (0, 0)
@@ -66,7 +66,7 @@ async def test_the_newest_one_counts(tmp_path: Path) -> None:
         for number, each in enumerate(steps, 3):
             await written(store, moved(turn(SID, number), each))
             assert (await store.context(SID, each.head, 2 * number + 2)).compaction == each
-        assert (await store.history(SID, offset=0, limit=100)).compactions == steps
+        assert (await store.of("default").history(SID, offset=0, limit=100)).compactions == steps
 
 
 async def test_they_are_paged_by_the_position_of_their_head(tmp_path: Path) -> None:
@@ -75,10 +75,12 @@ async def test_they_are_paged_by_the_position_of_their_head(tmp_path: Path) -> N
     async with opened(tmp_path) as store:
         for number, each in enumerate(entries):
             await written(store, moved(turn(SID, number), each), moved(turn("other", number), each))
-        pages = [(await store.history(SID, offset=offset, limit=5)).compactions for offset in range(0, 20, 5)]
+        pages = [
+            (await store.of("default").history(SID, offset=offset, limit=5)).compactions for offset in range(0, 20, 5)
+        ]
         assert [each for page in pages for each in page] == entries
         assert [len(page) for page in pages] == [3, 2, 3, 0]
-        assert (await store.history("nobody", offset=0, limit=5)).compactions == []
+        assert (await store.of("default").history("nobody", offset=0, limit=5)).compactions == []
 
 
 async def test_a_deleted_session_has_none(tmp_path: Path) -> None:
@@ -86,8 +88,8 @@ async def test_a_deleted_session_has_none(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, moved(turn(SID), entry(1, 1)), moved(turn("other"), entry(1, 1)))
         await written(store, Delete(SID))
-        assert (await store.history(SID, offset=0, limit=5)).compactions == []
-        assert len((await store.history("other", offset=0, limit=5)).compactions) == 1
+        assert (await store.of("default").history(SID, offset=0, limit=5)).compactions == []
+        assert len((await store.of("default").history("other", offset=0, limit=5)).compactions) == 1
         reader = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
         assert reader.execute("SELECT count(*) FROM compactions").get == 1
         reader.close()

@@ -94,14 +94,25 @@ IDS = ("big", "peer", "a", "archived", "gone", "begun", "fork", "none", *("id" +
 
 async def facts(store: Store) -> list[Any]:
     """Return all that a store can be asked."""
-    found: list[Any] = [await store.list(limit=100, include_archived=True), await store.list(labels={"k": "v"})]
+    found: list[Any] = [
+        await store.of("default").list(limit=100, include_archived=True),
+        await store.of("default").list(labels={"k": "v"}),
+    ]
     for each in IDS:
-        found += [await store.load(each), await store.history(each), await store.messages(each)]
-        found += [await store.replay(each), await store.inbox(each), await store.lost(each, 1)]
+        found += [await store.load(each), await store.of("default").history(each), await store.messages(each)]
+        found += [await store.replay(each), await store.inbox(each), await store.of("default").lost(each, 1)]
         found.append(await store.context(each, 0, 2) if await store.record(each) else None)
     found.append(await store.context("a", 4, 6))
-    found += [await store.named("scout"), await store.creation("once"), await store.erasures()]
-    return [*found, *[await store.creation("key" + text) for text in TEXTS], await store.sessions_that_wait()]
+    found += [
+        await store.of("default").named("scout"),
+        await store.of("default").creation("once"),
+        await store.erasures(),
+    ]
+    return [
+        *found,
+        *[await store.of("default").creation("key" + text) for text in TEXTS],
+        await store.sessions_that_wait(),
+    ]
 
 
 @pytest.mark.parametrize(("kind", "other"), PAIRS)
@@ -138,7 +149,7 @@ async def goes_on(store: Store) -> None:
     (outcome,) = await store.write([attrs.evolve(turn("other"), creation=Creation("once", {}))])
     assert outcome.cause == "key_used"
     await every(store, turn("new session"), moved(turn("new session", 1), entry(1, 2)))
-    assert [each.summary for each in (await store.history("new session")).compactions] == ["so far"]
+    assert [each.summary for each in (await store.of("default").history("new session")).compactions] == ["so far"]
 
 
 @pytest.mark.parametrize(("kind", "other"), [("sqlite", "postgres"), ("postgres", "sqlite")])
@@ -151,7 +162,7 @@ async def test_an_interrupted_copy_is_no_store_and_goes_on(
     with place(kind, tmp_path / "here") as here, place(other, tmp_path / "there") as there:
         async with store_at(here) as store:
             await every(store, *(turn(each) for each in "abcdefgh"))
-            expected = await store.list()
+            expected = await store.of("default").list()
         steps, marks = 0, list[Mark]()
         while True:
             async with source(here) as one, target(there) as aim:
@@ -172,7 +183,7 @@ async def test_an_interrupted_copy_is_no_store_and_goes_on(
         assert steps > 5
         assert [each.rows for each in marks] == sorted({each.rows for each in marks})
         async with store_at(there) as store:
-            assert await store.list() == expected
+            assert await store.of("default").list() == expected
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error

@@ -149,8 +149,8 @@ async def test_what_is_fixed(tmp_path: Path) -> None:
     )
     assert found(examine(config, full=True)) == []
     async with opened(tmp_path) as store:
-        assert [record.session_id for record in await store.list(labels={"k": "v", "n": "1"})] == ["a"]
-        assert await store.list(labels={"x": "y"}) == []
+        assert [record.session_id for record in await store.of("default").list(labels={"k": "v", "n": "1"})] == ["a"]
+        assert await store.of("default").list(labels={"x": "y"}) == []
     assert fix(config, examine(config)) == ()
 
 

@@ -47,7 +47,7 @@ async def test_a_write_on_a_failing_disk(tmp_path: Path, fault: Fault, runner: R
                 assert causes(outcomes) == [fault.cause] * 2
                 assert [outcome.retryable for outcome in outcomes] == [fault.retryable] * 2
                 assert [outcome.session_id for outcome in outcomes] == ["a", "b"]
-                assert await store.list() == [turn("a", 0).record]
+                assert await store.of("default").list() == [turn("a", 0).record]
                 assert (await store.messages("a"))[1] == 2
             disk.heal()
             await written(store, *group)
@@ -71,7 +71,7 @@ async def test_what_still_fits_is_stored(tmp_path: Path) -> None:
             outcomes = await store.write([turn("a"), turn("huge", text="x" * 1_000_000), turn("b")])
             assert causes(outcomes) == ["ok", "disk_full", "ok"]
             disk.heal()
-            assert [record.session_id for record in await store.list()] == ["a", "b", "first"]
+            assert [record.session_id for record in await store.of("default").list()] == ["a", "b", "first"]
     _check_file(tmp_path, sessions=3)
 
 
@@ -110,7 +110,7 @@ async def test_a_store_can_be_read_on_a_full_disk(tmp_path: Path) -> None:
     with faulty_disk() as disk:
         disk.room = 0
         async with opened(tmp_path) as store:
-            assert await store.list() == [turn("a").record]
+            assert await store.of("default").list() == [turn("a").record]
             assert (await store.messages("a"))[1] == 2
             assert causes(await store.write([turn("b")])) == ["disk_full"]
 

@@ -74,7 +74,7 @@ async def test_reading_alone_never_waits_for_a_lock(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     begun = trio.current_time()
     async with opened(tmp_path, busy_timeout=2.0, runner=thread_runner) as store:
-        assert len(await store.list()) == 1
+        assert len(await store.of("default").list()) == 1
     assert trio.current_time() - begun < 1
     other.execute("ROLLBACK")
     other.close()
@@ -224,7 +224,7 @@ async def test_many_who_make_the_file_at_once(tmp_path: Path) -> None:
             for _ in range(4):
                 nursery.start_soon(come)
         for store in stores:
-            assert await store.list() == []
+            assert await store.of("default").list() == []
             await store.aclose()
 
 

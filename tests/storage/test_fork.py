@@ -64,9 +64,11 @@ async def test_a_fork_is_its_original_under_another_id(tmp_path: Path) -> None:
         assert (made.labels, made.parent) == ({"team": "blue", "app": "x"}, Parent("a", 8))
         assert (await store.messages("f"))[0] == (await store.messages("a"))[0]
         assert await store.context("f", 3, 8) == await store.context("a", 3, 8)
-        assert (await store.history("f")).compactions == (await store.history("a")).compactions
+        assert (await store.of("default").history("f")).compactions == (
+            await store.of("default").history("a")
+        ).compactions
         assert await store.events("f") == []
-        assert [record.session_id for record in await store.list(labels={"team": "blue"})] == ["f"]
+        assert [record.session_id for record in await store.of("default").list(labels={"team": "blue"})] == ["f"]
     assert healthy(tmp_path)
 
 
@@ -168,7 +170,7 @@ async def test_what_retention_has_removed_cannot_be_taken_over(tmp_path: Path) -
             assert "messages before 4 are no longer kept" in error.message
         for at in (0, 1, 5, 12):
             await written(store, fork(at, new=f"at {at}"))
-        page = await store.history("at 5")
+        page = await store.of("default").history("at 5")
         assert ([row.position for row in page.rows], page.kept_from) == ([0, 4], 4)
     assert healthy(tmp_path)
 
@@ -250,8 +252,8 @@ async def test_labels_are_changed_one_by_one(tmp_path: Path) -> None:
         assert second.record.labels == {"app": "x", "k": "w"}
         assert first.change < second.change
         assert second.record.updated_at == turn("a").record.updated_at
-        assert [record.session_id for record in await store.list(labels={"k": "w"})] == ["a"]
-        assert await store.list(labels={"team": "red"}) == []
+        assert [record.session_id for record in await store.of("default").list(labels={"k": "w"})] == ["a"]
+        assert await store.of("default").list(labels={"team": "red"}) == []
     assert healthy(tmp_path)
 
 

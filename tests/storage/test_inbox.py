@@ -140,11 +140,11 @@ async def test_a_name_belongs_to_one(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         outcomes = await store.write([ann[0], ann[1], turn("d")])
         assert isinstance(outcomes[1], InvalidParamsError)
-        assert [outcomes[0], outcomes[2], await store.named("ann")] == [None, None, "a"]
+        assert [outcomes[0], outcomes[2], await store.of("default").named("ann")] == [None, None, "a"]
         await written(store, updated(turn("a", 1), peer=Peer("ann")), Archive("a"), ann[1])
-        assert await store.named("ann") == "b"
+        assert await store.of("default").named("ann") == "b"
         await written(store, updated(turn("a", 2), peer=Peer("ann")), Delete("b"), ann[2])
-        assert await store.named("ann") == "c"
+        assert await store.of("default").named("ann") == "c"
     db = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
     assert db.execute("SELECT peer FROM sessions WHERE session_id = 'b'").get is None
     db.close()

@@ -157,7 +157,7 @@ async def test_reading_needs_no_lease(tmp_path: Path) -> None:
     one = await Process.starting(tmp_path)
     await one.do(turn("a"))
     two = await Process.starting(tmp_path)
-    assert [record.session_id for record in await two.store.list()] == ["a"]
+    assert [record.session_id for record in await two.store.of("default").list()] == ["a"]
     await two.store.messages("a")
     assert await two.floor() == 3 + SEQ_STRIDE
     assert two.holder.key is None
@@ -254,7 +254,7 @@ async def test_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         assert stored.record == turn("a", turns - 1).record
         assert len((await store.context("a", 0, stored.record.message_count)).rows) == 2 * turns
         assert len(await store.events("a", limit=10**6)) == 3 * turns
-        assert len(await store.list(limit=10**6)) == turns + 1
+        assert len(await store.of("default").list(limit=10**6)) == turns + 1
         assert stored.seq_floor == stored.record.last_seq + SEQ_STRIDE
         (claimed,) = await written(store, Claim("a"))
         assert claimed.record.last_seq == stored.seq_floor

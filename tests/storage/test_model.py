@@ -148,5 +148,5 @@ async def _compare(store: SqliteStore, model: _Model) -> None:
         assert await store.events(session_id) == [row for _, row in sorted(session.events.items())]
     for labels in LABELS:
         for archived in (False, True):
-            listed = await store.list(labels=labels, include_archived=archived)
+            listed = await store.of("default").list(labels=labels, include_archived=archived)
             assert listed == model.listing(labels, archived=archived)

@@ -77,8 +77,8 @@ async def test_archive_hides_and_keeps(tmp_path: Path) -> None:
             await written(store, Archive(SID))
             assert await store.record(SID) == record
         assert (await store.messages(SID))[1] == 2
-        assert await store.list() == []
-        assert await store.list(include_archived=True) == [record]
+        assert await store.of("default").list() == []
+        assert await store.of("default").list(include_archived=True) == [record]
 
 
 async def test_a_late_commit_does_not_unarchive(tmp_path: Path) -> None:
@@ -98,7 +98,9 @@ async def test_delete_leaves_nothing_but_the_tombstone(tmp_path: Path) -> None:
         assert await store.record(SID) is None
         assert await store.messages(SID) == ([], 0)
         assert await store.events(SID) == []
-        assert [record.session_id for record in await store.list(labels={"a": "b"}, include_archived=True)] == ["other"]
+        assert [
+            record.session_id for record in await store.of("default").list(labels={"a": "b"}, include_archived=True)
+        ] == ["other"]
         for operation in (turn(SID, 1), Archive(SID)):
             (outcome,) = await store.write([operation])
             assert isinstance(outcome, SessionNotFoundError)
@@ -121,9 +123,9 @@ async def test_changed_labels_are_found(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, turn(SID, 0, labels={"team": "red", "old": "1"}))
         await written(store, turn(SID, 1), Label(SID, {"team": "blue", "old": None}))
-        assert await store.list(labels={"team": "red"}) == []
-        assert await store.list(labels={"old": "1"}) == []
-        assert await store.list(labels={"team": "blue"}) == [turn(SID, 1, labels={"team": "blue"}).record]
+        assert await store.of("default").list(labels={"team": "red"}) == []
+        assert await store.of("default").list(labels={"old": "1"}) == []
+        assert await store.of("default").list(labels={"team": "blue"}) == [turn(SID, 1, labels={"team": "blue"}).record]
 
 
 async def test_a_commit_without_rows_stores_the_record(tmp_path: Path) -> None:
@@ -182,11 +184,11 @@ def test_every_record_survives_its_row(record: SessionRecord) -> None:
 async def test_any_label_can_be_listed(tmp_path: Path, labels: dict[str, str]) -> None:
     """Labels of any text (quotes, NUL, other scripts, empty) are found again."""
     async with opened(tmp_path) as store:
-        session_id = f"session {len(await store.list(limit=10_000))}"
+        session_id = f"session {len(await store.of('default').list(limit=10_000))}"
         commit = turn(session_id, labels=labels)
         await written(store, commit)
-        assert commit.record in await store.list(labels=labels, limit=10_000)
-        assert await store.list(labels={**labels, "no": "such"}) == []
+        assert commit.record in await store.of("default").list(labels=labels, limit=10_000)
+        assert await store.of("default").list(labels={**labels, "no": "such"}) == []
 
 
 def test_a_hosts_own_kind_of_budget_is_stored() -> None:

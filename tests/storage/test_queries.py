@@ -35,9 +35,9 @@ async def test_list_is_newest_first_then_by_id(tmp_path: Path) -> None:
     """Sessions come by the end of their last turn, the newest first, and by id where that is the same."""
     async with opened(tmp_path) as store:
         await written(store, at("c", 5), at("a", 5), at("old", 1), at("b", 5), at("new", 9))
-        assert ids(await store.list()) == ["new", "a", "b", "c", "old"]
+        assert ids(await store.of("default").list()) == ["new", "a", "b", "c", "old"]
         await written(store, turn("old", 30))
-        assert ids(await store.list())[0] == "old"
+        assert ids(await store.of("default").list())[0] == "old"
 
 
 async def test_list_pages_meet(tmp_path: Path) -> None:
@@ -46,11 +46,11 @@ async def test_list_pages_meet(tmp_path: Path) -> None:
         commits = [at(f"s{n:02}", n % 7) for n in range(23)]
         await written(store, *commits, *(Archive(f"s{n:02}") for n in range(0, 23, 3)))
         for archived, count in ((False, 15), (True, 23)):
-            whole = ids(await store.list(include_archived=archived))
+            whole = ids(await store.of("default").list(include_archived=archived))
             assert len(whole) == count
             for size in (1, 4, 23):
                 pages = [
-                    await store.list(offset=offset, limit=size, include_archived=archived)
+                    await store.of("default").list(offset=offset, limit=size, include_archived=archived)
                     for offset in range(0, count, size)
                 ]
                 assert [name for page in pages for name in ids(page)] == whole
@@ -64,13 +64,15 @@ async def test_list_finds_sessions_that_carry_all_labels(tmp_path: Path) -> None
         await written(
             store, at("a", 1, team="red", app="x"), at("b", 2, team="red"), at("c", 3, team="blue", app="x"), at("d", 4)
         )
-        assert ids(await store.list(labels={"team": "red"})) == ["b", "a"]
-        assert ids(await store.list(labels={"app": "x", "team": "red"})) == ["a"]
-        assert ids(await store.list(labels={"app": "red"})) == []
+        assert ids(await store.of("default").list(labels={"team": "red"})) == ["b", "a"]
+        assert ids(await store.of("default").list(labels={"app": "x", "team": "red"})) == ["a"]
+        assert ids(await store.of("default").list(labels={"app": "red"})) == []
         await written(store, Archive("b"))
-        assert ids(await store.list(labels={"team": "red"})) == ["a"]
-        assert ids(await store.list(labels={"team": "red"}, include_archived=True)) == ["b", "a"]
-        assert ids(await store.list(labels={"team": "red"}, include_archived=True, limit=1, offset=1)) == ["a"]
+        assert ids(await store.of("default").list(labels={"team": "red"})) == ["a"]
+        assert ids(await store.of("default").list(labels={"team": "red"}, include_archived=True)) == ["b", "a"]
+        assert ids(
+            await store.of("default").list(labels={"team": "red"}, include_archived=True, limit=1, offset=1)
+        ) == ["a"]
 
 
 async def test_list_costs_the_same_however_long_the_histories(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def _steps_of_a_page(db: apsw.Connection) -> int:
         return False
 
     db.set_progress_handler(tick, 1)
-    queries.listing(db, 0, 10, {}, include_archived=True)
+    queries.listing(db, "default", offset=0, limit=10, labels={}, include_archived=True)
     return count
 
 
@@ -156,7 +158,7 @@ async def test_reads_do_not_wait_for_a_writer(tmp_path: Path) -> None:
             assert stored is not None
             assert len((await store.context("a", 0, 2)).rows) == 2
             assert await store.record("a") == turn("a").record
-            assert await store.list() == [turn("a").record]
+            assert await store.of("default").list() == [turn("a").record]
             assert (await store.messages("a"))[1] == 2
             assert len(await store.events("a")) == 3
         other.execute("ROLLBACK")
@@ -187,10 +189,10 @@ async def test_reads_do_not_wait_for_a_long_group(tmp_path: Path) -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(written, store, turn("b"), slow)
                 await slow.begun.wait()
-                assert await store.list(include_archived=True) == [turn("a").record]
+                assert await store.of("default").list(include_archived=True) == [turn("a").record]
                 assert await store.load("b") is None
                 slow.release.set()
-        assert ids(await store.list(include_archived=True)) == ["a", "b"]
+        assert ids(await store.of("default").list(include_archived=True)) == ["a", "b"]
 
 
 async def test_more_readers_than_connections_take_turns(tmp_path: Path) -> None:

@@ -67,12 +67,12 @@ async def test_what_a_summary_stands_for_goes(tmp_path: Path) -> None:
     """Messages before the head go, the first and those from the head on stay, each in its place."""
     await filled(tmp_path)
     async with looking(tmp_path) as store:
-        before = await store.history("a")
+        before = await store.of("default").history("a")
         context = await store.context("a", 11, 20)
     done = pruned(tmp_path, Retention(superseded=DAY))
     assert (done.messages, done.events, done.sessions) == (10, 0, ())
     async with looking(tmp_path) as store:
-        after = await store.history("a")
+        after = await store.of("default").history("a")
         assert await store.context("a", 11, 20) == context
     assert after.rows == [before.rows[0], *before.rows[11:]]
     assert (after.total, after.kept_from, after.compactions) == (20, 11, before.compactions)
@@ -85,7 +85,7 @@ async def test_what_a_model_sees_never_goes(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         assert await written(store, Drop("a", "messages", 20, 100)) == [10]
         assert await written(store, Drop("a", "messages", 20, 100)) == [0]
-        assert [row.position for row in (await store.history("a")).rows] == [0, *range(11, 20)]
+        assert [row.position for row in (await store.of("default").history("a")).rows] == [0, *range(11, 20)]
         await written(store, Archive("a"))
         assert await written(store, Drop("a", "messages", 20, 100)) == [9]
     assert examine(StoreConfig(tmp_path / "store"), full=True).findings == ()
@@ -115,7 +115,7 @@ async def test_pages_keep_their_positions(tmp_path: Path) -> None:
     await filled(tmp_path)
     pruned(tmp_path, Retention(superseded=DAY))
     async with looking(tmp_path) as store:
-        pages = [await store.history("a", offset=offset, limit=4) for offset in range(0, 20, 4)]
+        pages = [await store.of("default").history("a", offset=offset, limit=4) for offset in range(0, 20, 4)]
     assert [[row.position for row in page.rows] for page in pages] == [
         [0],
         [],
@@ -133,9 +133,9 @@ async def test_another_process_goes_on_with_a_session_that_is_pruned(tmp_path: P
         await written(store, moved(turn("a", 9), entry(10, 11)))
         assert pruned(tmp_path, Retention(superseded=DAY, events=DAY)).messages == 10
         await written(store, moved(turn("a", 10), entry(11, 15)))
-        assert (await store.history("a")).kept_from == 11
+        assert (await store.of("default").history("a")).kept_from == 11
         assert pruned(tmp_path, Retention(superseded=DAY, events=DAY)).messages == 4
-        assert [row.position for row in (await store.history("a")).rows] == [0, *range(15, 22)]
+        assert [row.position for row in (await store.of("default").history("a")).rows] == [0, *range(15, 22)]
         await written(store, Release("a", Lease(1)))
     assert examine(StoreConfig(tmp_path / "store"), full=True).findings == ()
 
@@ -231,7 +231,7 @@ async def test_archived_sessions_go_whole(tmp_path: Path) -> None:
         assert await store.erasures() == ["old"]
         (late,) = await store.write([turn("old")])
         assert isinstance(late, Exception)
-        listed = await store.list(include_archived=True)
+        listed = await store.of("default").list(include_archived=True)
     assert {record.session_id for record in listed} == {"open", "young"}
     assert counted(tmp_path) == {"messages": 42, "events": 63, "erasures": 1}
 
@@ -248,7 +248,7 @@ async def test_what_a_living_process_holds_is_not_deleted(tmp_path: Path) -> Non
     late = plan(config, Retention(archived=DAY), LATER)
     await written(store, Claim("a"))
     assert prune(config, attrs.evolve(late, shares=()), rest=never).sessions == ()
-    assert (await store.history("a")).total == 20
+    assert (await store.of("default").history("a")).total == 20
     await store.aclose()
     assert pruned(tmp_path, Retention(archived=DAY)).sessions == ("a",)
 

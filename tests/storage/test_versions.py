@@ -14,6 +14,7 @@ from warren.config import StoreConfig
 from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.messages import AssistantMessage, ContextMessage, SystemMessage, UserMessage
 from warren.peers import Peer, PeerInfo
+from warren.principals import Principal
 from warren.storage import inline_runner
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
@@ -149,6 +150,27 @@ async def test_names_are_still_taken(tmp_path: Path) -> None:
         await new_session(service, peer=Peer("old"))
 
 
+@virtual
+async def test_sessions_of_older_versions_are_of_the_default_tenant(store: Path) -> None:
+    """Whoever wrote them had one tenant, and one principal."""
+    async with open_runtime(store=store) as service:
+        found = (await service.list(include_archived=True)).sessions
+        assert {(each.tenant, each.owner) for each in found} == {("default", "local")}
+
+
+@virtual
+async def test_tenants_stay(tmp_path: Path) -> None:
+    """Names among peers and keys of new sessions may be the same in two tenants."""
+    shutil.copy(KEPT / "7.sqlite3", tmp_path / FILE_NAME)
+    async with open_runtime(store=tmp_path) as service:
+        acme = service.as_(Principal("acme"))
+        (row,) = (await acme.list()).sessions
+        assert (row.session_id, row.tenant, row.owner) == ("acme-1", "acme", "ann")
+        assert await acme.peers(row.session_id) == (PeerInfo("bob", reachable=False),)
+        with pytest.raises(InvalidParamsError, match="acme-1"):
+            await acme.create_session("Something else", idempotency_key="create-1")
+
+
 def test_a_migration_is_whole_or_nothing(tmp_path: Path) -> None:
     """If a step fails the file stays what it was."""
     shutil.copy(KEPT / "1.sqlite3", tmp_path / FILE_NAME)
@@ -173,7 +195,7 @@ async def test_two_processes_come_for_an_old_file(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(come)
         nursery.start_soon(come)
-    (one,), (two,) = [await store.list(labels={"kept": "continued"}) for store in stores]
+    (one,), (two,) = [await store.of("default").list(labels={"kept": "continued"}) for store in stores]
     assert one == two
     assert one.last_seq == 17 + STRIDE
     for store in stores:

@@ -6,7 +6,7 @@ a chosen place, or to see the arguments of a call. A test that needs only a sess
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 import outcome
@@ -28,6 +28,7 @@ from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
 from warren.inputs import Input
 from warren.memory import MemoryHit
 from warren.peers import PeerInfo
+from warren.principals import Principal
 from warren.records import CompactionEntry, Lifecycle
 from warren.service import Capabilities, EventReader, Health, OnBegin, OnEvent, RuntimeService
 from warren.statistics import RuntimeStatistics
@@ -224,6 +225,11 @@ class FakeService(RuntimeService):
     _draining: bool = False
     _stopped: bool = False
     _compacting: trio.CancelScope | None = None
+
+    def as_(self, principal: Principal) -> Self:
+        """Note the call: it has sessions of one tenant only."""
+        self.calls.append(("as_", {"principal": principal}))
+        return self
 
     def called(self, method: str) -> list[dict[str, Any]]:
         """Return the arguments of each call of a method."""

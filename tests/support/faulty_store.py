@@ -17,6 +17,7 @@ from warren.storage.results import Context
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.apply import SqliteOperation, apply
 from warren.storage.sqlite.file import SESSION_STORE
+from warren.storage.store import TenantReads
 
 
 class CrashError(Exception):
@@ -182,8 +183,15 @@ class FaultyStore:
             raise CrashError("while loading")
 
     async def record(self, session_id: str) -> SessionRecord | None:
-        await self._wait(self.faults.read_delay, None)
+        await self.wait_to_read()
         return await self.behind.record(session_id)
+
+    def of(self, tenant: str) -> Any:
+        return _FaultyTenant(self.behind.of(tenant), self)
+
+    async def wait_to_read(self) -> None:
+        """Wait as long as a read takes."""
+        await self._wait(self.faults.read_delay, None)
 
     async def _wait(self, seconds: float, gate: trio.Event | None) -> None:
         with trio.CancelScope(shield=True):
@@ -191,6 +199,21 @@ class FaultyStore:
                 await trio.sleep(seconds)
             if gate is not None:
                 await gate.wait()
+
+
+@attrs.frozen
+class _FaultyTenant:
+    """The reads for a tenant, of which that of a record may be slow."""
+
+    behind: TenantReads
+    store: FaultyStore
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
+
+    async def record(self, session_id: str) -> SessionRecord | None:
+        await self.store.wait_to_read()
+        return await self.behind.record(session_id)
 
 
 async def _opened(config: StoreConfig | PostgresConfig, runner: Runner, holder: "Holder | PostgresHolder") -> Store:

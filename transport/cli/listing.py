@@ -6,6 +6,7 @@ from typing import Any
 from warren import codec
 from warren.config import StoreConfig
 from warren.keywords import made
+from warren.principals import LOCAL
 from warren.requests import ListRequest
 from warren.transport.cli import tables
 from warren.transport.cli.chosen_store import is_there, store_of
@@ -37,7 +38,12 @@ def _of_file(store: StoreConfig, wanted: ListRequest) -> SessionPage:
 
     with opened(store) as db:
         records = queries.listing(
-            db, wanted.offset, wanted.limit, wanted.labels or {}, include_archived=wanted.include_archived
+            db,
+            LOCAL.tenant,
+            offset=wanted.offset,
+            limit=wanted.limit,
+            labels=wanted.labels or {},
+            include_archived=wanted.include_archived,
         )
     # No session is live in a process without a runtime.
     summaries = tuple(summary_of(record, live=False, active=False) for record in records)

@@ -1,5 +1,6 @@
 """`ClusterService`: the sessions of all nodes that share a store, whichever node has them."""
 
+import copy
 import logging
 import math
 import random
@@ -8,11 +9,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 import trio
 
+from warren.actors.access import check_scope, scoped
 from warren.actors.eventlog import LogReader
 from warren.actors.runtime import Runtime
 from warren.actors.service import Service
@@ -24,6 +26,7 @@ from warren.keywords import keywords_of, made, of_value
 from warren.memory import MemoryHit
 from warren.nodes import Node
 from warren.peers import PeerInfo, PeerMessage
+from warren.principals import Principal
 from warren.records import CompactionEntry
 from warren.requests import (
     ApproveRequest,
@@ -80,6 +83,17 @@ class _Sessions(RuntimeService):
         self._supervisor = runtime.supervisor
         self._readers: set[MovingReader] = set()
 
+    @property
+    def principal(self) -> Principal:
+        """The caller: all calls have its rights, and find its tenant's sessions."""
+        return self._local.principal
+
+    def as_(self, principal: Principal) -> Self:
+        """See RuntimeService."""
+        bound = copy.copy(self)
+        bound._local = self._local.as_(principal)  # noqa: SLF001 - a copy of this object
+        return bound
+
     async def _at(self, session_id: str, call: Call[T], *, begins: bool = False, stored: bool = False) -> T:
         """Run a call at the node that has a session.
 
@@ -94,6 +108,7 @@ class _Sessions(RuntimeService):
     # -- where the session is
 
     @keywords_of(TurnCall)
+    @scoped
     async def start_turn(self, call: TurnCall) -> TurnResult:
         """See SessionService."""
         if call.mode != "busy" and call.idempotency_key is None and not self._is_here(call.session_id):
@@ -113,11 +128,13 @@ class _Sessions(RuntimeService):
         return result
 
     @keywords_of(CompactRequest)
+    @scoped
     async def compact(self, wanted: CompactRequest) -> CompactionEntry:
         """See SessionService."""
         return await self._at(wanted.session_id, lambda place: of_value(place.compact)(wanted), begins=True)
 
     @keywords_of(ContextRequest)
+    @scoped
     async def inject_context(self, wanted: ContextRequest) -> bool:
         """See SessionService. The node of the session hears of the text at once; it polls the store twice a second."""
         if wanted.idempotency_key is None and not self._is_here(wanted.session_id):
@@ -125,46 +142,55 @@ class _Sessions(RuntimeService):
         return await self._at(wanted.session_id, lambda place: of_value(place.inject_context)(wanted), stored=True)
 
     @keywords_of(WithdrawRequest)
+    @scoped
     async def withdraw(self, wanted: WithdrawRequest) -> None:
         """See SessionService."""
         await self._at(wanted.session_id, lambda place: of_value(place.withdraw)(wanted))
 
     @keywords_of(ApproveRequest)
+    @scoped
     async def approve_tool(self, request: ApproveRequest) -> None:
         """See SessionService."""
         await self._at(request.session_id, lambda place: of_value(place.approve_tool)(request))
 
     @keywords_of(SessionRef)
+    @scoped
     async def interrupt(self, session: SessionRef) -> None:
         """See SessionService."""
         await self._at(session.session_id, lambda place: of_value(place.interrupt)(session))
 
     @keywords_of(SessionRef)
+    @scoped
     async def read(self, session: SessionRef) -> SessionView:
         """See SessionService."""
         return await self._at(session.session_id, lambda place: of_value(place.read)(session), stored=True)
 
     @keywords_of(SessionRef)
+    @scoped
     async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
         """See SessionService."""
         return await self._at(session.session_id, lambda place: of_value(place.inputs)(session), stored=True)
 
     @keywords_of(SessionRef)
+    @scoped
     async def resume(self, session: SessionRef) -> SessionView:
         """See SessionService."""
         return await self._at(session.session_id, lambda place: of_value(place.resume)(session))
 
     @keywords_of(LabelRequest)
+    @scoped
     async def label(self, wanted: LabelRequest) -> SessionView:
         """See SessionService."""
         return await self._at(wanted.session_id, lambda place: of_value(place.label)(wanted))
 
     @keywords_of(SessionRef)
+    @scoped
     async def archive(self, session: SessionRef) -> None:
         """See SessionService."""
         await self._at(session.session_id, lambda place: of_value(place.archive)(session))
 
     @keywords_of(SessionRef)
+    @scoped
     async def delete(self, session: SessionRef) -> None:
         """See SessionService."""
         await self._at(session.session_id, lambda place: of_value(place.delete)(session))
@@ -172,6 +198,7 @@ class _Sessions(RuntimeService):
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         """See SessionService."""
+        check_scope(self.principal, "subscribe")
         reader = self.reading(await self._follow(session_id, after_seq))
         try:
             yield reader
@@ -200,31 +227,37 @@ class _Sessions(RuntimeService):
     # -- here, from the store
 
     @keywords_of(ListRequest)
+    @scoped
     async def list(self, wanted: ListRequest) -> SessionPage:
         """See SessionService."""
         return await of_value(self._local.list)(wanted)
 
     @keywords_of(HistoryRequest)
+    @scoped
     async def history(self, wanted: HistoryRequest) -> HistoryPage:
         """See SessionService."""
         return await of_value(self._local.history)(wanted)
 
     @keywords_of(SearchRequest)
+    @scoped
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
         """See SessionService."""
         return await of_value(self._local.search_memory)(wanted)
 
     @keywords_of(ForkRequest)
+    @scoped
     async def fork(self, wanted: ForkRequest) -> SessionView:
         """See SessionService."""
         return await of_value(self._local.fork)(wanted)
 
     @keywords_of(SessionRef)
+    @scoped
     async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
         """See SessionService."""
         return await of_value(self._local.peers)(session)
 
     @keywords_of(PeerMessage)
+    @scoped
     async def send_message(self, message: PeerMessage) -> str:
         """See SessionService."""
         return await of_value(self._local.send_message)(message)
@@ -259,7 +292,11 @@ class _Sessions(RuntimeService):
     # -- whose a session is
 
     def _is_here(self, session_id: str) -> bool:
-        """Return whether this process has a session, and need not ask the store to know it."""
+        """Return whether this process has a session of the tenant, and need not ask the store to know it."""
+        return self._has_current(session_id) and self._local.has_live(session_id)
+
+    def _has_current(self, session_id: str) -> bool:
+        """Return whether this process has a session, of whichever tenant."""
         actor = self._supervisor.find(session_id)
         return actor is not None and actor.current
 
@@ -268,12 +305,12 @@ class _Sessions(RuntimeService):
         return await self._supervisor.shared.storage.reader()
 
     async def _elsewhere(self, session_id: str) -> Node | None:
-        """Return the node that has a session, if that is another one, which can be called."""
+        """Return the node that has a session of the tenant, if that is another one, which can be called."""
         if self._is_here(session_id) or self._supervisor.stopping:
             return None
         store = await self.store()
-        holder = await store.holder(session_id)
-        return None if holder is None or holder.key == store.key or holder.address is None else holder
+        holder = await store.of(self.principal.tenant).holder(session_id)
+        return holder if _is_other(holder, store) else None
 
     def _followed_here(self) -> Sequence[MovingReader]:
         """Return the readers of logs of this process whose sessions another process may have by now."""
@@ -284,7 +321,7 @@ class _Sessions(RuntimeService):
             for each in self._readers
             if isinstance(each.upstream, LogReader)
             and not isinstance(each.upstream, ForeignReader)
-            and not self._is_here(each.session_id)
+            and not self._has_current(each.session_id)
         ]
 
 
@@ -292,6 +329,7 @@ class OwnSessions(_Sessions):
     """The sessions of this node for other nodes. No call is passed on: one that is not for this node is refused."""
 
     @keywords_of(SessionCall)
+    @scoped
     async def create_session(self, call: SessionCall) -> TurnResult:
         """See SessionService."""
         self._check_room()
@@ -380,6 +418,7 @@ class ClusterService(_Sessions, NodeService):
             await node.asked.wait()
 
     @keywords_of(SessionCall)
+    @scoped
     async def create_session(self, call: SessionCall) -> TurnResult:
         """See SessionService. If this node takes no more work, the less loaded of two others creates the session."""
         objects = call.compactor is not None or any(isinstance(each, Tool) for each in call.tools or ())
@@ -454,7 +493,7 @@ class ClusterService(_Sessions, NodeService):
             return None
         reader = await self._follow(session_id, cursor)
         try:
-            lost = await (await self.store()).lost(session_id, cursor) if cursor else None
+            lost = await (await self.store()).of(self.principal.tenant).lost(session_id, cursor) if cursor else None
         except BaseException:
             reader.close()
             raise
@@ -486,7 +525,7 @@ class ClusterService(_Sessions, NodeService):
                 reader.leave()
         for reader in readers:
             found = held.get(reader.session_id)
-            if found is not None and found.holder in elsewhere and not self._is_here(reader.session_id):
+            if found is not None and found.holder in elsewhere and not self._has_current(reader.session_id):
                 reader.leave()
 
     def end(self) -> None:
@@ -529,6 +568,11 @@ def _not_owned(session_id: str | None = None) -> Iterator[None]:
         yield
     except LeasedError as exc:
         raise not_owner(exc.session_id or session_id, exc.details.get("holder")) from None
+
+
+def _is_other(holder: Node | None, store: "Store") -> bool:
+    """Return whether the process that has a session is another node, which can be called."""
+    return holder is not None and holder.key != store.key and holder.address is not None
 
 
 def not_owner(session_id: str | None, holder: str | None) -> AgentError:

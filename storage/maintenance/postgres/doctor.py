@@ -10,6 +10,7 @@ import attrs
 from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import WarrenError
+from warren.principals import TENANT
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
 from warren.storage.maintenance.postgres.memory import about_memory, fix_memory
 from warren.storage.maintenance.postgres.retention import SIZE
@@ -37,6 +38,13 @@ ORPHANED: Final = {
     table: f"session NOT IN (SELECT key FROM warren.sessions WHERE state <> {DELETED} OR {table == 'creations'})"
     for table in TABLES
 }
+_OF_NO_TENANT: Final = f"""
+    SELECT session_id FROM warren.sessions WHERE tenant !~ '^({TENANT.pattern})$' ORDER BY key LIMIT 100
+"""
+_OF_TWO_TENANTS: Final = """
+    SELECT session_id FROM warren.creations c JOIN warren.sessions s ON s.key = c.session
+    WHERE c.tenant <> s.tenant ORDER BY s.key LIMIT 100
+"""
 _SERVER: Final = """
     SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
         current_setting('full_page_writes'), current_setting('autovacuum'),
@@ -154,7 +162,8 @@ async def examine(config: PostgresConfig, *, full: bool = False) -> Report[Datab
                 holders, dead = await _holders(db)
                 findings += [*dead, *_about_erasures(facts)]
                 findings += [finding async for finding in _about_rows(db, full=full)]
-                findings += [*_about_names(await _misnamed(db)), *[finding async for finding in about_memory(db)]]
+                findings += [*_about_names(await _misnamed(db)), *[each async for each in _about_tenants(db)]]
+                findings += [finding async for finding in about_memory(db)]
             else:
                 holders = ()
     return Report(facts, holders, findings=tuple(sorted(findings, key=lambda finding: finding.level != "problem")))
@@ -430,6 +439,17 @@ def _about_names(found: list[_Misnamed]) -> Iterator[Finding]:
         if ids:
             many = "1 session" if len(ids) == 1 else f"{len(ids)} sessions"
             yield Finding(check, f"{many}: {message}", fixable=fixable, sessions=tuple(ids))
+
+
+async def _about_tenants(db: Connection) -> AsyncIterator[Finding]:
+    for sql, problem in (
+        (_OF_NO_TENANT, "they are of no tenant: nobody finds them"),
+        (_OF_TWO_TENANTS, "the keys that created them are of another tenant"),
+    ):
+        ids = tuple(unescaped(session_id) for (session_id,) in await db.fetch(sql))
+        if ids:
+            many = "1 session" if len(ids) == 1 else f"{len(ids)} sessions"
+            yield Finding("tenants", f"{many}: {problem}", sessions=ids)
 
 
 # -- repairs

@@ -85,8 +85,8 @@ async def outcome(store: Store, operation: Operation[Any]) -> object:
 
 async def contents(store: Store) -> list[object]:
     """Return all that can be read of the sessions."""
-    found: list[object] = [await store.list(), await store.sessions_that_wait()]
+    found: list[object] = [await store.of("default").list(), await store.sessions_that_wait()]
     for each in IDS:
-        found += [await store.load(each), await store.messages(each), await store.history(each)]
+        found += [await store.load(each), await store.messages(each), await store.of("default").history(each)]
         found += [await store.replay(each), await store.inbox(each)]
     return found

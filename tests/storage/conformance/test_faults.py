@@ -48,13 +48,13 @@ async def _refuses_writes(plug: Switched, cause: str, tmp_path: Path) -> None:
             outcomes = await store.write(group)
             assert causes(outcomes) == [cause] * 2
             assert [(outcome.retryable, outcome.session_id) for outcome in outcomes] == [(True, "a"), (True, "b")]
-            assert await store.list() == [turn("a").record]
+            assert await store.of("default").list() == [turn("a").record]
             assert (await store.messages("a"))[1] == 2
             assert len((await store.replay("a")).rows) == 3
             switch.off()
         assert await store.write(group) == [None, None]
         assert (await store.messages("a"))[1] == 4
-        assert len(await store.list()) == 2
+        assert len(await store.of("default").list()) == 2
 
 
 @homes_with("locked")
@@ -79,7 +79,7 @@ async def test_a_damaged_row_spoils_no_other(plug: Damaged, row: Row, tmp_path: 
     async with plug(tmp_path, row) as store:
         assert await store.record("b") == turn("b").record
         assert (await store.messages("b"))[1] == 2
-        assert turn("b").record in await store.list()
+        assert turn("b").record in await store.of("default").list()
         claimed = await done(store, Claim("b"))
         assert isinstance(claimed, Claimed)
         assert await done(store, attrs.evolve(turn("b", 1), lease=claimed.lease)) is None
@@ -95,7 +95,7 @@ async def test_a_damaged_record_is_named(plug: Damaged, tmp_path: Path) -> None:
             assert (raised.value.cause, raised.value.retryable, raised.value.session_id) == ("corrupt", False, "a")
         with pytest.raises(StoreError, match="session a is damaged"):
             await done(store, Claim("a"))
-        page = await store.list()
+        page = await store.of("default").list()
         assert [each.session_id for each in page] == ["b"]
         assert [each.row for each in page.damaged] == ["a"]
 
@@ -107,7 +107,7 @@ async def test_a_damaged_message_keeps_its_place(plug: Damaged, tmp_path: Path) 
         context = await store.context("a", 0, 4)
         assert len(context.rows) == 4
         assert b"damaged" in context.rows[1]
-        page = await store.history("a")
+        page = await store.of("default").history("a")
         assert [each.position for each in page.rows] == [0, 2, 3]
         assert [each.row for each in page.rows.damaged] == ["1"]
         assert page.total == 4

@@ -28,7 +28,7 @@ async def test_a_fork_has_the_beginning_of_its_original(home: Home, tmp_path: Pa
         assert (record.parent, record.message_count, record.turns, record.last_seq) == (Parent("a", 4), 4, 0, 0)
         assert record.labels == {"app": "x", "team": "blue"}
         assert (await store.messages("f"))[0] == (await store.messages("a", limit=4))[0]
-        assert (await store.history("f")).compactions == [entry(2, 2)]
+        assert (await store.of("default").history("f")).compactions == [entry(2, 2)]
         assert (await store.replay("f")).rows == []
         assert await store.record("a") == turn("a", 2).record or (await store.messages("a"))[1] == 6
 

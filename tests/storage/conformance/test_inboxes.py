@@ -80,7 +80,7 @@ async def test_old_outcomes_give_way(home: Home, tmp_path: Path) -> None:
         await done(store, EndInputs("a", InputOutcome(numbers, DONE)))
         again = [await entered(store, put("again", key=key)) for key in (FIRST_PROMPT, "1", "2", str(MAX_OUTCOMES + 1))]
         assert [each.fresh for each in again] == [False, True, False, False]
-        created = await store.creation("made")
+        created = await store.of("default").creation("made")
         assert created is not None
         assert created.outcome == DONE
 

@@ -43,7 +43,7 @@ async def test_a_commit_is_read_as_it_was_written(home: Home, tmp_path: Path) ->
         assert await store.record("a") == second.record
         assert await store.messages("a") == ([*first.messages, *second.messages], 4)
         assert (await store.context("a", 0, 4)).rows == [row.body for row in (*first.messages, *second.messages)]
-        page = await store.history("a", offset=1, limit=2)
+        page = await store.of("default").history("a", offset=1, limit=2)
         assert [row.position for row in page.rows] == [1, 2]
         assert (page.total, page.kept_from, page.left_out) == (4, 0, ())
 
@@ -54,7 +54,7 @@ async def test_unknown_sessions_are_empty(home: Home, tmp_path: Path) -> None:
         assert await store.load("x") is None
         assert await store.record("x") is None
         assert await store.messages("x") == ([], 0)
-        assert (await store.history("x")).total == 0
+        assert (await store.of("default").history("x")).total == 0
         assert (await store.replay("x")).rows == []
         assert await store.inbox("x") == []
         assert await done(store, Claim("x")) is None
@@ -118,7 +118,7 @@ async def test_the_log_is_read_from_any_event_on(home: Home, tmp_path: Path) -> 
         assert [row.seq for row in (await store.replay("a", after_seq=2, limit=2)).rows] == [3, 4]
         replay = await store.replay("a")
         assert (replay.rows[:3], replay.gone) == (list(turn("a").events), 0)
-        assert await store.lost("a", 6) is None
+        assert await store.of("default").lost("a", 6) is None
 
 
 async def test_labels_and_titles_survive_turns(home: Home, tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ async def test_a_page_is_the_newest_first(home: Home, tmp_path: Path) -> None:
     async with home(tmp_path) as store:
         red = {"team": "red"}
         await store.write([turn("c", labels=red), turn("a"), turn("b", labels=red), turn("a", 1)])
-        assert [each.session_id for each in await store.list()] == ["a", "b", "c"]
-        assert [each.session_id for each in await store.list(offset=1, limit=1)] == ["b"]
-        assert [each.session_id for each in await store.list(labels=red)] == ["b", "c"]
+        assert [each.session_id for each in await store.of("default").list()] == ["a", "b", "c"]
+        assert [each.session_id for each in await store.of("default").list(offset=1, limit=1)] == ["b"]
+        assert [each.session_id for each in await store.of("default").list(labels=red)] == ["b", "c"]
 
 
 async def test_a_compaction_moves_the_head(home: Home, tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ async def test_a_compaction_moves_the_head(home: Home, tmp_path: Path) -> None:
         assert context.first == turn("a").messages[0].body
         assert context.compaction == entry(2, 2)
         assert context.rows == [row.body for row in turn("a", 1).messages]
-        assert (await store.history("a")).compactions == [entry(2, 2)]
-        assert (await store.history("a", offset=2)).compactions == []
+        assert (await store.of("default").history("a")).compactions == [entry(2, 2)]
+        assert (await store.of("default").history("a", offset=2)).compactions == []
 
 
 async def test_a_name_has_one_session(home: Home, tmp_path: Path) -> None:
@@ -162,14 +162,14 @@ async def test_a_name_has_one_session(home: Home, tmp_path: Path) -> None:
         peer = Peer("ann", ("bob",))
         await done(store, updated(turn("a"), peer=peer))
         await done(store, updated(turn("a", 1), peer=peer))
-        assert await store.named("ann") == "a"
+        assert await store.of("default").named("ann") == "a"
         with pytest.raises(InvalidParamsError):
             await done(store, updated(turn("b"), peer=peer))
         assert await store.record("b") is None
         await done(store, Archive("a"))
-        assert await store.named("ann") is None
+        assert await store.of("default").named("ann") is None
         await done(store, updated(turn("b"), peer=peer))
-        assert await store.named("ann") == "b"
+        assert await store.of("default").named("ann") == "b"
 
 
 async def test_a_key_creates_one_session(home: Home, tmp_path: Path) -> None:
@@ -182,11 +182,11 @@ async def test_a_key_creates_one_session(home: Home, tmp_path: Path) -> None:
             with pytest.raises(StoreError) as refused:
                 await done(store, Commit(second.record, second.messages, creation=creation))
             assert refused.value.cause == "key_used"
-            found = await store.creation("k")
+            found = await store.of("default").creation("k")
             assert found is not None
             assert (found.session_id, found.params, found.outcome) == ("a", {"prompt": "digest"}, None)
             await done(store, Archive("a"))
-        assert await store.creation("other") is None
+        assert await store.of("default").creation("other") is None
 
 
 @pytest.mark.parametrize("end", [Archive, Delete])
@@ -196,7 +196,7 @@ async def test_an_ended_session_takes_nothing(home: Home, tmp_path: Path, end: t
         await store.write([turn("a"), turn("b")])
         await done(store, end("a"))
         await done(store, end("a"))
-        assert [each.session_id for each in await store.list()] == ["b"]
+        assert [each.session_id for each in await store.of("default").list()] == ["b"]
         with pytest.raises(SessionNotFoundError):
             await done(store, Label("a", {"n": "1"}))
         await done(store, Erased("a"))
@@ -222,7 +222,7 @@ async def test_a_closed_store_answers_so(home: Home, tmp_path: Path) -> None:
         await store.aclose()
         await store.aclose()
         assert causes(await store.write([turn("b"), turn("c")])) == ["closed", "closed"]
-        for read in (store.load("a"), store.record("a"), store.list(), store.inbox("a")):
+        for read in (store.load("a"), store.record("a"), store.of("default").list(), store.inbox("a")):
             with pytest.raises(StoreError) as raised:
                 await read
             assert raised.value.cause == "closed"

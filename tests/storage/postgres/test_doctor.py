@@ -278,8 +278,8 @@ async def test_labels_and_names_that_find_nothing() -> None:
             found = {each.check: each for each in await examined(url)}
             assert (found["labels"].sessions, found["labels"].fixable) == (("a", "b"), True)
             assert (found["peers"].sessions, found["peers"].fixable) == (("p",), False)
-            assert not list(await store.list(labels={"k": "v"}))
+            assert not list(await store.of("default").list(labels={"k": "v"}))
             assert await fix(PostgresConfig(url)) == ("made 2 sessions findable by their labels",)
-            assert [each.session_id for each in await store.list(labels={"k": "v"})] == ["a"]
-            assert not list(await store.list(labels={"x": "y"}))
+            assert [each.session_id for each in await store.of("default").list(labels={"k": "v"})] == ["a"]
+            assert not list(await store.of("default").list(labels={"x": "y"}))
             assert "labels" not in {each.check for each in await examined(url)}

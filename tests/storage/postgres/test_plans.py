@@ -46,14 +46,15 @@ async def statements() -> list[tuple[str, tuple[Value, ...]]]:
     reads = [
         queries.load(db, "s5", 1),  # type: ignore[arg-type]
         queries.record(db, "s5"),  # type: ignore[arg-type]
+        queries.is_of(db, "default", "s5"),  # type: ignore[arg-type]
         queries.history(db, "s5", 0, 100),  # type: ignore[arg-type]
         queries.messages(db, "s5", 0, 100),  # type: ignore[arg-type]
         queries.replay(db, "s5", 0, 1000),  # type: ignore[arg-type]
         queries.lost(db, "s5", 2, me),  # type: ignore[arg-type]
         queries.sessions_that_wait(db, 1),  # type: ignore[arg-type]
         queries.was_told(db, "s5", "i", "p", "t"),  # type: ignore[arg-type]
-        queries.named(db, "p"),  # type: ignore[arg-type]
-        queries.creation(db, "k"),  # type: ignore[arg-type]
+        queries.named(db, "default", "p"),  # type: ignore[arg-type]
+        queries.creation(db, "default", "k"),  # type: ignore[arg-type]
         queries.handed_over(db, "s5", 1),  # type: ignore[arg-type]
         queries.news(db, 1, ["s5", "s6"], 0),  # type: ignore[arg-type]
         queries.holder(db, "s5", 1),  # type: ignore[arg-type]
@@ -61,7 +62,14 @@ async def statements() -> list[tuple[str, tuple[Value, ...]]]:
         queries.nodes(db, 1),  # type: ignore[arg-type]
         inbox.waiting(db, "s5"),  # type: ignore[arg-type]
         *(
-            queries.listing(db, 100, 50, labels, include_archived=archived)  # type: ignore[arg-type]
+            queries.listing(
+                db,  # type: ignore[arg-type]
+                "default",
+                offset=100,
+                limit=50,
+                labels=labels,
+                include_archived=archived,
+            )
             for labels in ({}, {"a": "b"})
             for archived in (False, True)
         ),

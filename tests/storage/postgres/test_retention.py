@@ -42,9 +42,13 @@ async def left(store: Store) -> list[Any]:
     """Return all that a store shows of the sessions."""
     found: list[Any] = []
     for session_id in ("a", "b\0ß", "c"):
-        page, replay = await store.history(session_id), await store.replay(session_id)
+        page, replay = await store.of("default").history(session_id), await store.replay(session_id)
         found += [list(page.rows), page.total, page.kept_from, list(replay.rows), await store.record(session_id)]
-    return [*found, [each.session_id for each in await store.list(include_archived=True)], list(await store.erasures())]
+    return [
+        *found,
+        [each.session_id for each in await store.of("default").list(include_archived=True)],
+        list(await store.erasures()),
+    ]
 
 
 async def no_rest(_seconds: float) -> None:
@@ -98,7 +102,7 @@ async def test_a_session_that_is_written_meanwhile_goes_on() -> None:
                 nursery.start_soon(prune, PostgresConfig(url), planned, None, trio.sleep)
                 for number in range(30, 40):
                     await every(store, moved(turn("a", number), entry(number + 1, 2 * number + 1)))
-            page = await store.history("a")
+            page = await store.of("default").history("a")
             assert [row.position for row in page.rows] == [0, *range(59, 80)]
             replay = await store.replay("a")
             assert [row.seq for row in replay.rows] == list(range(91, 121))

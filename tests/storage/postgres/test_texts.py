@@ -55,8 +55,15 @@ async def facts(store: Store, text: str) -> list[object]:
     entered = await store.write([put("said" + text, key=text, session_id=session_id)])
     known = await store.write([put("again", key=text, session_id=session_id)])
     found: list[object] = [await store.record(session_id), await store.messages(session_id), entered, known]
-    found += [await store.replay(session_id), await store.inbox(session_id), await store.history(session_id)]
-    found += [await store.creation("key" + text), await store.list(labels={"label" + text: text})]
+    found += [
+        await store.replay(session_id),
+        await store.inbox(session_id),
+        await store.of("default").history(session_id),
+    ]
+    found += [
+        await store.of("default").creation("key" + text),
+        await store.of("default").list(labels={"label" + text: text}),
+    ]
     found += [await store.context(session_id, 0, 2)]
     labelled = await done(store, Label(session_id, {"other" + text: text}, "title" + text))
     return [*found, labelled.record, await store.sessions_that_wait()]
@@ -85,7 +92,7 @@ async def test_a_text_that_is_no_text_is_refused_as_from_files(tmp_path: Path) -
         async with opened(tmp_path) as files, postgres_opened(url, lease=60.0) as base:
             for store in (files, base):
                 assert causes(await store.write([turn("b"), bad])) == ["ok", "unstorable"]
-                assert [each.session_id for each in await store.list()] == ["b"]
+                assert [each.session_id for each in await store.of("default").list()] == ["b"]
 
 
 async def test_a_text_of_10_mb_comes_back_from_each_home(tmp_path: Path) -> None:

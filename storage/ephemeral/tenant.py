@@ -1,0 +1,111 @@
+"""The reads of an in-memory store for the callers of one tenant."""
+
+import heapq
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+import attrs
+
+from warren.creation import FIRST_PROMPT, Created
+from warren.inputs import Numbered
+from warren.nodes import Node
+from warren.records import SessionRecord
+from warren.storage.ephemeral.sessions import EphemeralSession
+from warren.storage.results import Lost, Rows, StoredPage
+from warren.values import frozen
+
+R = TypeVar("R")
+
+
+@frozen
+class EphemeralTenant:
+    """See `warren.storage.store.TenantReads`. Its attributes are parts of the store."""
+
+    tenant: str
+    _checkpoint: Callable[[], Awaitable[None]]
+    _sessions: Mapping[str, EphemeralSession]
+    _names: Mapping[tuple[str, str], str]
+    _created: Mapping[tuple[str, str], Created]
+    _ended: Mapping[str, tuple[str, str | None]]
+    _node: Callable[[], Node]
+
+    async def has(self, session_id: str) -> bool:
+        """See TenantReads."""
+        await self._checkpoint()
+        return self._session(session_id) is not None or self._ended.get(session_id, ("",))[0] == self.tenant
+
+    async def record(self, session_id: str) -> SessionRecord | None:
+        """See TenantReads."""
+        await self._checkpoint()
+        session = self._session(session_id)
+        return None if session is None else session.record
+
+    async def holder(self, session_id: str) -> Node | None:
+        """See TenantReads."""
+        await self._checkpoint()
+        session = self._session(session_id)
+        return self._node() if session is not None and session.held else None
+
+    async def inbox(self, session_id: str) -> Rows[Numbered]:
+        """See TenantReads."""
+        await self._checkpoint()
+        session = self._session(session_id)
+        return rows_of(() if session is None else session.inbox.waiting())
+
+    async def lost(self, session_id: str, seq: int) -> Lost | None:  # noqa: ARG002 - a store's question
+        """Return None: the process that has shown an event and did not store it has taken the store with it."""
+        await self._checkpoint()
+        return None
+
+    async def list(
+        self,
+        *,
+        offset: int = 0,
+        limit: int = 50,
+        labels: Mapping[str, str] | None = None,
+        include_archived: bool = False,  # noqa: ARG002 - none is here
+    ) -> Rows[SessionRecord]:
+        """See TenantReads."""
+        await self._checkpoint()
+        wanted = (labels or {}).items()
+        mine = (each.record for each in self._sessions.values() if each.record.tenant == self.tenant)
+        matching = (record for record in mine if wanted <= record.labels.items())
+        return rows_of(heapq.nsmallest(offset + limit, matching, key=_newest_first)[offset:])
+
+    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> StoredPage:
+        """See TenantReads."""
+        await self._checkpoint()
+        session = self._session(session_id)
+        if session is None:
+            return StoredPage(rows_of(()), 0, 0, rows_of(()), ())
+        moved = [entry for entry in session.compactions if offset < entry.head <= offset + limit]
+        rows, record = rows_of(session.rows(offset, limit)), session.record
+        return StoredPage(rows, record.message_count, 0, rows_of(moved), record.left_out)
+
+    async def named(self, peer: str) -> str | None:
+        """See TenantReads."""
+        await self._checkpoint()
+        return self._names.get((self.tenant, peer))
+
+    async def creation(self, key: str) -> Created | None:
+        """See TenantReads."""
+        await self._checkpoint()
+        created = self._created.get((self.tenant, key))
+        session = None if created is None else self._sessions.get(created.session_id)
+        first = None if session is None else session.inbox.known(FIRST_PROMPT)
+        if created is None or first is None:
+            return created
+        return attrs.evolve(created, outcome=first.outcome)
+
+    def _session(self, session_id: str) -> EphemeralSession | None:
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.record.tenant == self.tenant else None
+
+
+def rows_of(found: Sequence[R]) -> Rows[R]:
+    """Return rows of which none is damaged."""
+    return Rows(found, lambda row: row, str)
+
+
+def _newest_first(record: SessionRecord) -> tuple[float, str]:
+    return -record.updated_at.timestamp(), record.session_id
