@@ -14,8 +14,8 @@ class NodeService(RuntimeService):
         """The sessions that this node has or may take. A call for a session of another node is refused."""
 
     @abstractmethod
-    def knows(self, token: str) -> bool:
-        """Return whether a token is of another node of the cluster, and meant for this one."""
+    def proof_for(self, token: str) -> str | None:
+        """Return the proof that this is the node that a token of another node is meant for; None if it is not."""
 
     @abstractmethod
     async def health_of_group(self) -> Health:

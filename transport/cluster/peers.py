@@ -15,7 +15,9 @@ from warren.service import Capabilities
 from warren.transport.client.connection import Dial, RefusedError
 from warren.transport.client.links import Links
 from warren.transport.client.service import RemoteService, address_of
+from warren.transport.client.socket import UPGRADED
 from warren.transport.cluster.token import NodeTokens
+from warren.transport.http.auth import NODE_PROOF
 from warren.values import define, frozen
 
 ANSWER_TIMEOUT: Final = 2.0
@@ -145,7 +147,11 @@ class _Status:
 
 
 class _Bearer(httpx.Auth):
-    """Adds a fresh token to each request."""
+    """Adds a fresh token to each request for a WebSocket, and refuses the WebSocket of any other server.
+
+    A node that has died leaves its port to whatever listens there next: a gateway of other sessions would answer that
+    there is no such session, or run the turn in a session of its own.
+    """
 
     def __init__(self, tokens: NodeTokens, callee: int) -> None:
         self._tokens = tokens
@@ -153,5 +159,9 @@ class _Bearer(httpx.Auth):
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """See httpx.Auth."""
-        request.headers["Authorization"] = f"Bearer {self._tokens.make(self._callee)}"
-        yield request
+        token = self._tokens.make(self._callee)
+        request.headers["Authorization"] = f"Bearer {token}"
+        response = yield request
+        proof = response.headers.get(NODE_PROOF, "")
+        if response.status_code == UPGRADED and not self._tokens.proves(token, proof):
+            raise httpx.RemoteProtocolError("another server has the address of the node now", request=request)

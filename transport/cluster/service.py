@@ -384,9 +384,9 @@ class ClusterService(_Sessions, NodeService):
         """Return the client of another node."""
         return self._peers.service(node)
 
-    def knows(self, token: str) -> bool:
+    def proof_for(self, token: str) -> str | None:
         """See NodeService."""
-        return self._tokens.accepts(token)
+        return self._tokens.proof(token) if self._tokens.accepts(token) else None
 
     async def health_of_group(self) -> Health:
         """See NodeService."""

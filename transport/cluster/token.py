@@ -53,6 +53,14 @@ class NodeTokens:
         except (ValueError, KeyError, TypeError, binascii.Error):
             return False
 
+    def proof(self, token: str) -> str:
+        """Return the text by which the node that a token is meant for shows that it is of the cluster."""
+        return self._signature(f"proof of {token}")
+
+    def proves(self, token: str, proof: str) -> bool:
+        """Return whether a text is the proof for a token."""
+        return hmac.compare_digest(proof.encode(), self.proof(token).encode())
+
     def _signature(self, payload: str) -> str:
         return _text(hmac.digest(self.secret, payload.encode(), "sha256"))
 

@@ -4,7 +4,7 @@ import base64
 import hashlib
 from typing import Final
 
-from warren.transport.http.auth import AccessPolicy, subprotocol_of
+from warren.transport.http.auth import NODE_PROOF, AccessPolicy, subprotocol_of
 from warren.transport.http.head import Head
 from warren.transport.http.refusals import RefusedError
 
@@ -27,12 +27,15 @@ def accept(head: Head, policy: AccessPolicy) -> bytes:
     key = _key(head)
     policy.check_source(head.lines("origin"), head.lines("host"))
     offered = head.values("sec-websocket-protocol")
-    if not policy.is_node(head.lines("authorization")):
+    node_proof = policy.proof_for(head.lines("authorization"))
+    if node_proof is None:
         policy.check_token(head.lines("authorization"), offered)
     # A fixed hash of the client's key, as RFC 6455 has it: it proves that this is a WebSocket, and protects nothing.
     proof = hashlib.sha1(key.encode() + GUID, usedforsecurity=False).digest()
     lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"]
     lines.append(f"Sec-WebSocket-Accept: {base64.b64encode(proof).decode()}")
+    if node_proof is not None:
+        lines.append(f"{NODE_PROOF}: {node_proof}")
     subprotocol = subprotocol_of(offered)
     if subprotocol is not None:
         lines.append(f"Sec-WebSocket-Protocol: {subprotocol}")

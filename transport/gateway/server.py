@@ -104,7 +104,7 @@ def _sockets_of(
     """Return the opener of WebSockets; that of a node also serves the other nodes of its cluster."""
     if not isinstance(service, NodeService):
         return _WebSockets(host, host, config.access, config, shutdown)
-    access = attrs.evolve(config.access, knows_node=service.knows)
+    access = attrs.evolve(config.access, proves_node=service.proof_for)
     return _WebSockets(host, Host(service.own, host.settings), access, config, shutdown)
 
 
@@ -129,7 +129,7 @@ class _WebSockets:
     async def serve(self, http: HttpConnection, head: Head) -> None:
         """Answer an upgrade request and serve its client. Raises RefusedError before the answer."""
         answer = accept(head, self.access)
-        host = self.own if self.access.is_node(head.lines("authorization")) else self.host
+        host = self.host if self.access.proof_for(head.lines("authorization")) is None else self.own
         wire = http.unread()
         await wire.send_all(answer)
         connection = WebSocketConnection(wire, host, self.config)

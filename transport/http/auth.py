@@ -21,6 +21,8 @@ SUBPROTOCOL: Final = "warren"
 TOKEN_PREFIX: Final = "bearer."  # noqa: S105 - what stands before a token
 NODE_PREFIX: Final = "node."
 """The beginning of the tokens by which nodes of a cluster know each other."""
+NODE_PROOF: Final = "Warren-Node"
+"""The header by which a node proves that it is the one that a token is meant for."""
 ANY_PORT: Final = ":*"
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[^\s/:*]+)(:([0-9]+|\*))?")
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s/?#@:\[\]]+))(?::[0-9]*)?", re.ASCII)
@@ -103,22 +105,27 @@ class AccessPolicy:
         origins: pages whose scripts may call, besides those of this machine. A request without an origin comes from
             no page.
         host: the gateway's own name, besides those of this machine.
-        knows_node: says whether a token is of another node of the cluster; None if the runtime is no node.
+        proves_node: returns the proof for the owner of a token that is another node of the cluster, and None for any
+            other token; None if the runtime is no node.
     """
 
     token: str | None = attrs.field(repr=False)
     origins: tuple[str, ...]
     host: str
-    knows_node: Callable[[str], bool] | None = None
+    proves_node: Callable[[str], str | None] | None = None
 
-    def is_node(self, authorization: Iterable[str]) -> bool:
-        """Return whether another node of the cluster asks. Raises RefusedError (401) for a bad token of a node."""
-        tokens = [token for token in _offered(authorization) if token.startswith(NODE_PREFIX)]
-        if self.knows_node is None or not tokens:
-            return False
-        if not all(map(self.knows_node, tokens)):
+    def proof_for(self, authorization: Iterable[str]) -> str | None:
+        """Return the proof for another node of the cluster, if one asks; else None.
+
+        Raises RefusedError (401) for a bad token of a node.
+        """
+        token = next((each for each in _offered(authorization) if each.startswith(NODE_PREFIX)), None)
+        if self.proves_node is None or token is None:
+            return None
+        proof = self.proves_node(token)
+        if proof is None:
             raise _unauthorized("a valid token of a node is needed")
-        return True
+        return proof
 
     def check_source(self, origins: Iterable[str], hosts: Iterable[str]) -> None:
         """Raise RefusedError (403) for a page that is not on the list or, without a token, a foreign name of the host.

@@ -6,13 +6,26 @@ import pytest
 import trio
 import trio.testing
 
+from tests.transport.clients import HOST, gateway
 from warren.errors import AgentError
 from warren.nodes import Node
 from warren.service import Capabilities
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.token import NodeTokens
+from warren.transport.embed import open_supervisor
 
 CAPABILITIES = Capabilities(session_store=True, session_compaction=False, memory_store=False)
+
+
+async def test_a_gateway_that_has_the_port_of_a_dead_node_is_not_taken_for_it() -> None:
+    """It has other sessions: it is not asked for those of the node, which have to be looked up again."""
+    async with open_supervisor(environ={}) as other, gateway(other) as port, trio.open_nursery() as tasks:
+        node = Node(2, "gone", f"ws://{HOST}:{port}", "1", datetime.now(UTC))
+        service = Peers(NodeTokens(b"0" * 32, 1, "here"), CAPABILITIES, tasks).service(node)
+        with pytest.raises(AgentError, match="another server") as refused:
+            await service.start_turn("01a20959-0000-7000-8000-000000000000", "hi", mode="queue", idempotency_key="k")
+        tasks.cancel_scope.cancel()
+    assert (refused.value.cause, refused.value.retryable) == ("unreachable", True)
 
 
 async def test_a_call_to_a_node_that_is_found_to_be_gone_has_to_look_again() -> None:

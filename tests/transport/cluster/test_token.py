@@ -30,6 +30,10 @@ def test_a_token_is_for_one_node_and_for_a_while() -> None:
     assert callee.accepts(token)
     assert not caller.accepts(token)
     assert not NodeTokens(b"t" * 32, 2, "berta", clock).accepts(token)
+    assert caller.proves(token, callee.proof(token))
+    assert not caller.proves(token, callee.proof(caller.make(3)))
+    assert not caller.proves(token, NodeTokens(b"t" * 32, 2, "berta", clock).proof(token))
+    assert not caller.proves(token, "")
     clock.now += LIFETIME + 1
     assert not callee.accepts(token)
     assert callee.accepts(caller.make(2))
