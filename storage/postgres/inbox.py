@@ -8,17 +8,15 @@ from warren.creation import FIRST_PROMPT
 from warren.errors import StoreError
 from warren.inputs import Numbered
 from warren.storage.operations import MAX_OUTCOMES, EndInputs, Enqueue, Enqueued, InputOutcome
-from warren.storage.postgres.driver import Connection, array, escaped, unescaped
-from warren.storage.postgres.lease import Holder, rival
+from warren.storage.postgres.driver import Connection, array, escaped
+from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.refusals import inbox_full, leased, not_found, retired
 from warren.storage.results import Rows
 from warren.storage.rows import DELETED, OPEN, decoded, outcome_of
 
 LAST: Final = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM warren.inputs"
 # The lock of the session's row makes the order of numbers the order of commits, and keeps the count exact.
-_OWNER: Final = f"""
-    SELECT key, state, {rival("s.holder", "$2::int")} FROM warren.sessions s WHERE session_id = $1 FOR NO KEY UPDATE
-"""
+_OWNER: Final = "SELECT key, state, holder FROM warren.sessions WHERE session_id = $1 FOR NO KEY UPDATE"
 _KNOWN: Final = "SELECT number, body, outcome FROM warren.inbox WHERE session = $1::int8 AND key = $2"
 _COUNT: Final = "SELECT count(*) FROM warren.inbox WHERE session = $1::int8 AND outcome IS NULL"
 _ADD: Final = """
@@ -44,11 +42,11 @@ async def owner_of(db: Connection, holder: Holder, session_id: str) -> tuple[int
 
     Raises SessionNotFoundError.
     """
-    rows = await db.fetch(_OWNER, escaped(session_id), holder.key)
+    rows = await db.fetch(_OWNER, escaped(session_id))
     if not rows:
         raise not_found(session_id)
-    ((key, state, name),) = rows
-    return key, state, None if name is None else unescaped(name)
+    ((key, state, owner),) = rows
+    return key, state, await rival_of(db, owner, holder.key)
 
 
 async def enqueue(operation: Enqueue, db: Connection, holder: Holder) -> Enqueued:

@@ -19,7 +19,7 @@ import attrs
 from warren.config import PostgresConfig
 from warren.nodes import Announcement
 from warren.storage.membership import now, status_text
-from warren.storage.postgres.driver import Connection, escaped
+from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.schema import LOCK, SCHEMA, state_of, too_new
 from warren.values import define
 
@@ -93,6 +93,21 @@ def rival(owner: str, me: str) -> str:
     """Return SQL for the name of the process `owner` if it is alive and not `me`; else NULL."""
     known = f"h.key = {owner} AND h.key IS DISTINCT FROM {me}"
     return f"(SELECT h.name FROM warren.holders h WHERE {known} AND {alive(me)})"
+
+
+_RIVAL: Final = f"SELECT {rival('$1::int', '$2::int')}"
+
+
+async def rival_of(db: Connection, owner: int | None, me: int | None) -> str | None:
+    """Return the name of the process that has a session if it is alive and not `me`; else None.
+
+    It has a statement of its own, after the one that locked the session's row: if that one had to wait, it shows the
+    row as it became meanwhile, and everything else, as the rows of processes, as it was before. Raises as `fetch`.
+    """
+    if owner in (None, me):
+        return None
+    ((name,),) = await db.fetch(_RIVAL, owner, me)
+    return None if name is None else unescaped(name)
 
 
 @define(eq=False)

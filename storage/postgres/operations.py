@@ -32,16 +32,16 @@ from warren.storage.operations import (
 )
 from warren.storage.postgres import forking, inbox
 from warren.storage.postgres.commit import marks_of
-from warren.storage.postgres.driver import Connection, array, escaped, unescaped
+from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.inbox import LAST, owner_of
-from warren.storage.postgres.lease import Holder, rival
+from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.postgres.queries import record_of
 from warren.storage.refusals import leased, not_found, retired
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, SEQ_STRIDE, corrupt, number_in
 
 _CLAIMED: Final = f"""
-    SELECT {COLUMNS}, key, holder, epoch, {rival("s.holder", "$2::int")} FROM warren.sessions s
-    WHERE session_id = $1 AND state <> {DELETED} FOR NO KEY UPDATE
+    SELECT {COLUMNS}, key, holder, epoch FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}
+    FOR NO KEY UPDATE
 """
 # A holder that died may have shown events without storing them: their numbers are not given out again.
 _TAKE: Final = f"""
@@ -94,12 +94,13 @@ _REQUEST: Final = """
 async def claim(operation: Claim, db: Connection, holder: Holder) -> Claimed | LeaseHeld | None:
     """Change the holder of a session's row."""
     session_id = operation.session_id
-    rows = await db.fetch(_CLAIMED, escaped(session_id), holder.key)
+    rows = await db.fetch(_CLAIMED, escaped(session_id))
     if not rows:
         return None
-    *columns, session, owner, epoch, name = rows[0]
+    *columns, session, owner, epoch = rows[0]
+    name = await rival_of(db, owner, holder.key)
     if name is not None:
-        return LeaseHeld(unescaped(name))
+        return LeaseHeld(name)
     record = record_of(tuple(columns))
     try:
         number_in(epoch, "epoch")
