@@ -116,6 +116,11 @@ class Loaded(Message[SessionRecord]):
 
 
 @frozen
+class TakeOver(Message[bool]):
+    """Take the session's lease. The reply is whether this process has it now; no other living process loses it."""
+
+
+@frozen
 class Relabel(Message[SessionRecord]):
     """Show other labels or another title, also while a turn runs. The reply is the session's record.
 

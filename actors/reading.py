@@ -12,7 +12,7 @@ from warren.actors.access import check_scope, guarded, scoped
 from warren.actors.eventlog import LogReader
 from warren.actors.metrics import LoopLag
 from warren.actors.projector import ProjectorActor
-from warren.actors.protocol import Loaded
+from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.session.comms import Comms
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.supervisor.supervisor import Supervisor
@@ -194,6 +194,11 @@ class Reads:
         if log.floor < after_seq <= log.last_seq:  # this process has shown that event, so that its turn is known here
             return
         lost = await store.lost(log.session_id, after_seq)
+        if lost is not None and not lost.final:
+            # Its process may only hang. Without the lease it stores nothing below the numbers that the reader waits
+            # for. If another process was faster, the subscription is told there, or when the session comes here.
+            mine = await self._supervisor.mailbox(log.session_id).ask(TakeOver())
+            lost = await store.lost(log.session_id, after_seq) if mine else None
         if lost is not None and not lost.ended:
             problem = "the process ended during the turn: nothing of the turn was stored"
             reader.begin_with(lost.last, RunFailed(log.session_id, problem, "crash"))

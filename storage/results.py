@@ -67,11 +67,14 @@ class Lost:
         first: the number of the first of them.
         last: the number up to which they are lost; those that were shown may end before it.
         ended: whether the log has the end of their turn. If not, nobody has told its readers yet.
+        final: whether no process can store them any more. If not, the process that shows no sign of life may do so
+            when it wakes up, until another one has taken the session over.
     """
 
     first: int
     last: int
     ended: bool = False
+    final: bool = True
 
 
 @frozen

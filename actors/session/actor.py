@@ -30,6 +30,7 @@ from warren.actors.protocol import (
     Relabel,
     Retire,
     StartTurn,
+    TakeOver,
     Wake,
     Withdraw,
 )
@@ -67,6 +68,7 @@ NEEDS: Final[Mapping[type[Message[Any]], Need]] = {
     Loaded: Need.RECORD,
     Relabel: Need.RECORD,
     Wake: Need.LEASE,
+    TakeOver: Need.LEASE,
     Arrived: Need.LEASE_ASKED_FOR,
     Withdraw: Need.LEASE_ASKED_FOR,
 }
@@ -413,6 +415,8 @@ class SessionActor:
                     mail.answer(conversation.known)
                 case Loaded():
                     mail.answer(conversation.known)
+                case TakeOver():
+                    mail.answer(refused is None)
         except WarrenError as exc:
             mail.refuse(exc)
 

@@ -282,9 +282,9 @@ async def lost(db: Connection, session_id: str, seq: int, me: Holder) -> Lost | 
         ((first_seq, is_end),) = following
         # A turn that was stored in part ends with an event of its own.
         return None if first_seq <= seq + 1 else Lost(first, first_seq - 1, bool(is_end))
-    if owner not in (None, me.key) and alive is None:
-        last_seq += SEQ_STRIDE
-    return Lost(first, last_seq) if last_seq > seq else None
+    final = owner in (None, me.key) or alive is not None
+    last = last_seq if final else last_seq + SEQ_STRIDE
+    return Lost(first, last, final=final) if last > seq else None
 
 
 async def sessions_that_wait(db: Connection, me: int | None) -> list[str]:

@@ -227,9 +227,9 @@ def lost(db: apsw.Connection, session_id: str, seq: int, me: "Holder") -> Lost |
             first_seq, is_end = following
             # A turn that was stored in part ends with an event of its own.
             return None if first_seq <= seq + 1 else Lost(first, first_seq - 1, bool(is_end))
-        if owner not in (None, me.key) and me.rival(db, owner) is None:
-            last_seq += SEQ_STRIDE
-    return Lost(first, last_seq) if last_seq > seq else None
+        final = owner in (None, me.key) or me.rival(db, owner) is not None
+    last = last_seq if final else last_seq + SEQ_STRIDE
+    return Lost(first, last, final=final) if last > seq else None
 
 
 def events(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> list[EventRow]:

@@ -14,7 +14,7 @@ from tests.support.asking import ask
 from tests.support.checks import numbers
 from tests.support.faulty_store import Faults, FaultyStore
 from tests.support.models import FunctionModel, GatedModel, says, stuck
-from tests.support.runtime import new_session, open_runtime, replay, storage_of, transcript
+from tests.support.runtime import Recorder, new_session, open_runtime, replay, storage_of, transcript
 from warren.actors.service import Service
 from warren.actors.supervision import ActorFailedError
 from warren.config import Config, Limits
@@ -282,6 +282,33 @@ async def test_who_wakes_up_does_not_act_on_the_past(tmp_path: Path) -> None:
         assert model.entered == 1
         assert (await gateway.start_turn(session_id, "go on")).text == "done"
         assert await texts(command, session_id) == ["done", "theirs", "done"]
+
+
+async def test_a_turn_is_told_to_be_lost_only_if_it_is(tmp_path: Path) -> None:
+    """A subscriber hears of the end of a turn whose process hangs; the process wakes up too late to store it.
+
+    If it could, the numbers of its events would be below those that the subscriber waits for.
+    """
+    shown, model = Recorder(), GatedModel()
+    async with (
+        open_runtime(model, store=tmp_path) as gateway,
+        open_runtime(says(["later"]), store=tmp_path) as command,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(gateway)
+        turn = ask(nursery, gateway.start_turn, session_id, "think", on_event=shown)
+        await trio.testing.wait_all_tasks_blocked()
+        await expire_leases(gateway)
+        async with command.subscribe(session_id, after_seq=shown.envelopes[-1].seq) as events:
+            told = await anext(events)
+            assert isinstance(told.event, RunFailed)
+            await wake(gateway)
+            model.gate.set()
+            assert (await turn.failure(StoreError)).cause == "lease_lost"
+            assert (await command.start_turn(session_id, "go on")).text == "later"
+            stored = await replay(command, session_id)
+            with trio.fail_after(1):
+                assert [await anext(events) for _ in stored] == stored
 
 
 @pytest.mark.parametrize("after_seq", [0, None])

@@ -497,7 +497,7 @@ class ClusterService(_Sessions, NodeService):
         except BaseException:
             reader.close()
             raise
-        return Continuation(reader, None if lost is None else SessionMoved(lost.first, cursor))
+        return Continuation(reader, SessionMoved(lost.first, cursor) if lost is not None and lost.final else None)
 
     async def look_loop(self) -> None:
         """Notice in the store that nodes are gone and that sessions have moved, for ever."""
