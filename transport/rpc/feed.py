@@ -115,8 +115,11 @@ class SessionFeed:
         self.subscribed = False
         self._release()
 
-    async def deliver(self, last: int) -> None:
-        """Return when a reply that is put into the outbox now is sent behind an event of an own turn.
+    async def deliver(self, first: int, last: int) -> None:
+        """Return when a reply that is put into the outbox now is sent behind the event `last` of an own turn.
+
+        The turn that began with the event `first` is over for its caller, also if its last event has not come: if its
+        node was lost, there may be none.
 
         If the client keeps up, or if few pages are held for it, this does not wait: the rest of the turn is taken from
         the log, and is sent before the reply. If not, this waits until the client has read up to the event.
@@ -124,13 +127,14 @@ class SessionFeed:
         client = self.client
         if not self.page:
             self._take()
-        held = bool(self.page) and self.page[-1].seq >= last and (not client.outbox.stalled or client.may_hold())
+        there = bool(self.page) and self.page[-1].seq >= last >= first
+        held = there and (not client.outbox.stalled or client.may_hold())
         self.look()
         if held:
             return
         while self._owes(last) and not client.outbox.closed:
             await client.moved.park()
-        self._ended(last)
+        self._ended(max(first, last))
         self._release()
 
     # -- the moves

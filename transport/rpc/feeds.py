@@ -60,18 +60,18 @@ class Feeds:
 
         If this is cancelled, the turn goes on, and its later events are not sent.
         """
-        own: list[tuple[SessionFeed, EventReader]] = []
+        own: list[tuple[SessionFeed, EventReader, int]] = []
         try:
             result = await run(lambda reader: self._begin(reader, own))
         except Exception as exc:
-            for feed, reader in own:
-                await feed.deliver(_last_seq(exc) or reader.newest)
+            for feed, reader, first in own:
+                await feed.deliver(first, _last_seq(exc) or reader.newest)
             raise
-        for feed, reader in own:
-            await feed.deliver(result.last_seq or reader.newest)
+        for feed, reader, first in own:
+            await feed.deliver(first, result.last_seq or reader.newest)
         return result
 
-    def _begin(self, reader: EventReader, own: list[tuple[SessionFeed, EventReader]]) -> None:
+    def _begin(self, reader: EventReader, own: list[tuple[SessionFeed, EventReader, int]]) -> None:
         if self._closed:
             reader.close()
             return
@@ -82,7 +82,7 @@ class Feeds:
         else:
             reader.close()  # the session is read already
         feed.begin(first)
-        own.append((feed, reader))
+        own.append((feed, reader, first))
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """Send the client a session's events above `after_seq`, or from now on if it is None.

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,10 @@ from trio.testing import wait_all_tasks_blocked
 from tests.support.checks import numbers
 from tests.support.fake_service import FakeService, FakeTurn, sessions_of
 from warren import codec
-from warren.errors import CapacityExceededError, SessionBusyError
-from warren.events import Envelope, RunStarted, StreamTruncated
+from warren.errors import AgentError, CapacityExceededError, SessionBusyError
+from warren.events import Envelope, RunStarted, StreamTruncated, TextDelta
 from warren.service import EventReader
+from warren.transport.cluster.reader import MovingReader, TurnFeed
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Method
 from warren.transport.rpc.outbox import Outbox, frames_of
@@ -304,6 +306,35 @@ async def test_a_subscription_does_not_wait_for_a_turn_that_is_refused() -> None
         await service.start_turn("s1", "a")
         await wait_all_tasks_blocked()
         assert numbers(out) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("subscribed", [False, True])
+async def test_an_own_turn_whose_node_is_lost_holds_no_later_events_up(*, subscribed: bool) -> None:
+    """Its error has no numbers, and its last event may never come: the ends of later turns are sent at once."""
+    service, shown = FakeService(), 2
+
+    async def nowhere(_cursor: int) -> None:
+        await trio.sleep_forever()
+
+    async def lose(on_begin: Begin | None) -> TurnResult:
+        assert on_begin is not None
+        turn = TurnFeed("s1", 0)
+        on_begin(MovingReader(turn, nowhere, lambda _: None))
+        for seq in range(1, shown + 1):
+            turn.hear(Envelope("s1", seq, datetime.now(UTC), TextDelta("x")))
+        turn.end()
+        raise AgentError("lost", cause="connection_lost")
+
+    async with feeds(service) as (client, out):
+        if subscribed:
+            await client.subscribe("s1", None)
+        with pytest.raises(AgentError):
+            await client.stream(lose)
+        assert numbers(out) == ([] if subscribed else [1, 2])
+        out.clear()
+        await service.start_turn("s1", "a")
+        await wait_all_tasks_blocked()
+        assert numbers(out) == ([1, 2, 3] if subscribed else [])
 
 
 async def test_a_failed_subscription_loses_nothing_of_an_own_turn() -> None:
