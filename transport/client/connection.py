@@ -12,12 +12,12 @@ import attrs
 import httpx
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from wsproto.events import Event, Ping, TextMessage
+from wsproto.events import CloseConnection, Event, Ping, TextMessage
 
 from warren import codec
 from warren.errors import WarrenError, of_body
 from warren.events import Envelope
-from warren.transport.client.socket import FAILURES, Socket, UpgradeRefusedError, open_socket
+from warren.transport.client.socket import FAILURES, ClosedError, Socket, UpgradeRefusedError, open_socket
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.client_tools import EXECUTE
 from warren.transport.rpc.dialect import EVENT, UNSUBSCRIBED
@@ -229,7 +229,7 @@ class Connection:
         if not opened:
             raise _refusal(dial.url, failures)
         if failures:
-            logger.info("the connection to %s was lost: %r", dial.url, failures[0])
+            logger.info("the connection to %s was lost: %s", dial.url, _reason(failures[0]))
 
     def _send(self, message: bytes, request: _Request | None = None) -> None:
         self._frames[0].send_nowait((TextMessage(message.decode()), request))
@@ -240,6 +240,8 @@ class Connection:
             if request is not None:
                 request.sent = True
             await socket.write(frame)
+            if isinstance(frame, CloseConnection):  # nothing comes after it, however long the server keeps the stream
+                raise ClosedError(frame.code, frame.reason)
 
     async def _watch(self, socket: Socket) -> None:
         """Ask a silent server for a sign of life, and end the connection if it gives none."""

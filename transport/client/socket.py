@@ -34,8 +34,16 @@ class UpgradeRefusedError(Exception):
         self.status = status
 
 
+class ClosedError(Exception):
+    """The server closed the WebSocket: with 1012 if it leaves and the client is to connect again."""
+
+    def __init__(self, code: int, reason: str | None) -> None:
+        super().__init__(f"the server closed it with code {code:d}" + (f": {reason}" if reason else ""))
+
+
 FAILURES: Final = (
     UpgradeRefusedError,
+    ClosedError,
     httpx.HTTPError,
     httpcore.NetworkError,
     ProtocolError,

@@ -21,7 +21,7 @@ from warren.transport.rpc.methods import Host
 from warren.transport.rpc.server import serve_client
 
 NORMAL: Final = 1000
-GOING_AWAY: Final = 1001
+RESTART: Final = 1012
 TOO_BIG: Final = 1009
 CHUNK: Final = 64 * 1024
 PART: Final = 512 * 1024
@@ -36,7 +36,7 @@ class WebSocketConnection:
     """A client on an open WebSocket.
 
     Attributes:
-        serving: cancel it to end the connection in good order, with close code 1001.
+        serving: cancel it to end the connection in good order, with close code 1012.
     """
 
     serving: trio.CancelScope
@@ -62,7 +62,7 @@ class WebSocketConnection:
         """
         await serve_client(self._endpoint, self._host, Native(), self._config.max_subscriptions)
         with trio.move_on_after(self._config.close_timeout):
-            await self._frames.close(GOING_AWAY if self.serving.cancelled_caught else NORMAL)
+            await self._frames.close(RESTART if self.serving.cancelled_caught else NORMAL)
 
 
 class Frames:

@@ -38,7 +38,7 @@ async def serve_gateway(
 ) -> None:
     """Serve sessions over WebSocket and HTTP until cancelled.
 
-    Cancelling it closes every WebSocket with code 1001, ends every stream of events and answers every request that
+    Cancelling it closes every WebSocket with code 1012, ends every stream of events and answers every request that
     waits, within twice `close_timeout` seconds. Turns that clients started go on: they are the service's.
 
     Args:
@@ -117,7 +117,7 @@ class _WebSockets:
         own: runs the methods that other nodes of the cluster call.
         access: the access rules.
         config: the bounds of one client.
-        shutdown: its begin closes all of them with code 1001.
+        shutdown: its begin closes all of them with code 1012.
     """
 
     host: Host

@@ -67,7 +67,7 @@ async def test_a_running_turn_is_interrupted_stored_and_answered(cli: Cli, numbe
         assert received[-1]["error"]["data"]["code"] == "AGENT_ERROR"
         assert received[-1]["error"]["data"]["details"]["cause"] == "shutting_down"
         assert [named(message) for message in await everything(other)] == ["run_failed"]
-        assert [each.socket.closed.code for each in (client, other) if each.socket.closed] == [1001, 1001]
+        assert [each.socket.closed.code for each in (client, other) if each.socket.closed] == [1012, 1012]
         assert (await trio.to_thread.run_sync(running.end)).code == 0
     assert "\nassistant (cancelled):\nhalf \n" in last_said(cli)
 

@@ -422,6 +422,44 @@ async def test_a_server_that_falls_silent_is_lost() -> None:
 
 
 @pytest.mark.virtual_time
+async def test_a_server_that_restarts_is_connected_to_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It closes with 1012 and leaves the stream open: the client waits neither for its end nor for a backoff."""
+    opened = 0
+
+    async def restart(stream: trio.SocketStream) -> None:
+        """Close the first connection when it is asked something, and answer on the second one."""
+        nonlocal opened
+        opened += 1
+        number, server = opened, wsproto.WSConnection(wsproto.ConnectionType.SERVER)
+        async with stream:
+            async for data in stream:
+                server.receive_data(bytes(data))
+                for event in server.events():
+                    answer: wsproto.events.Event | None = None
+                    if isinstance(event, wsproto.events.Request):
+                        answer = wsproto.events.AcceptConnection()
+                    elif isinstance(event, wsproto.events.TextMessage) and "initialize" in event.data:
+                        answer = wsproto.events.TextMessage(jsonrpc.result(1, GREETING).decode())
+                    elif isinstance(event, wsproto.events.TextMessage):
+                        answer = wsproto.events.CloseConnection(1012)
+                        if number > 1:
+                            answer = wsproto.events.TextMessage(jsonrpc.result(1, {}).decode())
+                    if answer is not None:
+                        await stream.send_all(server.send(answer))
+            await trio.sleep_forever()
+
+    with caplog.at_level("INFO", "warren.transport.client"):
+        async with trio.open_nursery() as tasks:
+            listeners = await tasks.start(trio.serve_tcp, restart, 0)
+            async with connect(f"127.0.0.1:{listeners[0].socket.getsockname()[1]}") as remote:
+                before = trio.current_time()
+                await remote.archive("s1")
+                assert (opened, trio.current_time()) == (2, before)
+            tasks.cancel_scope.cancel()
+    assert "the server closed it with code 1012" in caplog.text
+
+
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("upgrades", [False, True])
 async def test_a_server_that_says_nothing(*, upgrades: bool) -> None:
     """The client waits ten seconds, whether or not the server takes the WebSocket."""

@@ -147,7 +147,7 @@ async def test_the_token_is_not_logged(caplog: pytest.LogCaptureFixture) -> None
 
 
 async def test_a_shutdown_says_goodbye() -> None:
-    """Clients are closed with 1001, within a bound even where one of them does not answer; then the port is free."""
+    """Clients are closed with 1012, within a bound even where one of them does not answer; then the port is free."""
     async with trio.open_nursery() as nursery:
         serving = trio.CancelScope()
 
@@ -163,7 +163,7 @@ async def test_a_shutdown_says_goodbye() -> None:
             serving.cancel()
             with trio.fail_after(5):
                 for client in (polite, busy):
-                    assert await client.closed() == 1001
+                    assert await client.closed() == 1012
                 assert await silent.receive_some() == b""
         with pytest.raises(OSError, match=f"{port}"):
             await trio.open_tcp_stream(HOST, port)
