@@ -108,7 +108,7 @@ class Service(Reads):
         instructions = call.system_prompt or config.system_prompt
 
         async def create(creation: Creation | None = None) -> SessionActor:
-            shared.providers.resolve(record.model, record.options.provider)
+            shared.providers.resolve(record.model, record.options.provider).check(record.options)
             await self._comms.check_free(record)
             self._supervisor.scheduler.check_session()
             if turn is not None:

@@ -30,7 +30,7 @@ def plan_of(
 
     Raises:
         SessionNotFoundError: if the session is archived.
-        InvalidParamsError: if the model or the provider is unknown.
+        InvalidParamsError: if the model or the provider is unknown, or the model cannot be called with the options.
         AgentError: if the compactor cannot be made; the cause is `compactor`.
     """
     if record.archived:
@@ -42,6 +42,7 @@ def plan_of(
     provider = asked.provider or (shared.config.provider if asked.model else session.provider)
     limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
     options = session.of_calls if asked is NO_OPTIONS else asked.over(session)
+    choice.check(options)
     tools = tools_of(record, asked, shared, comms, given_tools)
     window = partial(window_for, model=choice.model, max_tokens=options.max_tokens, tools=tools)
     return TurnPlan(

@@ -135,12 +135,23 @@ class Provider(Protocol):
         ...
 
 
+def _takes_all(_options: ModelOptions) -> None:
+    """Refuse nothing."""
+
+
 @value
 class ModelChoice:
-    """A resolved model: its provider, and the provider's name of the model."""
+    """A resolved model: its provider, and the provider's name of the model.
+
+    Attributes:
+        provider: the provider.
+        model: the provider's name of the model.
+        check: raises InvalidParamsError that names the option if the model cannot be called with these options.
+    """
 
     provider: Provider
     model: str
+    check: Callable[[ModelOptions], None] = _takes_all
 
 
 class Providers(Protocol):

@@ -40,6 +40,9 @@ TurnMode = Literal["busy", "queue", "steer"]
 MODES: Final[tuple[TurnMode, ...]] = get_args(TurnMode)
 CacheTime = Literal["off", "5m", "1h"]
 CACHE_TIMES: Final[tuple[CacheTime, ...]] = get_args(CacheTime)
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
+"""The levels of reasoning, in rising order; a provider that has fewer is asked for its nearest one."""
 RETRIES: Final = 2
 """How often an answer that does not fit its schema is tried again, unless somebody says otherwise."""
 MAX_RETRIES: Final = 10
@@ -79,12 +82,16 @@ class ModelOptions:
         prompt_cache: how long Anthropic keeps a request for the next one, which reads it at a part of the price: 5m,
             1h at a higher price of writing, or off; 5m by default. OpenAI keeps requests by itself, and off only sends
             it no key of the session.
+        effort: how much the model reasons before it answers; `none` turns reasoning off.
+        reasoning_tokens: cap of the reasoning of one answer, in tokens. Use this or the effort. Some models have none.
     """
 
     max_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
     temperature: float | None = attrs.field(default=None, validator=Between(0, 2))
     top_p: float | None = attrs.field(default=None, validator=Between(0, 1, without_low=True))
     prompt_cache: CacheTime | None = attrs.field(default=None, validator=optional(OneOf(CACHE_TIMES)))
+    effort: Effort | None = attrs.field(default=None, validator=optional(OneOf(EFFORTS)))
+    reasoning_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
 
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from warren import budget, codec, events, messages, records, usage, views
 from warren.compaction import CompactionConfig
 from warren.fields import LARGEST
-from warren.options import MAX_RETRIES, ModelOptions, SessionOptions, TurnOptions
+from warren.options import EFFORTS, MAX_RETRIES, ModelOptions, SessionOptions, TurnOptions
 from warren.peers import NAME, Peer
 
 MODULES: Final = (messages, events, records, views, budget, usage)
@@ -96,6 +96,8 @@ _model_options: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "max_tokens": _limits,
     "temperature": st.none() | st.floats(0, 2),
     "top_p": st.none() | st.floats(0, 1, exclude_min=True),
+    "effort": st.none() | st.sampled_from(EFFORTS),
+    "reasoning_tokens": st.none() | st.integers(1, 2**53),
 }
 _said: Final = st.none() | text.filter(str.strip)
 _turn_options: Final[Mapping[str, st.SearchStrategy[Any]]] = {

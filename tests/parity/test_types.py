@@ -48,6 +48,8 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "temperature": "number/never/none",
         "top_p": "number/never/none",
         "prompt_cache": "text/none",
+        "effort": "none",
+        "reasoning_tokens": "number/none",
         "labels": "none",
         "title": "text/none",
         "budget": "budget/none",

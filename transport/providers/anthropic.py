@@ -23,12 +23,13 @@ from warren.messages import (
     UserMessage,
 )
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
-from warren.options import CacheTime
+from warren.options import CacheTime, ModelOptions
 from warren.tools import ToolSpec
-from warren.transport.providers import failures, wire
+from warren.transport.providers import claude, failures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
 from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, forced_schema
 from warren.transport.providers.encoded import Encoded, EncodedTools, letters, members
+from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
 
@@ -47,8 +48,8 @@ MARKS: Final[Mapping[CacheTime, bytes]] = {
     "1h": b',"cache_control":{"type":"ephemeral","ttl":"1h"}',
 }
 """The members of a block that ask the server to keep the request up to the end of the block."""
-METADATA: Final = "anthropic"
-"""The key of the part of a reasoning block's metadata that the protocol wants back verbatim."""
+PROTOCOL: Final = "anthropic"
+"""The name under which blocks have the data that goes back verbatim."""
 
 _STOP: Final[Mapping[str, StopReason]] = {
     "tool_use": "tool_use",
@@ -63,30 +64,38 @@ _STOP: Final[Mapping[str, StopReason]] = {
 class MessagesDialect:
     """Anthropic's messages protocol, streamed."""
 
-    def url(self, endpoint: ModelEndpoint) -> str:
+    def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests; the base URL may or may not end with the version."""
         return f"{endpoint.url.removesuffix('/v1')}/v1/messages"
 
-    def headers(self, key: str | None) -> dict[str, str]:
-        """Return the headers of every request."""
-        return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
+    def headers(self, key: str | None, model: str) -> dict[str, str]:
+        """Return the headers of every request to a model."""
+        return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {}) | claude.headers(model)
 
-    def context(self) -> "MessagesContext":
-        """Return an empty context of this protocol, to which messages are added."""
-        return MessagesContext()
+    def check(self, model: str, options: ModelOptions) -> None:
+        """Refuse options that a model does not have; see `dialect.ModelDialect`."""
+        claude.check(model, options)
+
+    def context(self, model: str) -> "MessagesContext":
+        """Return an empty context for a model, to which messages are added."""
+        return MessagesContext(model)
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
         """Return the body of a request, in pieces; see `dialect.Dialect`. It always has a cap, which is required."""
         most = _most_tokens(request.model)
         tail: dict[str, Any] = {"max_tokens": request.answer_cap(most) or most}
+        schema, forced = forced_schema(request), _forces(request)
+        tail |= claude.reasoning(request.model, request.options, tail["max_tokens"], forced=forced)
         if request.options.temperature is not None:
             tail["temperature"] = request.options.temperature
         if request.options.top_p is not None:
             tail["top_p"] = request.options.top_p
         tools = _TOOLS.encoded(request.tools) if request.tools else b""
-        if (schema := forced_schema(request)) is not None:
+        if schema is not None:  # without the tool, the server would refuse calls of tools in the context
             tools = codec.encode_whole([_tool(ToolSpec(OUTPUT, "Takes the final answer.", schema))])
-            tail["tool_choice"] = {"type": "tool", "name": OUTPUT}
+            tail["tool_choice"] = {"type": "tool", "name": OUTPUT} if forced else {"type": "none"}
+            if not forced and (form := claude.output_format(schema)):
+                tail["output_config"] = tail.get("output_config", {}) | form
         assert isinstance(context, MessagesContext)  # noqa: S101 - for the type checker
         head = b"{" + members({"model": request.model, "stream": True})
         mark = MARKS[request.options.prompt_cache or DEFAULT_CACHE]
@@ -94,7 +103,12 @@ class MessagesDialect:
 
     def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "MessagesAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
-        return MessagesAnswer(endpoint, known, forced=forced_schema(request) is not None)
+        return MessagesAnswer(endpoint, request.model, known, forced=_forces(request))
+
+
+def _forces(request: ModelRequest) -> bool:
+    """Return whether the answer is forced into a call of a tool."""
+    return forced_schema(request) is not None and claude.forces_tools(request.model)
 
 
 @define
@@ -102,6 +116,7 @@ class _Part:
     """A content block that is still arriving."""
 
     kind: str
+    model: str
     start: dict[str, Any]
     text: list[str] = attrs.field(factory=list)
     signature: list[str] = attrs.field(factory=list)
@@ -114,10 +129,10 @@ class _Part:
             case "text":
                 return TextBlock(text) if text else None
             case "thinking":
-                kept = {"type": "thinking", **_rest(self.start, "thinking"), "signature": "".join(self.signature)}
-                return ReasoningBlock(text, {METADATA: kept}) if text or kept["signature"] else None
+                own = {"type": "thinking", **_rest(self.start, "thinking"), "signature": "".join(self.signature)}
+                return ReasoningBlock(text, keep(PROTOCOL, self.model, own)) if text or own["signature"] else None
             case "redacted_thinking":
-                return ReasoningBlock("", {METADATA: self.start})
+                return ReasoningBlock("", keep(PROTOCOL, self.model, self.start))
             case "tool_use":
                 return self._called().block(ids)
             case _:
@@ -150,6 +165,7 @@ class MessagesAnswer:
     """An answer, assembled from its events; see `dialect.Answer`."""
 
     _endpoint: ModelEndpoint
+    _model: str
     _known: Collection[str]
     _forced: bool = attrs.field(default=False, kw_only=True)
     complete: bool = False
@@ -206,7 +222,7 @@ class MessagesAnswer:
     def _block_start(self, event: dict[str, Any]) -> list[Piece]:
         """Begin a block; in an answer that was not streamed it has its whole content already."""
         start = wire.object_in(event, "content_block")
-        part = _Part(wire.as_text(start.get("type")), start)
+        part = _Part(wire.as_text(start.get("type")), self._model, start)
         self._parts[_index(event)] = part
         part.call = Call(id=wire.as_text(start.get("id")))
         part.call.add(wire.as_text(start.get("name")), "")
@@ -297,7 +313,7 @@ def _index(event: dict[str, Any]) -> int:
 class MessagesContext(Encoded):
     """A transcript in the form of the protocol.
 
-    Consecutive messages of one role are merged. Blank text, unknown blocks and reasoning without this provider's
+    Consecutive messages of one role are merged. Blank text, unknown blocks and reasoning without this model's
     signature are left out, because the server refuses them; so are messages that are empty without them. The protocol
     wants the system messages beside the others.
 
@@ -308,8 +324,8 @@ class MessagesContext(Encoded):
 
     __slots__ = ("_asked", "_blocks", "_head", "_role", "_system")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
         self._system = b""  # as JSON has it between the quotes
         self._role = ""  # of the newest message
         self._blocks = 0
@@ -357,7 +373,7 @@ class MessagesContext(Encoded):
             if message.content.strip():
                 self._system += (BETWEEN if self._system else b"") + letters(message.content)
             return
-        role, content = _turn(message)
+        role, content = self._turn(message)
         if not content:
             return
         if role == self._role:
@@ -375,20 +391,19 @@ class MessagesContext(Encoded):
             return b""
         return (b"," if self._role else b"") + codec.encode_whole({"role": "user", "content": _text(wire.CONTINUE)})
 
+    def _turn(
+        self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
+    ) -> tuple[str, list[dict[str, Any]]]:
+        match message:
+            case UserMessage() | ContextMessage():
+                return "user", _text(message.content)
+            case ToolResultsMessage():
+                return "user", [_result(result) for result in message.results]
+            case AssistantMessage():
+                return "assistant", [part for block in message.blocks for part in _block(block, self.model)]
 
-def _turn(
-    message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage,
-) -> tuple[str, list[dict[str, Any]]]:
-    match message:
-        case UserMessage() | ContextMessage():
-            return "user", _text(message.content)
-        case ToolResultsMessage():
-            return "user", [_result(result) for result in message.results]
-        case AssistantMessage():
-            return "assistant", [part for block in message.blocks for part in _block(block)]
 
-
-def _block(block: Block) -> Sequence[dict[str, Any]]:
+def _block(block: Block, model: str) -> Sequence[dict[str, Any]]:
     match block:
         case TextBlock():
             return _text(block.text)
@@ -396,16 +411,16 @@ def _block(block: Block) -> Sequence[dict[str, Any]]:
             call = {"id": wire.call_id(block.id), "name": wire.call_name(block.name), "input": dict(block.args)}
             return [{"type": "tool_use", **call}]
         case ReasoningBlock():
-            return _thought(block)
+            return _thought(block, model)
         case UnknownBlock():
             return []
 
 
-def _thought(block: ReasoningBlock) -> list[dict[str, Any]]:
-    kept = wire.as_object((block.metadata or {}).get(METADATA))
-    if kept.get("type") == "redacted_thinking":
-        return [kept]
-    return [{**kept, "thinking": block.text}] if kept.get("signature") else []
+def _thought(block: ReasoningBlock, model: str) -> list[dict[str, Any]]:
+    own = kept(block, PROTOCOL, model)
+    if own.get("type") == "redacted_thinking":
+        return [own]
+    return [{**own, "thinking": block.text}] if own.get("signature") else []
 
 
 def _text(text: str) -> list[dict[str, Any]]:

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Protocol
 
+from warren.fields import FieldValueError
 from warren.model import ModelReply, ModelRequest, Piece
-from warren.options import CacheTime
+from warren.options import CacheTime, ModelOptions
 from warren.transport.providers.encoded import Encoded
 from warren.transport.providers.settings import ModelEndpoint
 
@@ -49,16 +50,20 @@ class Answer(Protocol):
 class ModelDialect(Protocol):
     """A protocol: it encodes requests and decodes answers."""
 
-    def url(self, endpoint: ModelEndpoint) -> str:
-        """Return the address for requests."""
+    def url(self, endpoint: ModelEndpoint, model: str) -> str:
+        """Return the address for requests to a model."""
         ...
 
-    def headers(self, key: str | None) -> dict[str, str]:
-        """Return the headers of every request."""
+    def headers(self, key: str | None, model: str) -> dict[str, str]:
+        """Return the headers of every request to a model."""
         ...
 
-    def context(self) -> Encoded:
-        """Return an empty context of this protocol, to which messages are added."""
+    def check(self, model: str, options: ModelOptions) -> None:
+        """Refuse options that the protocol or the model does not have. Raises FieldValueError that names the option."""
+        ...
+
+    def context(self, model: str) -> Encoded:
+        """Return an empty context for a model, to which messages are added."""
         ...
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
@@ -91,6 +96,12 @@ def cache_key(request: ModelRequest, endpoint: ModelEndpoint) -> str | None:
     Servers of other makers may refuse a request with a member that they do not know.
     """
     return request.session_id if endpoint.official and request.options.prompt_cache != "off" else None
+
+
+def no_reasoning_cap(options: ModelOptions, whose: str) -> None:
+    """Refuse a cap of the reasoning, which the protocol or the model does not have. Raises FieldValueError."""
+    if options.reasoning_tokens is not None:
+        raise FieldValueError("reasoning_tokens", f"{whose} has no such cap; use `effort`")
 
 
 def forced_schema(request: ModelRequest) -> Mapping[str, Any] | None:

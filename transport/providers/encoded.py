@@ -3,7 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import attrs
 
@@ -28,16 +28,20 @@ class Encoded(ABC):
     message stays open, because a protocol may merge the next one with it.
 
     Attributes:
+        model: the model that gets the messages.
         end: the position in the conversation of the next message to add, which the reader of the conversation sets; -1
             at first.
         calls: the ids of the tool calls in the messages.
     """
 
-    __slots__ = ("_newest", "_newest_size", "_pieces", "_shut", "calls", "end")
+    __slots__ = ("_newest", "_newest_size", "_pieces", "_shut", "calls", "end", "model")
+    MEMBER: ClassVar = "messages"
     calls: set[str]
     end: int
+    model: str
 
-    def __init__(self) -> None:
+    def __init__(self, model: str) -> None:
+        self.model = model
         self.end = -1
         self.calls = set()
         self._pieces: list[bytes] = []
@@ -71,7 +75,7 @@ class Encoded(ABC):
 
         `inserts` are bytes of this request alone, by their places in the bytes of the messages.
         """
-        begin = head + b',"messages":['
+        begin = head + b',"%s":[' % self.MEMBER.encode()
         if len(self._newest) > MOST_PARTS:
             self._newest = [b"".join(self._newest)]
         pieces = [*self._pieces, b"".join((*self._newest, self._shut, self._last(), b"]", tail))]

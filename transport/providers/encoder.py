@@ -22,35 +22,37 @@ class Encoder:
     """Encodes the messages of requests for one protocol.
 
     The encoded messages of a transcript stay with it, as its `form`: they take about as much memory as the transcript,
-    and go with it. A transcript keeps those of one protocol.
+    and go with it. A transcript keeps those of one protocol and model.
 
     Attributes:
-        new: returns an empty context of the protocol.
+        new: returns an empty context of the protocol for a model.
         pace: the pace of long contexts.
     """
 
-    new: Callable[[], Encoded]
+    new: Callable[[str], Encoded]
     pace: RequestPace
 
-    async def encoded(self, messages: Sequence[Message]) -> Encoded:
-        """Return the encoded messages. The result is only read, and is good until the next call for its transcript.
+    async def encoded(self, messages: Sequence[Message], model: str) -> Encoded:
+        """Return the messages encoded for a model.
+
+        The result is only read, and is good until the next call for its transcript.
 
         Raises:
             ValueError: if a row of the transcript is damaged.
         """
         if isinstance(messages, Transcript):
-            return await self._form(messages)
+            return await self._form(messages, model)
         if isinstance(messages, Continued):
-            context = (await self.encoded(messages.context)).copy()
+            context = (await self.encoded(messages.context, model)).copy()
             messages = messages.asked
         else:
-            context = self.new()
+            context = self.new(model)
         await self._add(context, messages, len(messages))
         return context
 
-    async def _form(self, transcript: Transcript) -> Encoded:
-        form, context = transcript.form, self.new()
-        if type(form) is type(context):
+    async def _form(self, transcript: Transcript, model: str) -> Encoded:
+        form, context = transcript.form, self.new(model)
+        if type(form) is type(context) and form.model == model:
             context = form
         bodies, end = transcript.bodies_from(context.end), transcript.end
         head = bodies[: len(transcript.prefix)] if context.end < 0 else ()

@@ -24,10 +24,11 @@ from warren.messages import (
     UserMessage,
 )
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
+from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, reply
-from warren.transport.providers.dialect import OUTPUT, cache_key, forced_schema
+from warren.transport.providers.dialect import OUTPUT, cache_key, forced_schema, no_reasoning_cap
 from warren.transport.providers.encoded import Encoded, EncodedTools, letters, members
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
@@ -52,17 +53,21 @@ _TOOLS_WITHOUT_REASONING: Final = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9])")
 class ChatDialect:
     """OpenAI's chat completions protocol, streamed."""
 
-    def url(self, endpoint: ModelEndpoint) -> str:
+    def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests."""
         return f"{endpoint.url}/chat/completions"
 
-    def headers(self, key: str | None) -> dict[str, str]:
-        """Return the headers of every request."""
+    def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
+        """Return the headers of every request to a model."""
         return {"authorization": f"Bearer {key}"} if key else {}
 
-    def context(self) -> "ChatContext":
-        """Return an empty context of this protocol, to which messages are added."""
-        return ChatContext()
+    def check(self, model: str, options: ModelOptions) -> None:  # noqa: ARG002 - of the protocol
+        """Refuse options that the protocol does not have; see `dialect.ModelDialect`."""
+        no_reasoning_cap(options, "OpenAI's protocol")
+
+    def context(self, model: str) -> "ChatContext":
+        """Return an empty context for a model, to which messages are added."""
+        return ChatContext(model)
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
         """Return the body of a request, in pieces; see `dialect.Dialect`."""
@@ -79,6 +84,8 @@ class ChatDialect:
             tools = b',"tools":' + _TOOLS.encoded(request.tools)
             if endpoint.official and _TOOLS_WITHOUT_REASONING.match(request.model):
                 head["reasoning_effort"] = "none"
+        if request.options.effort is not None and "reasoning_effort" not in head:
+            head["reasoning_effort"] = request.options.effort
         if (cap := request.answer_cap(SURE_TOKENS)) is not None:
             own = endpoint.official or _COMPLETION_TOKENS.match(request.model)
             tail["max_completion_tokens" if own else "max_tokens"] = cap
@@ -237,8 +244,8 @@ class ChatContext(Encoded):
 
     __slots__ = ("_role",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
         self._role = ""  # of the newest message
 
     def _write(self, message: Message) -> None:

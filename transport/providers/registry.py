@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,8 @@ from warren.values import define, frozen
 
 if TYPE_CHECKING:
     import httpx
+
+    from warren.transport.providers.remote import HttpProvider
 
 SCRIPTED: Final = "scripted"
 ECHO: Final = "echo"
@@ -55,7 +57,8 @@ class ModelRegistry:
     extra: Mapping[str, Provider]
     bounds: Bounds
     connect: "Callable[[], httpx.AsyncClient]" = attrs.field(repr=False)
-    _made: dict[str, Provider] = attrs.field(factory=dict, repr=False)
+    _made: "dict[str, HttpProvider]" = attrs.field(factory=dict, repr=False)
+    _echo: Provider = attrs.field(factory=EchoProvider, repr=False)
     _scripts: dict[str, tuple[int, Provider]] = attrs.field(factory=dict, repr=False)
 
     def resolve(self, model: str, provider: str | None) -> ModelChoice:
@@ -79,7 +82,10 @@ class ModelRegistry:
         if name not in BUILT_IN:
             known = ", ".join(sorted({*BUILT_IN, *self.extra}))
             raise InvalidParamsError(f"$.provider: {name!r} is unknown; there are {known}", path="$.provider")
-        return ModelChoice(self._built_in(name), model)
+        if name == ECHO:
+            return ModelChoice(self._echo, model)
+        over_http = self._over_http(name)
+        return ModelChoice(over_http, model, partial(over_http.check, model))
 
     def _provider_of(self, model: str) -> str:
         prefix = model.partition(":")[0]
@@ -96,16 +102,14 @@ class ModelRegistry:
             path="$.model",
         )
 
-    def _built_in(self, name: str) -> Provider:
-        if name not in self._made:
-            self._made[name] = EchoProvider() if name == ECHO else self._over_http(name)
-        return self._made[name]
+    def _over_http(self, name: str) -> "HttpProvider":
+        made = self._made.get(name)
+        if made is None:
+            from warren.transport.providers import remote  # noqa: PLC0415 - httpx is imported on first use
 
-    def _over_http(self, name: str) -> Provider:
-        from warren.transport.providers import remote  # noqa: PLC0415 - httpx is imported on first use
-
-        vendor = OPENAI if name == OPENAI.name else ANTHROPIC
-        return remote.provider(endpoint(vendor, self.environ), self.connect, self.bounds)
+            vendor = OPENAI if name == OPENAI.name else ANTHROPIC
+            made = self._made[name] = remote.provider(endpoint(vendor, self.environ), self.connect, self.bounds)
+        return made
 
     def _scripted(self, file: str) -> Provider:
         """Return the provider of a script; a changed file is read again."""

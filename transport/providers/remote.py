@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
@@ -12,7 +12,9 @@ import httpx
 import trio
 
 from warren.errors import ProviderCause, ProviderError
+from warren.fields import FieldValueError
 from warren.model import ModelReply, ModelRequest, Piece, WholePieces
+from warren.options import ModelOptions
 from warren.transport.providers import failures
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import Answer, ModelDialect
@@ -34,6 +36,8 @@ ENCODINGS: Final = "gzip, deflate"
 """The encodings that `DecodedBody` decodes."""
 LONGEST_REFUSAL: Final = 64 * 1024
 """Bytes of an error's body that are read."""
+MOST_ADDRESSES: Final = 256
+"""Models whose addresses and headers are kept for each provider."""
 OFF_THE_LOOP: Final = 64 * 1024
 """Bytes of JSON from which on a thread parses it, so that the event loop is not blocked."""
 INFLATED: Final = 64 * 1024
@@ -75,6 +79,7 @@ class HttpProvider:
     bounds: Bounds
     _pace: RequestPace = attrs.field(factory=RequestPace, init=False, repr=False)
     _encoder: Encoder = attrs.field(init=False, repr=False)
+    _addresses: dict[str, tuple[httpx.URL, httpx.Headers]] = attrs.field(factory=dict, init=False, repr=False, eq=False)
 
     @_encoder.default
     def _new_encoder(self) -> Encoder:
@@ -83,12 +88,12 @@ class HttpProvider:
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""
         self._check()
-        context = await self._encoder.encoded(request.messages)
+        context = await self._encoder.encoded(request.messages, request.model)
         body = Pieces(self.dialect.body(request, self.endpoint, context), self._pace)
         answer = self.dialect.answer(request, self.endpoint, context.calls)
         pieces = WholePieces(emit)
         try:
-            await self._exchange(body, answer, pieces)
+            await self._exchange(request.model, body, answer, pieces)
         finally:
             pieces.end()
         if not answer.complete:
@@ -100,35 +105,54 @@ class HttpProvider:
             cause: ProviderCause = "unauthorized" if self.endpoint.url_problem is None else "bad_address"
             raise ProviderError(f"{self.endpoint.vendor.name}: {problem}", cause=cause, retryable=False)
 
-    @cached_property
-    def _unsized(self) -> tuple[httpx.URL, httpx.Headers]:
-        """The address and the headers of every request, but for its length: parsing them takes as long as h11 does."""
-        url, headers = httpx.URL(self.dialect.url(self.endpoint)), httpx.Headers(self.connect().headers)
+    def check(self, model: str, options: ModelOptions) -> None:
+        """Refuse options that a model cannot be called with. Raises InvalidParamsError."""
+        if options.effort is not None and options.reasoning_tokens is not None:
+            raise FieldValueError("reasoning_tokens", "cannot be used together with `effort`").refusal()
+        try:
+            self.dialect.check(model, options)
+        except FieldValueError as exc:
+            raise exc.refusal() from None
+
+    def _unsized(self, model: str) -> tuple[httpx.URL, httpx.Headers]:
+        """Return the address and the headers of every request to a model, but for its length.
+
+        They are kept, because parsing them takes as long as h11 does.
+        """
+        made = self._addresses.get(model)
+        if made is None:
+            if len(self._addresses) >= MOST_ADDRESSES:
+                self._addresses.clear()
+            made = self._addresses[model] = self._address(model)
+        return made
+
+    def _address(self, model: str) -> tuple[httpx.URL, httpx.Headers]:
+        url, headers = httpx.URL(self.dialect.url(self.endpoint, model)), httpx.Headers(self.connect().headers)
         headers.update(
             {
                 "host": url.netloc.decode("ascii"),
                 "content-type": "application/json",
                 "accept": "text/event-stream",
                 "accept-encoding": ENCODINGS,
-                **self.dialect.headers(self.endpoint.key),
+                **self.dialect.headers(self.endpoint.key, model),
             }
         )
         return url, headers
 
-    def _request(self, body: "Pieces") -> httpx.Request:
-        url, headers = self._unsized
+    def _request(self, model: str, body: "Pieces") -> httpx.Request:
+        url, headers = self._unsized(model)
         silence = self.bounds.silence
         patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": None}
         request = httpx.Request("POST", url, headers=headers, stream=body, extensions={"timeout": patience})
         request.headers["content-length"] = str(body.size)
         return request
 
-    async def _exchange(self, body: "Pieces", answer: Answer, emit: Callable[[Piece], None]) -> None:
+    async def _exchange(self, model: str, body: "Pieces", answer: Answer, emit: Callable[[Piece], None]) -> None:
         """Send the request and read the answer; failures after the complete answer are ignored."""
         stall, answered = self.bounds.stall, False
         try:
             with trio.CancelScope(deadline=trio.current_time() + stall) as scope:
-                response = await self.connect().send(self._request(body), stream=True)
+                response = await self.connect().send(self._request(model, body), stream=True)
                 try:
                     answered = response.is_success
                     await self._take(response, answer, emit, scope)

@@ -50,17 +50,17 @@ async def a_model_that_nobody_has(stage: Stage) -> None:
 
 @scenario(OPTIONS, SAMPLING, TURN, setting=Setting(STEPS))
 async def sampling(stage: Stage) -> None:
-    """Temperature and top_p of a session go to the model with each call, those of a turn with that turn's alone."""
-    turn = await stage.one.first_turn("hi", temperature=0.5, top_p=0.25, max_tokens=100)
+    """Temperature, top_p and effort of a session go with each call of the model, those of a turn with its own calls."""
+    turn = await stage.one.first_turn("hi", temperature=0.5, top_p=0.25, max_tokens=100, effort="low")
     session_id = stage.well(turn, text="one").data["session_id"]
     stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on", temperature=2), text="two")
     if stage.on("store"):
         await stage.restart()
-    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on", top_p=1))
+    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on", top_p=1, effort="max"))
     if not stage.world.inside:
         return  # the commands run models of their own
     assert stage.world.model.asked == [
-        ModelOptions(temperature=0.5, top_p=0.25, max_tokens=100),
-        ModelOptions(temperature=2, top_p=0.25, max_tokens=100),
-        ModelOptions(temperature=0.5, top_p=1, max_tokens=100),
+        ModelOptions(temperature=0.5, top_p=0.25, max_tokens=100, effort="low"),
+        ModelOptions(temperature=2, top_p=0.25, max_tokens=100, effort="low"),
+        ModelOptions(temperature=0.5, top_p=1, max_tokens=100, effort="max"),
     ]

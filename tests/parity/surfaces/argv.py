@@ -36,6 +36,8 @@ FLAGS: Final[Mapping[str, str]] = {
     "temperature": "--temperature",
     "top_p": "--top-p",
     "prompt_cache": "--prompt-cache",
+    "effort": "--effort",
+    "reasoning_tokens": "--reasoning-tokens",
     "max_steps": "--max-steps",
     "max_tool_calls": "--max-tool-calls",
     "max_seconds": "--max-duration",

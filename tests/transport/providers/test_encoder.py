@@ -44,9 +44,9 @@ def body(context: Encoded) -> bytes:
     return b"".join(context.between(b'{"model":"m"', b"}"))
 
 
-def anew(new: Callable[[], Encoded], told: Sequence[Message]) -> bytes:
+def anew(new: Callable[[str], Encoded], told: Sequence[Message]) -> bytes:
     """Return the body with messages that nobody has encoded before."""
-    context = new()
+    context = new("m")
     for message in told:
         context.add(message)
     return body(context)
@@ -75,9 +75,9 @@ async def test_the_kept_bytes_are_those_of_the_context(new: type[Encoded], data:
     for change in data.draw(st.lists(st.sampled_from(CHANGES), max_size=9)):
         if change == "ask":
             asked = data.draw(messages)
-            assert body(await encoder.encoded(Continued(transcript, asked))) == anew(new, [*transcript, *asked])
+            assert body(await encoder.encoded(Continued(transcript, asked), "m")) == anew(new, [*transcript, *asked])
         drawn(transcript, change, data)
-        context = await encoder.encoded(transcript)
+        context = await encoder.encoded(transcript, "m")
         assert body(context) == anew(new, list(transcript))
         answers = (each for each in transcript if isinstance(each, AssistantMessage))
         assert context.calls == {use.id for each in answers for use in each.tool_calls}
@@ -86,7 +86,7 @@ async def test_the_kept_bytes_are_those_of_the_context(new: type[Encoded], data:
 @contexts
 def test_many_small_messages(new: type[Encoded]) -> None:
     """The bytes are those of a new context, also if many messages come between two requests."""
-    context = new()
+    context = new("m")
     told: list[Message] = []
     for round_ in range(3):
         for number in range(100 * round_):
@@ -105,8 +105,8 @@ def test_many_small_messages(new: type[Encoded]) -> None:
 async def test_a_list_of_messages_is_encoded_as_a_transcript_is(new: type[Encoded], told: list[Message]) -> None:
     """Hosts and compactions give plain lists; they make the same bytes."""
     transcript = Transcript(map(codec.encode, told))
-    assert body(await Encoder(new, RequestPace()).encoded(told)) == body(
-        await Encoder(new, RequestPace()).encoded(transcript)
+    assert body(await Encoder(new, RequestPace()).encoded(told, "m")) == body(
+        await Encoder(new, RequestPace()).encoded(transcript, "m")
     )
 
 
@@ -118,7 +118,7 @@ async def test_another_protocol_takes_the_place(new: type[Encoded]) -> None:
         transcript.append(UserMessage(f"prompt {number}"))
         transcript.append(AssistantMessage((TextBlock(f"answer {number}"),)))
         for kind in (new, ChatContext, MessagesContext):
-            assert body(await Encoder(kind, RequestPace()).encoded(transcript)) == anew(kind, list(transcript))
+            assert body(await Encoder(kind, RequestPace()).encoded(transcript, "m")) == anew(kind, list(transcript))
 
 
 @contexts
@@ -128,12 +128,12 @@ async def test_an_encoding_that_was_cancelled(new: type[Encoded]) -> None:
     for passes in range(1, 5):
         encoder, transcript.form = Encoder(new, RequestPace()), None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(encoder.encoded, transcript)
+            nursery.start_soon(encoder.encoded, transcript, "m")
             for _pass in range(passes):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         assert nursery.cancel_scope.cancelled_caught
-        assert body(await encoder.encoded(transcript)) == anew(new, list(transcript))
+        assert body(await encoder.encoded(transcript, "m")) == anew(new, list(transcript))
 
 
 @attrs.define(eq=False)
@@ -170,7 +170,7 @@ async def test_long_contexts_are_encoded_one_part_a_pass() -> None:
     trio.lowlevel.add_instrument(passes)
     async with trio.open_nursery() as nursery:
         for _session in range(10):
-            nursery.start_soon(encoder.encoded, Transcript(rows))
+            nursery.start_soon(encoder.encoded, Transcript(rows), "m")
     assert passes.most == AT_ONCE
 
 
