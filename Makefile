@@ -12,7 +12,7 @@ READY := .venv/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench bench-page soak builds docs format clean
+.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench bench-page soak builds docs vendor screenshots format clean
 
 help: ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -69,6 +69,12 @@ docs: $(READY) ## make the pages under docs/ that come from the code
 	$(BIN)/python -m warren.transport.rpc.protocol_page > docs/protocol.md
 	$(BIN)/python -m warren.transport.cli.settings_page > docs/settings.md
 	$(BIN)/python -m warren.actors.session.diagram docs/architecture.md
+
+vendor: ## the libraries of the console, at the versions that are pinned (needs npm)
+	cd transport/console/vendoring && npm ci --no-audit --no-fund && node vendor.mjs && rm -rf node_modules
+
+screenshots: $(READY) ## pictures of the console's screens, in build/screenshots (needs chromium)
+	$(BIN)/python -m tests.transport.console.screenshots
 
 format: $(READY) ## sort the imports and format the code
 	$(BIN)/ruff check --select I --fix .

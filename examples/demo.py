@@ -59,6 +59,11 @@ def address(port: int) -> str:
     return f"ws://127.0.0.1:{port}"
 
 
+def page(port: int) -> str:
+    """Return the address of the console."""
+    return f"http://127.0.0.1:{port}/console/"
+
+
 async def under_load(port: int, store: Path) -> list[Check]:
     """Run all conversations, disturb some of them, and read every one back; return what was checked."""
     async with remote_target(PLAN, address_of(address(port)), store) as target, shown(sys.stdout) as watch:
@@ -123,6 +128,7 @@ async def main() -> int:
         (folder / "script.json").write_text(json.dumps(SCRIPT))
         async with gateway(folder) as (process, port):
             console.print(f"serving on http://127.0.0.1:{port}, store in {folder / 'store'}")
+            console.print(f"watch the conversations in a browser: {page(port)}", highlight=False)
             checks = await under_load(port, folder / "store")
             async with connect(address(port)) as service:
                 before = await inventory(service)
@@ -141,7 +147,10 @@ async def main() -> int:
 async def keep_serving(port: int, session_id: str) -> None:
     """Say how to connect, and wait for Ctrl-C."""
     command = f"warren resume {session_id} 'And now?' --server {address(port)}"
-    console.print(f"\nstill serving: in another terminal,\n{command}\ngoes on. Ctrl-C ends it.", highlight=False)
+    console.print(
+        f"\nstill serving: in another terminal,\n{command}\ngoes on, and {page(port)} shows it. Ctrl-C ends it.",
+        highlight=False,
+    )
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             return

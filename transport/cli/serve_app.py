@@ -11,7 +11,7 @@ from warren.transport.cli.option import of_field, option
 from warren.transport.cli.options import gather, serving_options
 from warren.transport.http.config import GatewayConfig
 
-OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers")
+OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers", "console")
 """Options that are fields of `GatewayConfig`."""
 
 
@@ -29,6 +29,7 @@ OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers")
 @of_field(GatewayConfig, "origins", "--origin", "origin", metavar="URL", note="Repeatable.")
 @of_field(GatewayConfig, "max_connections")
 @of_field(GatewayConfig, "workers")
+@of_field(GatewayConfig, "console", "--console/--no-console", default=None)
 @of_field(NodeConfig, "name", "--node-name", note="Beside it a database store makes the server one of several nodes.")
 @of_field(NodeConfig, "address", "--node-address", metavar="URL")
 @of_field(Limits, "drain", note="After SIGTERM running turns may finish within that time first.")
@@ -43,7 +44,7 @@ def serve(
     """Serve sessions to other programs.
 
     They speak JSON-RPC over a WebSocket at /ws, HTTP at /sessions and so on (see /openapi.json), or the Model Context
-    Protocol at /mcp.
+    Protocol at /mcp. People open /console/ in a browser.
 
     The first line on stdout is `listening on http://HOST:PORT`, when it accepts connections. SIGTERM and Ctrl-C end it
     in order: after SIGTERM running turns may finish within --drain, then the others are interrupted, and all are

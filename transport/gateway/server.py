@@ -1,4 +1,4 @@
-"""The gateway: on one port, JSON-RPC over WebSocket at `/ws`, one message a frame, and REST everywhere else."""
+"""The gateway: on one port, JSON-RPC over WebSocket at `/ws`, the console at `/console/`, and REST everywhere else."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from warren.extras import installed
 from warren.service import RuntimeService
 from warren.transport.cluster.door import NodeService
+from warren.transport.console.pages import console_pages
 from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import accept
 from warren.transport.http.auth import AccessPolicy, read_token
@@ -75,7 +76,7 @@ async def _serve(
             mounts[MCP_PATH] = mcp = LateMcp()
             bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight}
             nursery.start_soon(partial(mcp.hold, service, shutdown, **bounds))
-        app = rest_app(host, config, shutdown, mounts)
+        app = rest_app(host, config, shutdown, mounts, console_pages() if config.console else {})
         server = HttpServer(config, shutdown, app, _sockets_of(service, host, config, shutdown).serve)
         try:
             connections = await nursery.start(server.hold_connections)

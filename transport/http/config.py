@@ -58,6 +58,7 @@ class GatewayConfig:
         close_timeout: how long a client may take to say goodbye; shutdown takes at most twice as long.
         workers: processes that serve the port together. More than one need a store. Each may run as many turns as one
             alone; one that dies is started again.
+        console: whether to serve the console, a page for browsers, at /console/.
         runtime: the runtime's own settings, for `config/get`; secrets and prompts are not shown.
     """
 
@@ -77,6 +78,7 @@ class GatewayConfig:
     heartbeat: float = attrs.field(default=15.0, validator=positive)
     close_timeout: float = attrs.field(default=2.0, validator=not_negative)
     workers: int = attrs.field(default=1, validator=positive)
+    console: bool = True
     runtime: Config | None = None
 
     @property
@@ -94,5 +96,7 @@ class GatewayConfig:
 
     def public(self) -> Settings:
         """Return the settings that clients may see."""
-        limits = attrs.asdict(self, filter=attrs.filters.exclude("host", "port", "token", "origins", "runtime"))
+        limits = attrs.asdict(
+            self, filter=attrs.filters.exclude("host", "port", "token", "origins", "console", "runtime")
+        )
         return public_settings(self.runtime, gateway=limits)

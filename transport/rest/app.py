@@ -44,16 +44,22 @@ Answer = Response | EventStream
 logger: Final = logging.getLogger(__name__)
 
 
-def rest_app(host: Host, config: GatewayConfig, shutdown: Shutdown, mounts: Mapping[str, ASGIApp]) -> ASGIApp:
+def rest_app(
+    host: Host,
+    config: GatewayConfig,
+    shutdown: Shutdown,
+    mounts: Mapping[str, ASGIApp],
+    pages: Mapping[str, ASGIApp],
+) -> ASGIApp:
     """Return the application that serves the table of routes, and other applications at paths of their own.
 
-    The token guards these too; they do all other checks themselves.
+    The token guards the `mounts` too, which do all other checks themselves. The `pages` are for clients without it.
     """
     rest = _Rest(host, config, shutdown)
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
     apps: dict[str, ASGIApp] = {path: rest.resource(tuple(rows)) for path, rows in by_path}
     apps["/openapi.json"] = _Resource(config.access, {"GET": rest.openapi}, ("GET",))
-    apps |= {path: _Guarded(config.access, app) for path, app in mounts.items()}
+    apps |= {**pages, **{path: _Guarded(config.access, app) for path, app in mounts.items()}}
     return Site(config.access, config.origins, apps)
 
 

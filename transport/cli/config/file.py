@@ -53,6 +53,7 @@ SERVE_TABLE: Final = attrs.make_class(
         "origins": setting_of(GatewayConfig, "origins"),
         "max_connections": setting_of(GatewayConfig, "max_connections"),
         "workers": setting_of(GatewayConfig, "workers"),
+        "console": setting_of(GatewayConfig, "console"),
         "node_name": setting_of(NodeConfig, "name"),
         "node_address": setting_of(NodeConfig, "address"),
     },

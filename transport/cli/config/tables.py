@@ -85,7 +85,9 @@ TABLES: Final[Mapping[str, type]] = {
     "limits": table_of(Limits, ("turn",), turn=optional(TURN_TABLE)),
     "retry": table_of(RetryPolicy),
     "intensity": table_of(Intensity),
-    "serve": table_of(GatewayConfig, ("host", "port", "token", "origins", "max_connections", "workers", "runtime")),
+    "serve": table_of(
+        GatewayConfig, ("host", "port", "token", "origins", "max_connections", "workers", "console", "runtime")
+    ),
     "tools": table_of(ToolsConfig, ("root", "shell", "fetch", "skills", "mcp_servers")),
 }
 MIXED: Final = frozenset({"serve", "tools"})

@@ -1,0 +1,149 @@
+"""Make screenshots of every screen at two widths in both themes: `make screenshots`, into build/screenshots."""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from playwright.sync_api import Page, expect
+
+from tests.transport.console.content import ASKING, GUIDE, SLOW
+from tests.transport.console.stage import Gateway, browser, gateway
+from warren.categories import Gates
+
+OUT: Final = Path("build/screenshots")
+WIDTHS: Final = {"wide": (1360, 850), "phone": (390, 800)}
+THEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+TITLES: Final = (
+    *("Plan the new burrow along the south wall", "Translate the field guide", "Why did the night build fail?"),
+    *(
+        "Summarise the meeting of the gardeners",
+        "Draft an answer to the neighbours",
+        "Compare three ways to drain a bog",
+    ),
+    *("Review the change to the ledger", "Find the duplicate invoices of May", "Explain the new lease rules"),
+)
+LABELS: Final[tuple[dict[str, str], ...]] = ({"team": "garden"}, {"team": "office", "topic": "invoices"}, {})
+
+
+def fill(served: Gateway) -> dict[str, str]:
+    """Make sessions of several kinds; return the ids of those that have a screen of their own."""
+    guide, asking, slow = (served.model(*each) for each in (("guide", GUIDE), ("asking", ASKING), ("slow", SLOW)))
+
+    async def many(service: Any) -> dict[str, str]:
+        for number in range(36):
+            labels = {**LABELS[number % 3], "n": str(number)} if number % 3 else {}
+            await service.create_session(
+                TITLES[number % len(TITLES)], model=(guide, asking)[number % 4 == 1], labels=labels
+            )
+        plan = await service.create_session(
+            TITLES[0], model=guide, labels={"team": "garden"}, system_prompt="You plan gardens."
+        )
+        await service.start_turn(plan.session_id, "Where do I put the earth?")
+        found = {"plan": plan.session_id}
+        for name, prompt, model, more in (
+            ("asks", "What time is it where you are?", asking, {"approvals": Gates(builtins="ask")}),
+            ("runs", "Tell me the long story of the meadow", slow, {}),
+        ):
+            found[name] = (await service.create_session(None, model=model, title=prompt, **more)).session_id
+        return found
+
+    found: dict[str, str] = served.ask(many)
+    return found
+
+
+def main() -> int:
+    """Make the screenshots."""
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
+    out.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        gateway(Path(name), "--builtins", "--model", "echo") as served,
+        browser() as opened,
+    ):
+        found = fill(served)
+        starter = opened.new_page()
+        for session, prompt in (
+            (found["runs"], "Tell me the long story of the meadow."),
+            (found["asks"], "What time is it?"),
+        ):
+            starter.goto(f"{served.url}#/session/{session}")
+            starter.get_by_label("Message", exact=True).fill(prompt)
+            starter.keyboard.press("Enter")
+            expect(starter.locator(".turn").first).to_be_visible()
+        for width, (columns, rows) in WIDTHS.items():
+            for theme in THEMES:
+                context = opened.new_context(viewport={"width": columns, "height": rows}, color_scheme=theme)
+                page = context.new_page()
+                for screen in SCREENS:
+                    SCREENS[screen](page, served, found)
+                    page.screenshot(path=out / f"{screen}-{width}-{theme}.png")
+                context.close()
+    sys.stdout.write(f"screenshots are in {out}\n")
+    return 0
+
+
+def _list(page: Page, served: Gateway, _found: dict[str, str]) -> None:
+    page.goto(served.url)
+    expect(page.get_by_test_id("count")).to_contain_text("39 of 39")
+
+
+def _chosen(page: Page, served: Gateway, found: dict[str, str]) -> None:
+    _list(page, served, found)
+    for number in (1, 2):
+        page.locator(".space .row input").nth(number).check()
+    page.get_by_role("button", name="Delete…").click()
+
+
+def _session(page: Page, served: Gateway, found: dict[str, str]) -> None:
+    page.goto(f"{served.url}#/session/{found['plan']}")
+    expect(page.locator(".turn")).to_have_count(2)
+    page.locator(".tool summary").first.click()
+    page.get_by_role("log").evaluate("box => { box.scrollTop = 0; }")
+
+
+def _asks(page: Page, served: Gateway, found: dict[str, str]) -> None:
+    page.goto(f"{served.url}#/session/{found['asks']}")
+    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+
+
+def _runs(page: Page, served: Gateway, found: dict[str, str]) -> None:
+    page.goto(f"{served.url}#/session/{found['runs']}")
+    expect(page.get_by_role("button", name="Interrupt")).to_be_visible()
+
+
+def _context(page: Page, served: Gateway, found: dict[str, str]) -> None:
+    page.goto(f"{served.url}#/session/{found['plan']}/context")
+    expect(page.locator(".bar")).to_be_visible()
+
+
+def _events(page: Page, served: Gateway, found: dict[str, str]) -> None:
+    page.goto(f"{served.url}#/session/{found['plan']}/events")
+    expect(page.locator(".events details").first).to_be_visible()
+
+
+def _health(page: Page, served: Gateway, _found: dict[str, str]) -> None:
+    page.goto(f"{served.url}#/health")
+    expect(page.get_by_text("Turns that run").first).to_be_visible()
+
+
+def _new(page: Page, served: Gateway, found: dict[str, str]) -> None:
+    _list(page, served, found)
+    page.get_by_role("button", name="New session").click()
+    page.get_by_text("More: title").click()
+
+
+SCREENS: Final = {
+    "sessions": _list,
+    "chosen": _chosen,
+    "session": _session,
+    "approval": _asks,
+    "running": _runs,
+    "context": _context,
+    "events": _events,
+    "health": _health,
+    "new": _new,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""A gateway as a process, its sessions, and a browser in front of its console."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pytest
+import trio
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from warren.client import connect
+
+MISSING: Final = "Chromium is not installed (Debian: apt-get install chromium): the tests of the console are left out"
+FLAGS: Final = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--disable-dev-shm-usage", "--force-prefers-reduced-motion"),
+)
+LIMIT: Final = 15_000
+"""Milliseconds that the page may take for anything: machines of tests may be busy."""
+
+
+def chromium() -> str | None:
+    """Return the path of the system's Chromium; None if there is none."""
+    return os.environ.get("WARREN_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """Run the system's Chromium without a window; leave the test out, and say so, if there is none."""
+    path = chromium()
+    if path is None:
+        pytest.skip(MISSING)
+    expect.set_options(timeout=LIMIT)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+@attrs.define
+class Gateway:
+    """`warren serve` on a port that stays the same when it is started again.
+
+    Attributes:
+        folder: the folder of its store and of the scripts that its models play.
+        flags: flags of the command.
+        token: the token of its clients; None for none.
+    """
+
+    folder: Path
+    flags: tuple[str, ...] = ()
+    token: str | None = None
+    port: int = attrs.field(init=False)
+    _process: subprocess.Popen[str] | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        """The address of the console."""
+        return f"http://127.0.0.1:{self.port}/console/"
+
+    def model(self, name: str, script: Mapping[str, Any]) -> str:
+        """Return the name of a model that plays a script."""
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(script), encoding="utf-8")
+        return f"scripted:{path}"
+
+    def start(self) -> None:
+        """Start the server and wait until it listens."""
+        flags = [*("--port", str(self.port), "--store", str(self.folder / "store"), "--drain", "100ms"), *self.flags]
+        if self.token is not None:
+            (self.folder / "token").write_text(self.token)
+            flags += ["--token-file", str(self.folder / "token")]
+        command = [sys.executable, "-m", "warren", "serve", *flags]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("WARREN_")}
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=self.folder, env=environ
+        )
+        assert self._process.stdout is not None
+        assert "listening" in self._process.stdout.readline()
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the server and wait for its end; nothing happens if it does not run."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.communicate()
+            self._process = None
+
+    def ask(self, call: Callable[[Any], Any]) -> Any:
+        """Return what a client of this gateway gets: `call` is given the service and returns an awaitable."""
+
+        async def run() -> Any:
+            async with connect(f"ws://127.0.0.1:{self.port}", token=self.token) as service:
+                return await call(service)
+
+        # Playwright has an event loop of its own in this thread.
+        return _in_thread(lambda: trio.run(run))
+
+    def create(self, prompt: str | None, **options: Any) -> str:
+        """Create a session and return its id."""
+        created: str = self.ask(lambda service: service.create_session(prompt, **options)).session_id
+        return created
+
+
+def _in_thread(run: Callable[[], Any]) -> Any:
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - one thread for one call
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result()
+
+
+@contextmanager
+def gateway(folder: Path, *flags: str, token: str | None = None) -> Iterator[Gateway]:
+    """Run a gateway with a store in a folder; end it on leaving."""
+    made = Gateway(folder, flags, token)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.kill(signal.SIGTERM)
+
+
+@attrs.define
+class Watched:
+    """A page, and all that its browser complained of: errors, warnings, reports of the Content-Security-Policy.
+
+    Attributes:
+        page: the page.
+        problems: the complaints.
+        allowed: parts of complaints that a test makes on purpose.
+    """
+
+    page: Page
+    problems: list[str] = attrs.field(factory=list)
+    allowed: list[str] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.page.set_default_timeout(LIMIT)
+        # Playwright sets an attribute of the object of a method that it is given.
+        self.page.on("console", lambda message: self._note(message))  # noqa: PLW0108
+        self.page.on("pageerror", lambda error: self.problems.append(f"{error}"))
+
+    def _note(self, message: ConsoleMessage) -> None:
+        known = any(part in message.text for part in self.allowed)
+        if message.type in {"error", "warning"} and not known:
+            self.problems.append(message.text)

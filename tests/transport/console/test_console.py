@@ -1,0 +1,388 @@
+"""The console in a browser, against a gateway in a process of its own, with models that play scripts."""
+
+import json
+import re
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import trio
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
+from playwright.sync_api import Locator, Page, expect
+
+from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TEXT, SLOW
+from tests.transport.console.stage import Gateway, Watched, gateway
+from warren.categories import Gates
+
+ROWS: Final = ".space .row"
+STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+THEMES: Final[dict[Literal["light", "dark"], list[str]]] = {"light": STANDARD, "dark": ["color-contrast"]}
+"""The rules for each theme: only the colours of the second one are others."""
+
+
+def show(page: Page, served: Gateway, *parts: str) -> None:
+    """Open a place of the console."""
+    page.goto(f"{served.url}#/{'/'.join(parts)}")
+    expect(page.get_by_test_id("status")).to_have_text("Connected")
+
+
+def say(page: Page, words: str) -> None:
+    """Send words in the way that is chosen."""
+    page.get_by_label("Message", exact=True).fill(words)
+    page.keyboard.press("Enter")
+
+
+def turns(page: Page) -> Locator:
+    """Return the turns on the screen of a session."""
+    return page.locator(".turn")
+
+
+def act(page: Page, name: str) -> None:
+    """Choose an entry of the menu of actions."""
+    page.get_by_text("Actions", exact=True).click()
+    page.locator(".menu").get_by_role("button", name=name).click()
+
+
+def test_a_session_is_begun_and_its_turn_streams(served: Gateway, watched: Watched) -> None:
+    """The form makes a session and runs its first turn: reasoning, a tool with its result, and Markdown appear."""
+    page = watched.page
+    show(page, served)
+    page.get_by_role("button", name="New session").first.click()
+    page.get_by_label("First prompt").fill("Plan a burrow")
+    page.get_by_label("Model", exact=True).last.fill(served.model("begun", GUIDE))
+    page.get_by_text("More: title").click()
+    page.get_by_label("Labels").last.fill("team=begun")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="Plan a burrow")).to_be_visible()
+    expect(page.get_by_text("A plan for the afternoon")).to_be_visible()
+    expect(page.locator(".tool .result")).to_contain_text("done in")
+    expect(page.locator(".markdown table")).to_be_visible()
+    expect(page.locator(".reasoning p")).to_be_hidden()
+    page.locator(".reasoning summary").click()
+    expect(page.locator(".reasoning p")).to_contain_text("The user wants a plan")
+    say(page, "And the earth?")
+    expect(turns(page)).to_have_count(2)
+    expect(turns(page).last).to_contain_text("Carry it behind the hedge")
+    expect(page.locator(".facts")).to_contain_text("team=begun")
+    page.get_by_role("link", name="Context").click()
+    expect(page.get_by_text("tokens of 6 messages")).to_be_visible()
+    page.get_by_role("link", name="Events").click()
+    expect(page.locator(".events summary").first).to_contain_text("run_completed")
+
+
+def test_calls_are_approved_and_denied_in_place(served: Gateway, watched: Watched) -> None:
+    """A call that waits shows its buttons; the answer goes to the model, with the reason."""
+    session_id = served.create(None, model=served.model("asks", ASKING), approvals=Gates(builtins="ask"))
+    page = watched.page
+    show(page, served, "session", session_id)
+    say(page, "What time is it?")
+    expect(page.locator(".head .state")).to_have_text("Waits for approval")
+    page.get_by_role("button", name="Approve").click()
+    expect(turns(page).first).to_contain_text("Thank you")
+    expect(page.locator(".tool .result").first).to_contain_text("done")
+    say(page, "And now?")
+    page.get_by_role("button", name="Deny with a reason…").click()
+    page.get_by_label("The reason").fill("you know it already")
+    page.get_by_role("button", name="Deny", exact=True).last.click()
+    expect(turns(page).last.locator(".tool .result")).to_have_text("denied")
+    expect(turns(page).last).to_contain_text("Thank you")
+
+
+def test_a_running_turn_is_steered_queued_behind_and_interrupted(served: Gateway, watched: Watched) -> None:
+    """While a turn runs, words wait in the inbox and can be withdrawn; the button ends the turn."""
+    session_id = served.create(None, model=served.model("long", SLOW))
+    page = watched.page
+    show(page, served, "session", session_id)
+    say(page, "Tell me a story")
+    expect(turns(page)).to_contain_text("piece 3")
+    say(page, "Then another one")
+    waiting = page.get_by_label("Inputs that wait").get_by_role("listitem")
+    expect(waiting).to_contain_text("Then another one")
+    page.get_by_label("How").select_option("context")
+    say(page, "It rains.")
+    expect(waiting).to_have_count(2)
+    for left in (1, 0):
+        waiting.first.get_by_role("button", name="Withdraw").click()
+        expect(waiting).to_have_count(left)
+    page.get_by_role("button", name="Interrupt").click()
+    expect(turns(page).first).to_contain_text("Interrupted")
+    expect(page.locator(".head .state")).to_have_text("Idle")
+
+
+def test_a_session_is_forked_renamed_exported_and_deleted(served: Gateway, watched: Watched, tmp_path: Path) -> None:
+    """The actions of the menu can be read back from the server."""
+    session_id = served.create("Plan a burrow", model=served.model("forks", GUIDE), system_prompt="Be brief.")
+    page = watched.page
+    show(page, served, "session", session_id)
+    say(page, "And the earth?")
+    expect(turns(page)).to_have_count(2)
+    for name in ("Markdown", "JSON"):
+        with page.expect_download() as saved:
+            act(page, f"Export as {name}")
+        saved.value.save_as(tmp_path / name)
+    assert "## A plan for the afternoon" in (tmp_path / "Markdown").read_text()
+    assert json.loads((tmp_path / "JSON").read_text())["total"] == 7
+    turns(page).first.get_by_role("button", name="Fork here").click()
+    page.get_by_label("Title of the fork").fill("Only the plan")
+    page.get_by_role("button", name="Fork", exact=True).click()
+    expect(page.get_by_role("heading", name="Only the plan")).to_be_visible()
+    expect(page.get_by_role("log")).to_contain_text("A plan for the afternoon")
+    expect(page.get_by_role("log")).not_to_contain_text("And the earth?")
+    act(page, "Rename…")
+    page.get_by_label("Title").fill("A shorter plan")
+    page.get_by_role("button", name="Rename", exact=True).click()
+    expect(page.get_by_role("heading", name="A shorter plan")).to_be_visible()
+    act(page, "Delete…")
+    expect(page.get_by_role("button", name="Delete", exact=True)).to_be_disabled()
+    page.get_by_label("to confirm").fill("delete")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+    expect(page.locator(ROWS).filter(has_text="A shorter plan")).to_have_count(0)
+
+
+def test_a_compaction_is_a_line_that_opens_the_summary(served: Gateway, watched: Watched) -> None:
+    """The line says how many messages there were; behind it is the summary."""
+    steps = {"loop": True, "steps": [{"text": "A long answer. " * 200}]}
+    session_id = served.create("one", model=served.model("compacts", steps))
+    page = watched.page
+    show(page, served, "session", session_id)
+    for number in range(2, 9):
+        say(page, f"number {number}")
+        expect(turns(page)).to_have_count(number)
+        expect(page.locator(".head .state")).to_have_text("Idle")
+    act(page, "Compact…")
+    page.get_by_role("button", name="Compact", exact=True).click()
+    line = page.get_by_role("button", name="Compacted:")
+    line.click()
+    expect(page.locator(".summary")).to_contain_text("A long answer.")
+    page.get_by_role("link", name="Context").click()
+    expect(page.get_by_text("Summary of the messages before")).to_be_visible()
+
+
+def test_the_list_is_filtered_and_changed_in_bulk(served: Gateway, watched: Watched) -> None:
+    """Sessions are found by text and label; those that are chosen are labelled, archived and deleted together."""
+
+    async def make(service: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(300):
+                options = {"title": f"bulk row-{number:03}", "labels": {"half": str(number % 2)}}
+                nursery.start_soon(partial(service.create_session, None, **options))
+
+    served.ask(make)
+    page = watched.page
+    show(page, served)
+    page.get_by_label("Text").fill("bulk")
+    count = page.get_by_test_id("count")
+    expect(count).to_contain_text(re.compile("^300 of"))
+    assert page.locator(ROWS).count() < 60
+    page.get_by_label("Label", exact=True).fill("half=1")
+    expect(count).to_contain_text(re.compile("^150 of"))
+    page.get_by_label("Text").fill("row-01")
+    expect(count).to_contain_text(re.compile("^5 of"))
+    page.get_by_label("Choose all that fit").check()
+    page.get_by_role("button", name="Label…").click()
+    page.get_by_label("Labels, as").fill("kept=yes")
+    page.get_by_role("button", name="Label", exact=True).click()
+    expect(page.get_by_text("5 sessions labelled.")).to_be_visible()
+    page.get_by_label("Label", exact=True).fill("kept=yes")
+    expect(count).to_contain_text(re.compile("^5 of"))
+    page.get_by_role("button", name="Archive…").click()
+    page.get_by_role("button", name="Archive", exact=True).click()
+    expect(page.get_by_text("5 sessions archived.")).to_be_visible()
+    expect(count).to_contain_text(re.compile("^0 of"))
+    page.get_by_role("button", name="Archived").click()
+    expect(count).to_contain_text(re.compile("^5 of"))
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_label("to confirm").fill("delete 5")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_text("5 sessions deleted.")).to_be_visible()
+    expect(count).to_contain_text(re.compile("^0 of"))
+    listed = served.ask(lambda service: service.list(labels={"kept": "yes"}, include_archived=True))
+    assert listed.sessions == ()
+
+
+def test_text_is_shown_as_text(served: Gateway, watched: Watched) -> None:
+    """Nothing in a prompt, an answer or a title becomes a part of the page, and a line of a megabyte is only long."""
+    session_id = served.create(NASTY_TEXT, model=served.model("nasty", NASTY), title=NASTY_TEXT)
+    page = watched.page
+    show(page, served)
+    expect(page.get_by_text(NASTY_TEXT).first).to_be_visible()
+    show(page, served, "session", session_id)
+    expect(page.locator(".said.user")).to_contain_text(NASTY_TEXT)
+    expect(page.locator(".said.model")).to_contain_text("<img src=x onerror=alert(1)>")
+    assert page.locator("#main img, #main script, #main a[href^=javascript]").count() == 0
+    say(page, "A long line!")
+    expect(turns(page).last.get_by_role("button", name="Show all 1,000,000 characters")).to_be_visible()
+    say(page, "And now?")
+    expect(turns(page)).to_have_count(3)
+    page.get_by_role("button", name="Show all 1,000,000 characters").click()
+    expect(page.get_by_role("button", name="Show less")).to_be_visible()
+
+
+def test_a_long_session_opens_and_scrolls(served: Gateway, watched: Watched) -> None:
+    """A session of more than 10,000 events opens at its end, and goes back to its beginning."""
+    model = served.model("busy", BUSY)
+
+    async def make(service: Any) -> str:
+        session_id: str = (await service.create_session(None, model=model, title="long")).session_id
+        for number in range(13):
+            await service.start_turn(session_id, f"prompt {number}")
+        return session_id
+
+    session_id = served.ask(make)
+    page = watched.page
+    show(page, served)
+    began = time.perf_counter()
+    page.evaluate("id => { location.hash = `#/session/${id}`; }", session_id)
+    expect(page.get_by_text("prompt 12")).to_be_attached()
+    expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
+    opened = time.perf_counter() - began
+    log = page.get_by_role("log")
+    frames = log.evaluate(
+        """async (box) => {
+            const began = performance.now();
+            let frames = 0;
+            while (performance.now() - began < 500) {
+                box.scrollTop -= 40;
+                await new Promise(requestAnimationFrame);
+                frames += 1;
+            }
+            return frames * 2;
+        }"""
+    )
+    events = served.ask(lambda service: service.start_turn(session_id, "the end")).last_seq
+    print(f"{events} events opened in {opened:.2f} s, and were scrolled with {frames} frames a second")  # noqa: T201
+    assert events > 10_000
+    while page.get_by_text("prompt 0", exact=True).count() == 0:
+        log.evaluate("box => { box.scrollTop = 0; }")
+        page.wait_for_timeout(20)
+
+
+def test_two_pages_show_the_same(served: Gateway, watched: Watched) -> None:
+    """A turn that one page begins streams in the other, and the list of the other knows."""
+    session_id = served.create(None, model=served.model("two", GUIDE), title="two pages")
+    page, other = watched.page, Watched(watched.page.context.new_page())
+    for each in (page, other.page):
+        show(each, served, "session", session_id)
+    say(page, "For both")
+    for each in (page, other.page):
+        expect(turns(each).first).to_contain_text("A plan for the afternoon")
+    show(other.page, served)
+    other.page.get_by_label("Text").fill("two pages")
+    expect(other.page.locator(ROWS)).to_have_count(1)
+    say(page, "Again")
+    expect(other.page.locator(ROWS)).to_contain_text("7", use_inner_text=True)
+    assert other.problems == []
+
+
+def test_a_gateway_that_dies_is_found_again(folder: Path, watched: Watched) -> None:
+    """The page says that the connection is lost, comes back by itself, and shows what happened meanwhile, once."""
+    page = watched.page
+    watched.allowed.append("ERR_CONNECTION_REFUSED")
+    with gateway(folder) as served:
+        session_id = served.create("one", model=served.model("again", GUIDE | {"steps": [{"text": "An answer."}]}))
+        show(page, served, "session", session_id)
+        expect(turns(page)).to_have_count(1)
+        served.kill()
+        expect(page.get_by_text("The connection is lost.")).to_be_visible()
+        say(page, "said while it was away")
+        served.start()
+        expect(page.get_by_text("Connected again.")).to_be_visible()
+        expect(turns(page)).to_have_count(2)
+        expect(turns(page).last).to_contain_text("An answer.")
+        expect(turns(page).last).to_have_class(re.compile("done"))
+        served.ask(lambda service: service.start_turn(session_id, "from elsewhere"))
+        expect(turns(page)).to_have_count(3)
+        history = served.ask(lambda service: service.history(session_id))
+        assert history.total == 6
+
+
+def test_a_wrong_token_is_refused_and_a_right_one_stays_in_the_tab(folder: Path, watched: Watched) -> None:
+    """Without the token there is a form; the token is in no address, and another tab does not have it."""
+    page = watched.page
+    watched.allowed += ["HTTP Authentication failed", "ERR_CONNECTION_REFUSED"]
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("websocket", lambda socket: asked.append(socket.url))
+    with gateway(folder, token="rabbits-only") as served:  # noqa: S106 - of a test
+        page.goto(served.url)
+        for token, heading in (("foxes", "Sign in"), ("rabbits-only", "Sessions")):
+            page.get_by_label("Token").fill(token)
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("heading", name=heading)).to_be_visible()
+            if heading == "Sign in":
+                expect(page.get_by_text("this token is not valid")).to_be_visible()
+        page.reload()
+        expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+        assert page.evaluate("localStorage.length + document.cookie.length") <= 1
+        other = page.context.new_page()
+        other.goto(served.url)
+        expect(other.get_by_role("heading", name="Sign in")).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert not any("rabbits" in url or "foxes" in url for url in asked)
+
+
+def test_everything_is_done_with_keys(served: Gateway, watched: Watched) -> None:
+    """A session is begun, found, opened, written to and left without a mouse."""
+    page = watched.page
+    model = served.model("keys", GUIDE)
+    served.create(None, title="by keys alone", model=model)
+    show(page, served)
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("by keys alone")
+    expect(page.locator(ROWS)).to_have_count(1)
+    page.get_by_role("grid").focus()
+    page.keyboard.press("Space")
+    expect(page.get_by_text("1 chosen")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="by keys alone")).to_be_visible()
+    page.keyboard.press("i")
+    page.keyboard.type("Hello")
+    page.keyboard.press("Enter")
+    expect(turns(page)).to_contain_text("A plan for the afternoon")
+    page.keyboard.press("Escape")
+    page.keyboard.press("u")
+    expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("n")
+    page.keyboard.type("by keys again")
+    page.keyboard.press("Tab")
+    page.keyboard.type(model)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="by keys again")).to_be_visible()
+
+
+def test_every_screen_is_accessible(served: Gateway, watched: Watched) -> None:
+    """Axe finds nothing against WCAG 2.2 AA on any screen of a phone, nor among the colours of the dark theme."""
+    session_id = served.create("Plan a burrow", model=served.model("seen", GUIDE), labels={"team": "garden"})
+    asking = served.create(None, model=served.model("asks", ASKING), approvals=Gates(builtins="ask"), title="It asks")
+    page, axe = watched.page, Axe()
+    page.set_viewport_size({"width": 390, "height": 800})
+    show(page, served, "session", asking)
+    say(page, "What time is it?")
+    places = (
+        ("Approve", ("session", asking)),
+        ("Fork here", ("session", session_id)),
+        ("tokens of", ("session", session_id, "context")),
+        ("run_completed", ("session", session_id, "events")),
+        ("left the context", ("memory",)),
+        ("Turns that run", ("health",)),
+        ("Plan a burrow", ()),
+    )
+    for words, parts in places:
+        show(page, served, *parts)
+        expect(page.get_by_text(words).first).to_be_visible()
+        for theme, rules in THEMES.items():
+            page.emulate_media(color_scheme=theme)
+            found = axe.run(page, options={"runOnly": rules}).response["violations"]
+            assert [(each["id"], each["nodes"][0]["failureSummary"]) for each in found] == [], (parts, theme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, parts
+    page.get_by_role("button", name="New session").first.click()
+    page.get_by_text("More: title").click()
+    assert axe.run(page, options={"runOnly": STANDARD}).response["violations"] == []

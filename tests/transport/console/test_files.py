@@ -1,0 +1,94 @@
+"""The files of the console: complete, as they were vendored, small, and served with a strict policy."""
+
+import gzip
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.fake_service import FakeService
+from tests.transport.rest.clients import rest
+from warren.transport.console.pages import POLICY
+
+STATIC: Final = Path(__file__).resolve().parents[3] / "transport" / "console" / "static"
+MOST: Final = 80 * 1024
+IMPORT: Final = re.compile(r'(?:from|import) "(\./[^"]+)"')
+
+
+def files() -> list[Path]:
+    """Return all files that are served."""
+    return [path for path in STATIC.rglob("*") if path.suffix in {".js", ".css", ".html", ".svg"}]
+
+
+def test_libraries_are_as_they_were_vendored() -> None:
+    """Each vendored file has the hash that was written down when it was made, and there is no other file."""
+    vendored: dict[str, Any] = json.loads((STATIC / "vendor" / "versions.json").read_text())
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (STATIC / "vendor").glob("*.js")}
+    assert found == {name: each["sha256"] for name, each in vendored.items()}
+
+
+def test_libraries_are_those_of_the_lock() -> None:
+    """The versions and hashes of the packages are those that `npm ci` checks."""
+    lock = json.loads((STATIC.parent / "vendoring" / "package-lock.json").read_text())["packages"]
+    for each in json.loads((STATIC / "vendor" / "versions.json").read_text()).values():
+        for name, package in each["packages"].items():
+            assert {key: lock[f"node_modules/{name}"][key] for key in package} == package
+
+
+def test_the_console_is_small() -> None:
+    """All files together are at most 80 KB as they go over the wire."""
+    sizes = {str(path.relative_to(STATIC)): len(gzip.compress(path.read_bytes())) for path in files()}
+    print(f"the console has {sum(sizes.values()) / 1024:.1f} KB over the wire:", sizes)  # noqa: T201 - asked for
+    assert sum(sizes.values()) <= MOST
+
+
+def test_modules_import_files_that_are_there() -> None:
+    """Each import of a module is the path of a file."""
+    for path in files():
+        if path.suffix == ".js":
+            for name in IMPORT.findall(path.read_text(encoding="utf-8")):
+                assert (path.parent / name).is_file(), f"{path.name} imports {name}"
+
+
+async def test_files_come_with_the_policy() -> None:
+    """The page and its modules come with a policy that lets nothing else run, compressed, and once for each version."""
+    async with rest(FakeService()) as http:
+        page = await http.get("/console/")
+        module = await http.get("/console/app.js")
+        again = await http.get("/console/app.js", headers={"If-None-Match": module.headers["etag"]})
+    assert page.headers["content-security-policy"] == module.headers["content-security-policy"] == POLICY
+    assert "'unsafe" not in POLICY
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert module.headers["content-encoding"] == "gzip"
+    assert (module.text, again.status_code, again.content) == ((STATIC / "app.js").read_text(), 304, b"")
+
+
+async def test_the_root_leads_a_browser_to_the_console() -> None:
+    """Whoever accepts HTML is led to the console; for a program nothing is at `/`."""
+    async with rest(FakeService()) as http:
+        led = await http.get("/", headers={"Accept": "text/html,*/*"})
+        short = await http.get("/console")
+        program = await http.get("/")
+        changed = await http.post("/console/")
+    assert (
+        (led.status_code, led.headers["location"])
+        == (short.status_code, short.headers["location"])
+        == (307, "/console/")
+    )
+    assert (program.status_code, changed.status_code) == (404, 405)
+
+
+async def test_the_page_needs_no_token_and_the_sessions_do() -> None:
+    """The files are the same for everybody; a gateway with a token serves nothing else without it."""
+    async with rest(FakeService(), token="not-a-secret") as http:  # noqa: S106 - of a test
+        assert [(await http.get(path)).status_code for path in ("/console/", "/sessions")] == [200, 401]
+
+
+async def test_the_console_can_be_left_out() -> None:
+    """Without the console its paths are as unknown as any other."""
+    async with rest(FakeService(), console=False) as http:
+        answers = [
+            await http.get(path, headers={"Accept": "text/html"}) for path in ("/", "/console/", "/console/app.js")
+        ]
+    assert [each.status_code for each in answers] == [404, 404, 404]

@@ -1,0 +1,122 @@
+// The console: its frame, the screen for each place, the state of the connection.
+import { html, render, useEffect, useState } from "./vendor/preact.js";
+import { Connection } from "./connection.js";
+import { Create } from "./create.js";
+import { Health } from "./health.js";
+import { List } from "./list.js";
+import { Memory } from "./memory.js";
+import { Dialog, useChanges, useKeys } from "./parts.js";
+import { go, linkTo, useRoute } from "./route.js";
+import { Rows } from "./rows.js";
+import { Session } from "./session.js";
+
+const connection = new Connection();
+const rows = new Rows(connection);
+
+function App() {
+  useChanges(connection);
+  const { parts, query } = useRoute();
+  const [creating, setCreating] = useState(false);
+  const [helping, setHelping] = useState(false);
+  const create = () => setCreating(true);
+  useKeys({ "?": () => setHelping(true), s: () => go(), m: () => go("memory"), h: () => go("health") });
+  useEffect(() => document.getElementById("main")?.focus({ preventScroll: true }), [parts.join("/")]);
+  const places = [["Sessions", []], ["Memory", ["memory"]], ["Store and nodes", ["health"]]];
+  const here = parts[0] === "session" ? undefined : parts[0];
+  return html`
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
+    <header class="top">
+      <a class="brand" href=${linkTo()}><img src="icon.svg" alt="" width="24" height="24" />Warren</a>
+      <nav aria-label="Console">${places.map(([name, place]) => html`<a href=${linkTo(...place)} aria-current=${here === place[0] ? "page" : undefined}>${name}</a>`)}</nav>
+      <div class="right"><${Theme} /><button class="quiet" onClick=${() => setHelping(true)} aria-label="Keyboard">?</button>
+        ${connection.token && html`<button class="quiet" onClick=${() => connection.signIn("")}>Sign out</button>`}
+        <${Status} /></div>
+    </header>
+    <${Banner} />
+    ${connection.state === "refused" ? html`<${SignIn} />`
+      : connection.opened === 0 ? html`<main class="screen" id="main"><p class="quiet" role="status">${connection.state === "lost" ? "The gateway cannot be reached. It is tried again." : "Connecting…"}</p></main>`
+      : parts[0] === "session" && parts[1] ? html`<${Session} connection=${connection} rows=${rows} id=${parts[1]} part=${parts[2]} />`
+      : parts[0] === "memory" ? html`<${Memory} connection=${connection} query=${query} />`
+      : parts[0] === "health" ? html`<${Health} connection=${connection} />`
+      : html`<${List} connection=${connection} rows=${rows} query=${query} create=${create} />`}
+    ${creating && html`<${Create} connection=${connection} rows=${rows} close=${() => setCreating(false)} />`}
+    ${helping && html`<${Keyboard} close=${() => setHelping(false)} />`}`;
+}
+
+const STATUS = { open: "Connected", connecting: "Connecting…", lost: "Disconnected", refused: "Not signed in" };
+
+function Status() {
+  useChanges(connection);
+  const version = connection.greeting?.server_info.version;
+  return html`<span class=${`status ${connection.state}`} role="status" title=${version ? `Warren ${version}` : ""} data-testid="status"><span class="dot" aria-hidden="true"></span>${STATUS[connection.state]}</span>`;
+}
+
+/** What happens to the connection: that it is lost and when it is tried again; that it is back and nothing is missing. */
+function Banner() {
+  useChanges(connection);
+  const [back, setBack] = useState(false);
+  const [, tick] = useState(0);
+  const lost = connection.opened > 0 && (connection.state === "lost" || connection.state === "connecting");
+  useEffect(() => {
+    if (connection.opened < 2 || connection.state !== "open") return undefined;
+    setBack(true);
+    const timer = setTimeout(() => setBack(false), 6_000);
+    return () => clearTimeout(timer);
+  }, [connection.opened, connection.state]);
+  useEffect(() => {
+    if (!lost) return undefined;
+    const timer = setInterval(() => tick((number) => number + 1), 500);
+    return () => clearInterval(timer);
+  }, [lost]);
+  if (lost) {
+    const left = Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1000));
+    return html`<div class="banner warn" role="alert">The connection is lost. ${connection.state === "lost" && left ? `Trying again in ${left} s.` : "Trying again now."} Turns go on without this page.
+      <button onClick=${() => connection.retry()}>Try now</button></div>`;
+  }
+  return back && connection.state === "open" ? html`<div class="banner" role="status">Connected again. What happened meanwhile is shown; nothing is missing.</div>` : null;
+}
+
+function SignIn() {
+  const [token, setToken] = useState("");
+  const bad = connection.token !== "";
+  const submit = (event) => {
+    event.preventDefault();
+    connection.signIn(token.trim());
+  };
+  return html`<main class="screen narrow" id="main" tabindex="-1">
+    <h1>Sign in</h1>
+    <p>${bad ? "The gateway refused the connection: this token is not valid, or the gateway has no room." : "The gateway lets in clients that know its token."}</p>
+    <form class="card" onSubmit=${submit}>
+      <label for="token">Token</label>
+      <input id="token" type="password" autocomplete="off" autofocus value=${token} onInput=${(event) => setToken(event.target.value)} aria-invalid=${bad} />
+      <p class="quiet">It stays in this tab until it is closed, and goes nowhere but to this gateway.</p>
+      <div class="buttons"><button class="primary" type="submit">${token.trim() ? "Sign in" : "Connect without a token"}</button></div>
+    </form>
+  </main>`;
+}
+
+function Keyboard({ close }) {
+  const [off, setOff] = useState(localStorage.getItem("warren.keys") === "off");
+  const keys = [["/", "to the text of the filter"], ["n", "new session"], ["j, k or ↓, ↑", "next, previous row"], ["x", "choose the row"], ["o or Enter", "open the row"],
+    ["i", "write to the session"], ["!", "interrupt the running turn"], ["c", "the session's context, or its conversation"], ["u or s", "all sessions"], ["m", "memory"], ["h", "store and nodes"], ["?", "this list"], ["Esc", "leave a text or a dialog"]];
+  return html`<${Dialog} title="Keyboard" close=${close}>
+    <dl class="keys">${keys.map(([key, what]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+    <label class="check"><input type="checkbox" checked=${!off} onChange=${(event) => { localStorage.setItem("warren.keys", event.target.checked ? "on" : "off"); setOff(!event.target.checked); }} /> Single keys work</label>
+    <div class="buttons"><button class="primary" autofocus onClick=${close}>Close</button></div>
+  <//>`;
+}
+
+const THEMES = { "": "Auto", light: "Light", dark: "Dark" };
+
+function Theme() {
+  const [theme, setTheme] = useState(localStorage.getItem("warren.theme") ?? "");
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme;
+    localStorage.setItem("warren.theme", theme);
+  }, [theme]);
+  const names = Object.keys(THEMES);
+  return html`<button class="quiet" onClick=${() => setTheme(names[(names.indexOf(theme) + 1) % names.length])} title="Colours" aria-label=${`Colours: ${THEMES[theme]}`}>${{ "": "◐", light: "☀", dark: "☾" }[theme]}</button>`;
+}
+
+connection.open();
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,165 @@
+// Parts that several screens share: dialogs, messages, states, hooks.
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+
+/** Draw again whenever the source tells of a change, at most once a frame. */
+export function useChanges(source) {
+  const [, draw] = useState(0);
+  useEffect(() => {
+    let frame = 0;
+    const end = source.listen(() => {
+      frame ||= requestAnimationFrame(() => {
+        frame = 0;
+        draw((number) => number + 1);
+      });
+    });
+    return () => {
+      cancelAnimationFrame(frame);
+      end();
+    };
+  }, [source]);
+}
+
+/** The time, drawn anew every so many milliseconds. */
+export function useNow(every = 1000) {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), every);
+    return () => clearInterval(timer);
+  }, [every]);
+  return now;
+}
+
+export function useTitle(title) {
+  useEffect(() => {
+    document.title = title ? `${title} · Warren` : "Warren";
+  }, [title]);
+}
+
+export const inText = (target) => target instanceof Element && target.closest("input, textarea, select, dialog, [contenteditable]") !== null;
+
+/** Single keys that work wherever no text is written, unless they are switched off. */
+export function useKeys(keys) {
+  const current = useRef(keys);
+  current.current = keys;
+  useEffect(() => {
+    const press = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || inText(event.target) || localStorage.getItem("warren.keys") === "off") return;
+      if (document.querySelector("dialog[open]")) return;
+      const run = current.current[event.key];
+      if (run) {
+        event.preventDefault();
+        run();
+      }
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+}
+
+/** A value that comes later: `{value}`, `{error}` or nothing yet. `again` asks anew. */
+export function useLoaded(load, inputs) {
+  const [state, setState] = useState({});
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    let left = false;
+    setState((before) => ({ value: before.value }));
+    load().then((value) => left || setState({ value }), (error) => left || setState({ error }));
+    return () => {
+      left = true;
+    };
+  }, [...inputs, round]);
+  return { ...state, again: () => setRound(round + 1) };
+}
+
+export function Loading({ what }) {
+  return html`<p class="quiet" role="status">Loading ${what}…</p>`;
+}
+
+export function Failure({ error, again }) {
+  return html`<div class="notice bad" role="alert"><span>${sentence(error)}</span>
+    ${again && html`<button onClick=${again}>Try again</button>`}</div>`;
+}
+
+/** An error as a sentence, with its code for whoever looks it up. */
+export function sentence(error) {
+  const text = error.message ? error.message[0].toUpperCase() + error.message.slice(1) : "It failed";
+  return error.code && error.code !== "DISCONNECTED" && error.code !== "TIMEOUT" ? `${text} (${error.code})` : text;
+}
+
+export function State({ state, children }) {
+  return html`<span class=${`state ${state}`}><span class="dot" aria-hidden="true"></span>${children}</span>`;
+}
+
+/** A modal dialog; Escape and its buttons close it, and the focus goes back to where it was. */
+export function Dialog({ title, close, children }) {
+  const at = useRef();
+  useEffect(() => {
+    const before = document.activeElement;
+    at.current.showModal();
+    return () => before instanceof HTMLElement && before.isConnected && before.focus();
+  }, []);
+  return html`<dialog ref=${at} aria-labelledby="dialog-title" onClose=${close} onCancel=${close}
+    onClick=${(event) => event.target === at.current && close()}>
+    <div class="dialog"><h2 id="dialog-title">${title}</h2>${children}</div>
+  </dialog>`;
+}
+
+/**
+ * Ask before something is done. With `word` the person types it first; with `field` a text is asked for.
+ *
+ * `act(text)` does it; its error is shown, and the dialog stays.
+ */
+export function Ask({ title, text, word, field, value = "", long, action, danger, act, close, required = true }) {
+  const [typed, setTyped] = useState(value);
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const ready = word ? typed === word : !field || !required || typed.trim() !== "";
+  const submit = async (event) => {
+    event.preventDefault();
+    if (!ready || busy) return;
+    setBusy(true);
+    setError(null);
+    try {
+      await act(typed);
+      close();
+    } catch (problem) {
+      setError(problem);
+      setBusy(false);
+    }
+  };
+  const label = word ? html`Type <b>${word}</b> to confirm` : field;
+  const attributes = { id: "asked", value: typed, onInput: (event) => setTyped(event.target.value), autocomplete: "off", autofocus: true };
+  return html`<${Dialog} title=${title} close=${close}>
+    <form onSubmit=${submit}>
+      ${text && html`<p>${text}</p>`}
+      ${label && html`<label for="asked">${label}</label>`}
+      ${label && (long ? html`<textarea rows="4" ...${attributes}></textarea>` : html`<input ...${attributes} />`)}
+      ${error && html`<${Failure} error=${error} />`}
+      <div class="buttons">
+        <button type="button" onClick=${close}>Cancel</button>
+        <button type="submit" class=${danger ? "danger" : "primary"} disabled=${!ready || busy}>${busy ? "Working…" : action}</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+/** Run something for each of many, a few at a time; return how many succeeded and the errors. */
+export async function forEach(items, act, { at_once = 4, told = () => {} } = {}) {
+  const left = [...items];
+  const errors = [];
+  let done = 0;
+  const work = async () => {
+    while (left.length) {
+      const item = left.shift();
+      try {
+        await act(item);
+        done += 1;
+      } catch (error) {
+        errors.push({ item, error });
+      }
+      told(done + errors.length);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(at_once, items.length) }, work));
+  return { done, errors };
+}

@@ -1,0 +1,353 @@
+// The screen of one session: the conversation as it streams, and everything that can be done to it.
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
+import { Composer } from "./composer.js";
+import { Context } from "./context.js";
+import { Conversation, WINDOW, earlier, positions } from "./conversation.js";
+import { save, asMarkdown, transcript } from "./export.js";
+import { compact, count, labelsOf, labelsText, plural, shortId, when } from "./format.js";
+import { modelName } from "./list.js";
+import { Ask, Failure, Loading, State, useKeys, useNow, useTitle } from "./parts.js";
+import { go, linkTo } from "./route.js";
+import { Timeline } from "./timeline.js";
+import { Message, Turn } from "./turn.js";
+
+const SHOWN = 300;
+const LONGEST_EVENT = 20_000;
+/** Milliseconds without an event after which the rest of a log is taken to be missing. */
+const SILENCE = 5_000;
+/** Milliseconds between two looks at the inbox of a session whose turn runs: others may queue prompts. */
+const INBOX_EVERY = 3_000;
+
+/** The live state of an open session: its events as a conversation, and its record. */
+class Followed {
+  constructor(connection, session_id) {
+    this.connection = connection;
+    this.session_id = session_id;
+    this.listeners = new Set();
+    this.begin(null);
+    this.load();
+  }
+
+  begin(after) {
+    this.conversation = new Conversation();
+    this.ended = this.error = null;
+    this.from = after;
+    this.stop = this.connection.subscribe(this.session_id, after, {
+      event: (envelope) => {
+        this.conversation.take(envelope);
+        if (this.loading) {
+          this.expect();
+          if (this.conversation.count % 1000 === 0) this.change();
+          return;
+        }
+        if (ENDS.has(envelope.event.type)) this.load();
+        else if (envelope.event.type === "input_taken") this.loadInputs();
+        this.change();
+      },
+      began: (seq) => this.began(seq),
+      ended: () => {
+        this.ended = true;
+        this.load();
+      },
+      failed: (error) => {
+        // A log that ends before what was seen is another one: begin again.
+        if (error.code === "INVALID_PARAMS" && this.from !== 0) this.begin(0);
+        else this.error = error;
+        this.change();
+      },
+    });
+  }
+
+  /** The first answer says where the log ends: read its last part from there. */
+  began(seq) {
+    if (this.from === null) {
+      this.newest = seq;
+      this.begin(Math.max(0, seq - WINDOW));
+      this.expect();
+    }
+    this.change();
+  }
+
+  /** Wait for the next event of the log's part that was asked for, and not for ever. */
+  expect() {
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => {
+      this.newest = 0;
+      this.change();
+    }, SILENCE);
+  }
+
+  get loading() {
+    return this.from === null || this.conversation.last < (this.newest ?? 0);
+  }
+
+  async load() {
+    try {
+      this.view = await this.connection.read("session/read", { session_id: this.session_id });
+    } catch (error) {
+      this.error = error;
+    }
+    this.change();
+    await this.loadInputs();
+  }
+
+  async loadInputs() {
+    if (this.view?.state.lifecycle === "archived") return;
+    try {
+      this.inputs = (await this.connection.read("session/inputs", { session_id: this.session_id })).inputs;
+    } catch {
+      this.inputs = [];
+    }
+    this.change();
+  }
+
+  /** Look for what was put into the inbox: no event tells of it before a turn takes it. */
+  lookForInputs() {
+    for (const pause of [100, 500, 2_000]) setTimeout(() => this.listeners.size && this.loadInputs(), pause);
+  }
+
+  change() {
+    for (const listener of this.listeners) listener();
+  }
+
+  listen(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  close() {
+    this.stop();
+    clearTimeout(this.silence);
+    this.listeners.clear();
+  }
+}
+
+const ENDS = new Set(["run_completed", "run_failed", "compaction_completed", "run_started", "stream_truncated"]);
+
+export function Session({ connection, rows, id, part }) {
+  const [followed, setFollowed] = useState(null);
+  const [, draw] = useState(0);
+  useEffect(() => {
+    const own = new Followed(connection, id);
+    const looking = setInterval(() => own.conversation.running && own.loadInputs(), INBOX_EVERY);
+    let frame = 0;
+    own.listen(() => {
+      frame ||= requestAnimationFrame(() => {
+        frame = 0;
+        draw((number) => number + 1);
+      });
+    });
+    setFollowed(own);
+    return () => {
+      cancelAnimationFrame(frame);
+      clearInterval(looking);
+      own.close();
+    };
+  }, [id]);
+  if (!followed || followed.session_id !== id) return html`<main class="screen" id="main"><${Loading} what="the session" /></main>`;
+  return html`<${Opened} key=${id} connection=${connection} rows=${rows} followed=${followed} part=${part} />`;
+}
+
+function Opened({ connection, rows, followed, part }) {
+  const { session_id, view, conversation, error } = followed;
+  const [asked, setAsked] = useState(null);
+  const [report, setReport] = useState(null);
+  const [places, setPlaces] = useState(null);
+  const now = useNow(conversation.running ? 250 : 5000);
+  const title = view?.state.title ?? (view ? "Untitled" : shortId(session_id));
+  useTitle(title);
+  const running = conversation.running;
+  const archived = view?.state.lifecycle === "archived";
+  const waiting = conversation.approvals;
+  const state = archived ? "archived" : waiting.length ? "waiting" : running ? "running" : "idle";
+
+  const call = async (method, params = {}, options) => {
+    const sent = connection.call(method, { session_id, ...params }, { limit: 120_000, ...options });
+    if (options?.again) followed.lookForInputs();
+    const result = await sent;
+    followed.load();
+    rows.soon();
+    return result;
+  };
+  const attempt = async (method, params, said) => {
+    try {
+      await call(method, params);
+      setReport(said ? { text: said } : null);
+    } catch (problem) {
+      setReport({ error: problem });
+    }
+  };
+  const history = async () => transcript(connection, session_id);
+  // A fork has messages that no event tells of, and retention removes events before messages.
+  const missing = view && !followed.loading && (conversation.gaps.length > 0 || (conversation.turns[0]?.prompt ?? null) === null || Boolean(view.state.parent)) && view.state.message_count > 0;
+  useEffect(() => {
+    if (!missing || places) return;
+    let left = false;
+    history().then(({ messages }) => {
+      if (!left) setPlaces(earlier(messages, conversation.turns, positions(conversation.turns, messages)));
+    }, (problem) => left || setReport({ error: problem }));
+    return () => {
+      left = true;
+    };
+  }, [missing]);
+
+  const interrupt = () => attempt("turn/interrupt", {}, "The turn was interrupted.");
+  const forkAt = (turn) => setAsked({
+    title: "Fork here",
+    text: "A new session begins with the conversation up to and including this turn. This one does not change.",
+    field: "Title of the fork", value: `${title} (fork)`.slice(0, 200), action: "Fork",
+    act: async (name) => {
+      const { messages, total } = await history();
+      const found = positions(conversation.turns, messages);
+      const index = conversation.turns.indexOf(turn);
+      if (found[index] === null) throw new Error("the messages of this turn are not stored any more");
+      const next = found.slice(index + 1).find((place) => place !== null);
+      const fork = await call("session/fork", { at: next ?? total, title: name });
+      go("session", fork.state.session_id);
+    },
+  });
+  const actions = {
+    rename: () => setAsked({ title: "Rename", field: "Title", value: view?.state.title ?? "", action: "Rename", act: (text) => call("session/label", { title: text.trim() }) }),
+    label: () => setAsked({ title: "Labels", text: "Labels that are left out are removed.", field: "Labels, as name=value, with commas between them", value: labelsText(view?.state.labels), required: false, action: "Save",
+      act: (text) => call("session/label", { labels: { ...Object.fromEntries(Object.keys(view.state.labels).map((name) => [name, null])), ...labelsOf(text) } }) }),
+    compact: () => setAsked({ title: "Compact", text: "The model summarises the context; the history keeps every message.", field: "Instructions for the summary (optional)", required: false, long: true, action: "Compact",
+      act: (text) => call("session/compact", text.trim() ? { instructions: text } : {}) }),
+    markdown: async () => attemptSave(async () => save(`${session_id}.md`, "text/markdown", asMarkdown(title, await history()))),
+    json: async () => attemptSave(async () => save(`${session_id}.json`, "application/json", JSON.stringify({ session: view, ...(await history()) }, null, 2))),
+    archive: () => setAsked({ title: "Archive", text: "The session can still be read; it takes no more turns and is hidden from lists.", action: "Archive", act: () => call("session/archive") }),
+    delete: () => setAsked({ title: "Delete", text: "Its messages, events and remembered texts are deleted. This cannot be undone.", word: "delete", danger: true, action: "Delete", act: async () => {
+      await connection.call("session/delete", { session_id }, { limit: 60_000 });
+      rows.remove(session_id);
+      go();
+    } }),
+  };
+  const attemptSave = async (run) => {
+    try {
+      await run();
+    } catch (problem) {
+      setReport({ error: problem });
+    }
+  };
+  const composer = useRef();
+  useKeys({ i: () => composer.current?.focus(), "!": () => running && interrupt(), c: () => go("session", session_id, ...(part === "context" ? [] : ["context"])), u: () => go() });
+
+  return html`<main class="screen session" id="main" tabindex="-1">
+    <div class="head">
+      <h1>${title}</h1>
+      <${State} state=${state}>${{ archived: "Archived", waiting: "Waits for approval", running: "Running", idle: "Idle" }[state]}<//>
+      <div class="buttons">
+        ${running && html`<button class="danger" onClick=${interrupt}>Interrupt</button>`}
+        <${Menu} label="Actions" items=${[
+          !archived && ["Rename…", actions.rename], !archived && ["Labels…", actions.label], !archived && ["Compact…", actions.compact],
+          ["Export as Markdown", actions.markdown], ["Export as JSON", actions.json],
+          !archived && ["Archive…", actions.archive], ["Delete…", actions.delete]].filter(Boolean)} />
+      </div>
+    </div>
+    ${view && html`<${Facts} view=${view} id=${session_id} conversation=${conversation} />`}
+    <nav class="tabs" aria-label="Parts of the session">
+      <a href=${linkTo("session", session_id)} aria-current=${part ? undefined : "page"}>Conversation</a>
+      <a href=${linkTo("session", session_id, "context")} aria-current=${part === "context" ? "page" : undefined}>Context</a>
+      <a href=${linkTo("session", session_id, "events")} aria-current=${part === "events" ? "page" : undefined}>Events</a>
+    </nav>
+    ${error && html`<${Failure} error=${error} again=${() => { followed.begin(null); followed.load(); }} />`}
+    ${report && html`<div class=${`notice ${report.error ? "bad" : ""}`} role="status"><span>${report.error ? report.error.message : report.text}</span><button class="quiet" onClick=${() => setReport(null)}>Dismiss</button></div>`}
+    ${part === "context" ? html`<${Context} connection=${connection} id=${session_id} view=${view} version=${view?.state.updated_at} />`
+      : part === "events" ? html`<${Events} conversation=${conversation} />`
+      : html`${!followed.loading && html`<${Timeline} turns=${conversation.turns} now=${now} />`}
+        <${Stream} followed=${followed} before=${places} now=${now} fork=${archived ? null : forkAt} decide=${(id, decision, reason) => attempt("tool/approve", { call_id: id, decision, ...(reason ? { reason } : {}) })} connection=${connection} />
+        ${archived ? html`<p class="notice">An archived session can be read, not continued.</p>`
+          : html`<${Composer} at=${composer} running=${running} inputs=${followed.inputs ?? []} say=${call} withdraw=${(input_id) => attempt("session/withdraw", { input_id }, "The input was withdrawn.")} connection=${connection} />`}`}
+    ${asked && html`<${Ask} ...${asked} close=${() => setAsked(null)} />`}
+  </main>`;
+}
+
+function Facts({ view, id, conversation }) {
+  const { state, billing } = view;
+  const facts = [
+    ["Model", modelName(state.model)],
+    ["Tokens", `${compact(billing.usage.input_tokens)} in, ${compact(billing.usage.output_tokens)} out`],
+    ["Messages", count(state.message_count)],
+    state.compactions > 0 && ["Compactions", count(state.compactions)],
+    Object.keys(state.labels).length > 0 && ["Labels", labelsText(state.labels)],
+    state.parent && ["Fork of", html`<a href=${linkTo("session", state.parent.session_id)}>${shortId(state.parent.session_id)}</a> at ${state.parent.at}`],
+    ["Created", when(state.created_at)],
+    ["Id", html`<code class="id">${id}</code>`],
+  ].filter(Boolean);
+  return html`<dl class="facts">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** The turns, the newest in sight; it stays at the end while somebody looks at the end. */
+function Stream({ followed, before, now, fork, decide, connection }) {
+  const { conversation } = followed;
+  const { gaps } = conversation;
+  const turns = followed.loading ? [] : conversation.turns; // drawing them while they come would take longer than they do
+  const [shown, setShown] = useState(SHOWN);
+  const box = useRef();
+  const top = useRef();
+  const atEnd = useRef(true);
+  const [away, setAway] = useState(false);
+  const first = firstOf(turns, shown);
+  useEffect(() => {
+    const observer = new IntersectionObserver(([entry]) => entry.isIntersecting && setShown((number) => number + SHOWN), { root: box.current, rootMargin: "600px" });
+    observer.observe(top.current);
+    return () => observer.disconnect();
+  }, [first]);
+  useLayoutEffect(() => {
+    if (atEnd.current) box.current.scrollTop = box.current.scrollHeight;
+  });
+  const scrolled = () => {
+    const own = box.current;
+    atEnd.current = own.scrollHeight - own.scrollTop - own.clientHeight < 60;
+    setAway(!atEnd.current);
+  };
+  const events = followed.from > 0 ? html`<p class="gap">Events before the newest ${count(WINDOW)} are not shown here. <button onClick=${() => followed.begin(0)}>Show all</button></p>` : null;
+  return html`<div class="streamed">
+    <div class="stream" ref=${box} onScroll=${scrolled} tabindex="0" role="log" aria-label="Conversation" aria-busy=${followed.loading}>
+      ${followed.loading && html`<${Loading} what=${`the conversation (${plural(conversation.count, "event")} so far)`} />`}
+      <div ref=${top} class="sentinel">${first > 0 ? `${plural(first, "earlier turn")}…` : ""}</div>
+      ${first === 0 && events}
+      ${first === 0 && before?.map((each) => html`<${Message} key=${`m${each.position}`} each=${each} />`)}
+      ${turns.slice(first).map((turn, index) => html`
+        ${gaps.filter((gap) => gap.before === first + index).map((gap) => html`<p class="gap">${plural(gap.dropped, "event")} ${gap.dropped === 1 ? "is" : "are"} missing: ${gap.cause === "damaged" ? "a damaged row of the store" : "no longer kept"}.</p>`)}
+        <${Turn} key=${turn.seq} turn=${turn} version=${turn.version} now=${turn.state === "running" ? now : 0} fork=${fork} decide=${decide} connection=${connection} id=${followed.session_id} />`)}
+      ${!followed.loading && !turns.length && !before?.length && html`<p class="empty">No turn yet: say something.</p>`}
+      ${followed.ended && html`<p class="gap">The events of this session have ended: it was archived or deleted.</p>`}
+    </div>
+    ${away && html`<button class="toend" onClick=${() => { box.current.scrollTop = box.current.scrollHeight; }}>To the end ↓</button>`}
+  </div>`;
+}
+
+/** Return the first of the newest turns that have so many entries together. */
+function firstOf(turns, entries) {
+  let first = turns.length;
+  for (let left = entries; first > 0 && left > 0; first -= 1) left -= turns[first - 1].entries.length + 1;
+  return first;
+}
+
+/** The events as they came, the newest first. */
+function Events({ conversation }) {
+  const [shown, setShown] = useState(100);
+  const newest = conversation.raw.slice(-shown).reverse();
+  return html`<div class="events scroll" tabindex="0" aria-label="Events">
+    ${newest.map((each) => html`<details key=${each.seq}><summary><span class="figure">${each.first_seq ? `${each.first_seq}–${each.seq}` : each.seq}</span> <time>${when(each.timestamp)}</time> <b>${each.event.type}</b></summary>
+      <pre class="plain">${JSON.stringify(each.event, null, 2).slice(0, LONGEST_EVENT)}</pre></details>`)}
+    ${conversation.raw.length > shown && html`<button onClick=${() => setShown(shown + 400)}>Earlier events (${count(conversation.raw.length - shown)})</button>`}
+    ${!newest.length && html`<p class="empty">No event yet.</p>`}
+  </div>`;
+}
+
+function Menu({ label, items }) {
+  const at = useRef();
+  const close = () => {
+    at.current.open = false;
+  };
+  useEffect(() => {
+    const press = (event) => !at.current.contains(event.target) && close();
+    addEventListener("pointerdown", press);
+    return () => removeEventListener("pointerdown", press);
+  }, []);
+  return html`<details class="menu" ref=${at} onKeyDown=${(event) => { if (event.key === "Escape") { close(); at.current.querySelector("summary").focus(); } }}>
+    <summary class="button">${label}</summary>
+    <div class="items">${items.map(([name, run]) => html`<button onClick=${() => { close(); run(); }}>${name}</button>`)}</div>
+  </details>`;
+}
