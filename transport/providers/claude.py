@@ -15,7 +15,7 @@ LEAST_BUDGET: Final = 1024
 SPARE: Final = 1024
 """Tokens of a capped answer that reasoning leaves for its text."""
 BINDING: Final = "thinking-binding-controls-2026-08-01"
-"""The beta that lets a request say what happens to reasoning whose context has changed."""
+"""The beta by which a request names the treatment of reasoning whose context has changed."""
 # Models of other makers, and old ones: they reason by a budget of tokens, and have no effort.
 _ADAPTIVE: Final = re.compile(r"claude-(?!3|(opus|sonnet|haiku)-4(-[0-5])?($|-\d{8}|-latest|@))")
 # These models take no budget.
