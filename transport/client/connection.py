@@ -29,12 +29,15 @@ NO_ANSWER: Final = f"no answer in {CONNECT_TIMEOUT:g} s"
 PING_INTERVAL: Final = 20.0
 """Seconds of silence after which the server is asked for a sign of life, and within which it has to give one."""
 
-BUSY: Final = (429, 502, 503, 504)
+OTHER_VERSION: Final = 409
+"""The status of a node for one of another release that does not understand it."""
+BUSY: Final = (OTHER_VERSION, 429, 502, 503, 504)
 """The statuses of a gateway, or of a proxy before one, that may open the connection later."""
 REASONS: Final = {
     401: "the token is missing or wrong",
     403: "it does not let this client in",
     **dict.fromkeys(BUSY, "it is busy or away"),
+    OTHER_VERSION: "its release and this one speak no version of the links between nodes in common",
 }
 
 logger: Final = logging.getLogger(__name__)

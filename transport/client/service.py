@@ -218,6 +218,11 @@ class RemoteService(SessionService):
         self._links = links
         self._capabilities = capabilities
 
+    @property
+    def links(self) -> Links:
+        """The connections to the gateway."""
+        return self._links
+
     @keywords_of(SessionCall)
     async def create_session(self, call: SessionCall) -> TurnResult:
         """See SessionService."""

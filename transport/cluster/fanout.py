@@ -69,7 +69,7 @@ class _Following:
 
     Attributes:
         log: takes its events, for the followers here.
-        remote: the client of that node.
+        remote: the client of that node, for the first of the followers: all of them are callers of one tenant.
         opened: set when the subscription has begun, or has failed.
         upstream: the subscription.
         failure: the error if it could not begin.
@@ -130,7 +130,6 @@ class Fanout:
         tasks: fills the logs.
         store: returns the store.
         read_stored: reads a log in the store.
-        place: see `Place`.
         keep: events that the log of another node's session keeps while the store does not have them; adjacent deltas
             are one.
     """
@@ -138,14 +137,22 @@ class Fanout:
     tasks: trio.Nursery
     store: "Callable[[], Awaitable[Store]]"
     read_stored: ReadLog
-    place: Place
     keep: int = HELD
     _followings: dict[str, _Following] = attrs.field(factory=dict)
 
-    async def follow(self, remote: RemoteService, session_id: str, after_seq: int | None) -> LogReader | RemoteReader:
-        """Return a reader of a session that another node has. Raises as `SessionService.subscribe`."""
+    async def follow(
+        self, remote: RemoteService, session_id: str, after_seq: int | None, place: Place
+    ) -> LogReader | RemoteReader:
+        """Return a reader of a session that another node has. Raises as `SessionService.subscribe`.
+
+        Args:
+            remote: the client of that node, for the caller.
+            session_id: the session, which the caller may follow.
+            after_seq: see `SessionService.subscribe`.
+            place: see `Place`.
+        """
         following = self._followings.get(session_id)
-        if following is None or following.remote is not remote or following.log.closed:
+        if following is None or following.remote.links is not remote.links or following.log.closed:
             following = self._begin(remote, session_id)
         log, reader = following.log, following.log.read()  # before the wait: the last reader ends the subscription
         try:
@@ -156,7 +163,7 @@ class Fanout:
                 return reader
             log.bound = max(log.bound, newest)
             if after_seq <= newest and log.covers(after_seq):
-                await self.place(reader, after_seq)
+                await place(reader, after_seq)
                 return reader
         except BaseException:
             reader.close()

@@ -45,6 +45,7 @@ from warren.service import Capabilities, EventReader, Health, OnBegin, RuntimeSe
 from warren.statistics import RuntimeStatistics
 from warren.storage import leased
 from warren.tools import Tool
+from warren.transport.client.connection import OTHER_VERSION
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService
 from warren.transport.cluster.door import NodeService
@@ -370,10 +371,10 @@ class ClusterService(_Sessions, NodeService):
 
     def __init__(self, runtime: Runtime, tokens: NodeTokens, peers: Peers) -> None:
         super().__init__(runtime)
-        self._tokens = tokens
+        self.tokens = tokens
         self._peers = peers
         self._own = OwnSessions(runtime)
-        self.fanout = Fanout(peers.tasks, self.store, runtime.supervisor.registry.read_log, runtime.service.place)
+        self.fanout = Fanout(peers.tasks, self.store, runtime.supervisor.registry.read_log)
 
     @property
     def own(self) -> OwnSessions:
@@ -386,7 +387,7 @@ class ClusterService(_Sessions, NodeService):
 
     def proof_for(self, token: str) -> str | None:
         """See NodeService."""
-        return self._tokens.proof(token) if self._tokens.accepts(token) else None
+        return self.tokens.proof(token) if self.tokens.accepts(token) else None
 
     async def health_of_group(self) -> Health:
         """See NodeService."""
@@ -452,6 +453,8 @@ class ClusterService(_Sessions, NodeService):
                 if not (_is_passing(exc) if node is not None else await self._is_leased(exc)):
                     raise
                 refusal = leased(session_id, node.name) if node is not None else exc
+                if node is not None and exc.details.get("status") == OTHER_VERSION:
+                    refusal, deadline = other_version(session_id, node), -math.inf
             if stored or (placed and node is not None):
                 return await call(self._local)
             now = trio.current_time()
@@ -485,7 +488,7 @@ class ClusterService(_Sessions, NodeService):
     async def _follow_at(self, place: Place, session_id: str, after_seq: int | None) -> EventReader:
         if isinstance(place, RemoteService):
             made(SubscribeRequest, session_id, after_seq=after_seq)
-            return await self.fanout.follow(place, session_id, after_seq)
+            return await self.fanout.follow(place, session_id, after_seq, self._local.place)
         return await place.follow(session_id, after_seq=after_seq)
 
     async def _again(self, session_id: str, cursor: int) -> Continuation | None:
@@ -508,7 +511,7 @@ class ClusterService(_Sessions, NodeService):
 
     async def look(self, store: "Store") -> None:
         """Let the readers of sessions that have left this process find them again."""
-        self._tokens.key = store.key
+        self.tokens.key = store.key
         nodes = await store.nodes()
         self._peers.forget_others({node.key for node in nodes})
         elsewhere = {node.key for node in nodes if node.key != store.key and node.address is not None}
@@ -520,8 +523,8 @@ class ClusterService(_Sessions, NodeService):
         several = Counter(each.session_id for each in alone)
         for reader in alone:  # those that can go on with the others do so
             session_id = reader.session_id
-            together = several[session_id] > 1 and session_id not in self.fanout.sessions
-            if together or self.fanout.covers(session_id, reader.cursor):
+            join = several[session_id] > 1 and session_id not in self.fanout.sessions
+            if join or self.fanout.covers(session_id, reader.cursor):
                 reader.leave()
         for reader in readers:
             found = held.get(reader.session_id)
@@ -584,6 +587,15 @@ def not_owner(session_id: str | None, holder: str | None) -> AgentError:
         retryable=True,
         details={} if holder is None else {"holder": holder},
     )
+
+
+def other_version(session_id: str, node: Node) -> AgentError:
+    """Return the error for a session of a node that this one cannot talk to."""
+    problem = (
+        f"the session is at node {node.name} of release {node.release}, whose links this release does not speak: "
+        "ask that node, or drain it"
+    )
+    return AgentError(problem, session_id=session_id, cause="unreachable", retryable=True)
 
 
 def _is_passing(error: WarrenError) -> bool:

@@ -6,11 +6,20 @@ import json
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final
 
 from warren.transport.http.auth import NODE_PREFIX
+from warren.transport.http.refusals import RefusedError
 from warren.values import define
 
+OLDEST, NEWEST = 1, 1
+"""The versions of the links that this release speaks: two nodes speak the newest that both know.
+
+Links are the calls and events of the gateway's own protocol. A receiver ignores fields, events and claims that it does
+not know, and a sender leaves out options that are not set. So a new field needs no new version: a change does that an
+older node would take for something else.
+"""
 LIFETIME: Final = 120.0
 """Seconds for which a token is valid. The clocks of two nodes may differ by this much before they refuse each other."""
 
@@ -23,6 +32,7 @@ class NodeTokens:
         secret: the secret of the cluster.
         key: the number of this node; None while the store does not know it.
         name: its name, for the log of the node that is called.
+        versions: the oldest and the newest version of the links that it speaks.
         clock: the time in seconds.
     """
 
@@ -30,18 +40,28 @@ class NodeTokens:
     key: int | None
     name: str
     clock: Callable[[], float] = time.time
+    versions: tuple[int, int] = (OLDEST, NEWEST)
 
     def __repr__(self) -> str:
         return f"NodeTokens(key={self.key!r}, name={self.name!r})"
 
     def make(self, callee: int) -> str:
         """Return a token for a call of the node with a number."""
-        claims = {"from": self.key, "name": self.name, "to": callee, "until": self.clock() + LIFETIME}
+        claims = {
+            "from": self.key,
+            "name": self.name,
+            "to": callee,
+            "until": self.clock() + LIFETIME,
+            "versions": self.versions,
+        }
         payload = _text(json.dumps(claims).encode())
         return f"{NODE_PREFIX}{payload}.{self._signature(payload)}"
 
     def accepts(self, token: str) -> bool:
-        """Return whether a token is of a node of this cluster, is meant for this node, and is still valid."""
+        """Return whether a token is of a node of this cluster, is meant for this node, and is still valid.
+
+        Raises RefusedError (409) if it is, and the two nodes speak no version of the links in common.
+        """
         payload, _, signature = token.removeprefix(NODE_PREFIX).partition(".")
         if not token.startswith(NODE_PREFIX) or not hmac.compare_digest(
             signature.encode(), self._signature(payload).encode()
@@ -49,9 +69,19 @@ class NodeTokens:
             return False
         try:
             claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-            return bool(claims["to"] == self.key and self.clock() <= claims["until"] <= self.clock() + 2 * LIFETIME)
-        except (ValueError, KeyError, TypeError, binascii.Error):
+            good = claims["to"] == self.key and self.clock() <= claims["until"] <= self.clock() + 2 * LIFETIME
+            oldest, newest = claims.get("versions", (1, 1))
+            common = oldest <= self.versions[1] and self.versions[0] <= newest
+        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
             return False
+        if good and not common:
+            raise RefusedError(
+                HTTPStatus.CONFLICT,
+                f"node {self.name} speaks the versions {_span(*self.versions)} of the links between nodes, node "
+                f"{claims.get('name')} speaks {_span(oldest, newest)}: end the node of the older release",
+                field="$.headers.authorization",
+            )
+        return bool(good)
 
     def proof(self, token: str) -> str:
         """Return the text by which the node that a token is meant for shows that it is of the cluster."""
@@ -63,6 +93,10 @@ class NodeTokens:
 
     def _signature(self, payload: str) -> str:
         return _text(hmac.digest(self.secret, payload.encode(), "sha256"))
+
+
+def _span(oldest: int, newest: int) -> str:
+    return f"{oldest} to {newest}"
 
 
 def _text(data: bytes) -> str:

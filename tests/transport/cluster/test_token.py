@@ -6,9 +6,12 @@ import attrs
 import pytest
 
 from tests.transport.clients import gateway, knock
+from tests.transport.cluster.nodes import node, shared_store
 from warren.config import Config, NodeConfig, StoreConfig
+from warren.errors import AgentError
 from warren.transport.cluster.token import LIFETIME, NodeTokens
 from warren.transport.embed import open_supervisor
+from warren.transport.http.refusals import RefusedError
 
 SECRET = b"s" * 32
 RIGHT = "right-token"
@@ -52,6 +55,32 @@ def test_a_changed_token_is_refused() -> None:
     other, _, _ = NodeTokens(SECRET, 1, "clara").make(2).rpartition(".")
     assert callee.accepts(f"{payload}.{signature}")
     assert not callee.accepts(f"{other}.{signature}")
+
+
+def test_nodes_of_two_releases_speak_the_links_that_both_know() -> None:
+    """Whichever calls. One that speaks no version in common is told so."""
+    old, middle, new = (NodeTokens(SECRET, 2, "berta", versions=each) for each in ((1, 1), (1, 2), (2, 3)))
+    for one, other in ((old, middle), (middle, new)):
+        assert one.accepts(other.make(2))
+        assert other.accepts(one.make(2))
+    for one, other in ((old, new), (new, old)):
+        with pytest.raises(RefusedError, match=r"speaks the versions . to . of the links between nodes") as refused:
+            one.accepts(other.make(2))
+        assert refused.value.status == 409
+        assert not one.accepts(other.make(3))
+
+
+async def test_a_node_tells_another_one_that_it_does_not_understand_it(tmp_path: Path) -> None:
+    """The caller hears at once which node that is; what the store knows is answered all the same."""
+    with shared_store("files", tmp_path) as store:
+        async with node(store, "anna") as anna, node(store, "berta") as berta:
+            session_id = (await anna.service.create_session("one")).session_id
+            berta.service.tokens.versions = (98, 99)
+            with pytest.raises(AgentError, match=r"at node anna of release .*: ask that node, or drain it") as refused:
+                await berta.service.start_turn(session_id, "two")
+            assert (refused.value.cause, refused.value.retryable) == ("unreachable", True)
+            assert (await berta.service.read(session_id)).state.message_count == 2
+            assert (await anna.service.start_turn(session_id, "two")).text == "two"
 
 
 def test_the_secret_is_not_shown() -> None:
