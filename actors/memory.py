@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from warren import codec
+from warren.actors.counters import OF_CALLS, Histogram
 from warren.actors.eventlog import utc_now
 from warren.actors.owner import Owner
 from warren.actors.protocol import Forget, Remember
@@ -65,6 +66,10 @@ class Memory(Protocol):
 
     works: ClassVar[bool]
 
+    @property
+    def searches(self) -> Histogram | None:
+        """The durations of searches that succeeded; None if nothing is remembered."""
+
     def index_of(self, session_id: str) -> Index | None:
         """Return the function that remembers messages of a session; None if nothing is remembered."""
 
@@ -93,11 +98,13 @@ class MemoryActor(Owner["MemoryStore"]):
 
     Attributes:
         storage: the store of the sessions, which tells the times of messages and whether they were committed.
+        searches: see Memory.
     """
 
     name: ClassVar[str] = "memory"
     works: ClassVar[bool] = True
     storage: Storage = attrs.field(kw_only=True)
+    searches: Histogram = attrs.field(factory=lambda: Histogram(OF_CALLS))
     _work: trio.Event = attrs.field(factory=trio.Event)
     _index_error: str | None = None
     _write_error: str | None = None
@@ -171,7 +178,13 @@ class MemoryActor(Owner["MemoryStore"]):
 
     async def search(self, wanted: SearchRequest) -> list[MemoryHit]:
         """See Memory."""
-        return await (await self.reader()).search(wanted.query, limit=wanted.limit, session_id=wanted.within)
+        return await self._search(wanted.query, wanted.limit, wanted.within)
+
+    async def _search(self, query: str, limit: int, within: str | None) -> list[MemoryHit]:
+        began = trio.current_time()
+        hits = await (await self.reader()).search(query, limit=limit, session_id=within)
+        self.searches.add(trio.current_time() - began)
+        return hits
 
     def tools_of(self, session_id: str) -> Mapping[str, Tool]:
         """See Memory."""
@@ -179,7 +192,7 @@ class MemoryActor(Owner["MemoryStore"]):
 
     async def _answer(self, session_id: str, query: str, limit: int, scope: str) -> str:
         within = session_id if scope == "session" else None
-        hits = await (await self.reader()).search(query, limit=min(max(1, limit), MAX_HITS), session_id=within)
+        hits = await self._search(query, min(max(1, limit), MAX_HITS), within)
         return codec.encode(hits).decode()
 
     async def _handle(self, resource: "MemoryStore", batch: list[Mail[Any]]) -> None:

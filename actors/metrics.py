@@ -1,13 +1,14 @@
 """Measurements of a running runtime: the store's writes, and the lag of the event loop."""
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
 import trio
 
+from warren.actors.counters import OF_COMMITS, OF_GROUPS, OF_LAGS, Histogram
 from warren.errors import StoreError, WarrenError
 from warren.health import FAILED_AFTER, LATE_LOOP_MS, SLOW_COMMIT_MS, LoopHealth, Status, StoreHealth, worst
 from warren.values import define
@@ -53,8 +54,17 @@ class Samples:
 
 @define(eq=False)
 class Writes:
-    """The durations and the errors of the store's writes."""
+    """The durations and the errors of the store's writes.
 
+    Attributes:
+        seconds: the durations of the groups that were written.
+        groups: their operations.
+        errors: the errors of operations, and of renewals of the leases, by cause.
+    """
+
+    seconds: Histogram = attrs.field(factory=lambda: Histogram(OF_COMMITS))
+    groups: Histogram = attrs.field(factory=lambda: Histogram(OF_GROUPS))
+    errors: Counter[str] = attrs.field(factory=Counter)
     _durations: Samples = attrs.field(factory=Samples)
     _began: float | None = None
     _error: StoreError | None = None
@@ -75,15 +85,27 @@ class Writes:
         """Note the outcomes of the group; there are none if the actor crashed over them."""
         seconds = 0.0 if self._began is None else trio.current_time() - self._began
         self._began = None
-        faults = [each for each in outcomes if isinstance(each, StoreError) and each.cause not in ABOUT_ONE]
+        errors = [each for each in outcomes if isinstance(each, StoreError)]
+        faults = [each for each in errors if each.cause not in ABOUT_ONE]
+        for each in errors:
+            self._count(each)
         if faults:
-            self.failed(faults[-1])
+            self._note(faults[-1])
         elif outcomes:
             self._error = None
             self._durations.add(seconds)
+            self.seconds.add(seconds)
+            self.groups.add(len(outcomes))
 
     def failed(self, error: StoreError) -> None:
         """Note a write that failed."""
+        self._count(error)
+        self._note(error)
+
+    def _count(self, error: StoreError) -> None:
+        self.errors[error.cause or "unknown"] += 1
+
+    def _note(self, error: StoreError) -> None:
         if self._error is None:
             self._failing_since = trio.current_time()
         self._error = self._last_error = error
@@ -114,8 +136,13 @@ class Writes:
 
 @define(eq=False)
 class LoopLag:
-    """The lag of the event loop: the time by which timers are late."""
+    """The lag of the event loop: the time by which timers are late.
 
+    Attributes:
+        seconds: all lags since the start.
+    """
+
+    seconds: Histogram = attrs.field(factory=lambda: Histogram(OF_LAGS))
     _lags: Samples = attrs.field(factory=Samples)
 
     async def watch(self) -> None:
@@ -123,7 +150,9 @@ class LoopLag:
         while True:
             due = trio.current_time() + INTERVAL
             await trio.sleep_until(due)
-            self._lags.add(trio.current_time() - due)
+            late = trio.current_time() - due
+            self._lags.add(late)
+            self.seconds.add(late)
 
     def health(self) -> LoopHealth:
         """Return the health of the loop."""

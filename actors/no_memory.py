@@ -19,6 +19,7 @@ class NoMemory:
     """
 
     works: ClassVar[bool] = False
+    searches: ClassVar[None] = None
     fault: StoreError | None = None
 
     def index_of(self, session_id: str) -> None:

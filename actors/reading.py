@@ -8,8 +8,9 @@ import attrs
 import trio
 
 from warren import codec
-from warren.actors.access import check_scope, guarded, scoped
+from warren.actors.access import check_scope, denied, guarded, scoped
 from warren.actors.eventlog import LogReader
+from warren.actors.measuring import metrics_of
 from warren.actors.metrics import LoopLag
 from warren.actors.projector import ProjectorActor
 from warren.actors.protocol import Loaded, TakeOver
@@ -24,8 +25,9 @@ from warren.health import Status, worst
 from warren.inputs import Input
 from warren.keywords import keywords_of, made
 from warren.memory import MemoryHit
+from warren.metrics import Metrics
 from warren.peers import PeerInfo
-from warren.principals import LOCAL, Principal
+from warren.principals import LOCAL, METRICS, Principal
 from warren.records import SessionRecord, within
 from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest
 from warren.service import Capabilities, EventReader, Health
@@ -263,6 +265,12 @@ class Reads:
     def statistics(self) -> RuntimeStatistics:
         """See SessionService."""
         return self._supervisor.statistics()
+
+    def metrics(self) -> Metrics:
+        """See RuntimeService."""
+        if METRICS not in self.principal.scopes:
+            raise denied(METRICS)
+        return metrics_of(self._supervisor, self._loop, self.health())
 
     def session_statistics(self, session_id: str) -> SessionStatistics | None:
         """Return the figures of a session at this moment; None if it is not live. Never waits."""

@@ -6,6 +6,7 @@ from typing import Final, Literal
 import attrs
 import trio
 
+from warren.actors.counters import Counters
 from warren.actors.memory import Memory
 from warren.actors.storage import Storage
 from warren.categories import Category
@@ -55,6 +56,7 @@ class Shared:
         mcp_health: returns the health of the MCP servers that all sessions use.
         notes: texts about tools, by the tool's name; the instructions of a new session contain those of its tools.
         tool_threads: bounds the synchronous tools that run at once.
+        counters: what the sessions count for the metrics.
     """
 
     config: Config
@@ -66,6 +68,7 @@ class Shared:
     dynamic_tools: DynamicTools | None = None
     mcp_health: McpHealthOf | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
+    counters: Counters = attrs.field(factory=Counters)
 
     @property
     def tool_names(self) -> Collection[str]:

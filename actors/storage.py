@@ -103,6 +103,10 @@ class Storage(Protocol):
     def statistics(self) -> StorageStatistics | None:
         """Return the figures of the writes; None for a store without a queue. Never waits."""
 
+    @property
+    def writes(self) -> Writes | None:
+        """The measurements of the writes; None for a store without a queue."""
+
 
 @frozen(eq=False)
 class DirectStorage:
@@ -112,6 +116,7 @@ class DirectStorage:
     node: ClassVar[LocalNode | None] = None
     fence: ClassVar[Fence | None] = None
     lapses: ClassVar[int] = 0
+    writes: ClassVar[Writes | None] = None
     _store: "EphemeralStore"
 
     async def reader(self) -> "Store":
@@ -168,7 +173,7 @@ class StorageActor(Owner["Store"]):
     name: ClassVar[str] = "storage"
     durable: ClassVar[bool] = True
     node: LocalNode | None = None
-    _writes: Writes = attrs.field(factory=Writes)
+    writes: Writes = attrs.field(factory=Writes)
     fence: Fence = attrs.field(factory=Fence)
     _releases: dict[str, Release] = attrs.field(factory=dict)
 
@@ -254,11 +259,11 @@ class StorageActor(Owner["Store"]):
     async def _write_group(self, resource: "Store", batch: list[Mail[Any]]) -> None:
         outcomes: list[Any] = []
         registered, began = resource.key is not None, self.fence.clock()
-        self._writes.began()
+        self.writes.began()
         try:
             outcomes = await resource.write([cast("Write", mail.message).operation for mail in batch])
         finally:
-            self._writes.ended(outcomes)
+            self.writes.ended(outcomes)
             if not registered and resource.key is not None:  # its leases count from here
                 self.fence.renewed(began, resource.proof, resource.lapses)
         for mail, result in zip(batch, outcomes, strict=True):
@@ -278,11 +283,11 @@ class StorageActor(Owner["Store"]):
 
     def health(self) -> StoreHealth:
         """See Storage."""
-        return self._writes.health(None if self._resource is None else self._resource.read_fault)
+        return self.writes.health(None if self._resource is None else self._resource.read_fault)
 
     def statistics(self) -> StorageStatistics:
         """See Storage."""
-        return StorageStatistics(self.mailbox.statistics().waiting, self._writes.last_ms)
+        return StorageStatistics(self.mailbox.statistics().waiting, self.writes.last_ms)
 
     async def keep_leases(self) -> None:
         """Renew the leases of this process for ever; each renewal also probes whether the store can be written."""
@@ -306,12 +311,12 @@ class StorageActor(Owner["Store"]):
         try:
             asked = await store.renew(None if self.node is None else self.node.announcement())
         except StoreError as exc:
-            self._writes.failed(exc)
+            self.writes.failed(exc)
             logger.warning("the leases could not be renewed: %s", exc)
             return
         if store.key is not None:
             self.fence.renewed(sent, store.proof, store.lapses)
-        self._writes.probed()
+        self.writes.probed()
         if asked and self.node is not None:
             self.node.asked.set()
 

@@ -550,12 +550,18 @@ class SessionActor:
             if end.outcome.refused:
                 conversation.context.leave_out(end.record.left_out)
         if terminal is not None:
+            self._count(end.turn, terminal)
             self.log.publish(terminal)
         if error is None:
             self.log.stored()
         else:
             self.log.trim()
         return ending
+
+    def _count(self, turn: Turn, terminal: Envelope) -> None:
+        """Count a turn that has ended."""
+        seconds, plan = trio.current_time() - turn.began, turn.plan
+        self.shared.counters.turn(plan.choice, terminal, turn.first_seq or terminal.seq, seconds, plan.meter.steps)
 
     def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""
@@ -629,8 +635,10 @@ class SessionActor:
         turn_error = error()
         if self._turn is not None and self._turn.first_seq is not None:
             # Of the turn itself nothing more is asked: it may be what is broken.
-            last_seq = self.log.emit(RunFailed(self.session_id, turn_error.message, cause_of(turn_error)))
-            turn_error.details |= {"first_seq": self._turn.first_seq, "last_seq": last_seq}
+            terminal = self.log.stamp(RunFailed(self.session_id, turn_error.message, cause_of(turn_error)))
+            self._count(self._turn, terminal)
+            self.log.publish(terminal)
+            turn_error.details |= {"first_seq": self._turn.first_seq, "last_seq": terminal.seq}
         self.conversation.inbox.close(error(), turn_error)
         starter = self._machine.take_starter()
         if starter is not None:

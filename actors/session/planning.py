@@ -58,6 +58,7 @@ def plan_of(
         tool_threads=shared.tool_threads,
         compaction=_compaction_of(record, shared, host_objects, window),
         output=asked.output(session),
+        counters=shared.counters,
     )
 
 

@@ -5,7 +5,7 @@ change. A change is noted in constant time; a run costs as much as the actions t
 there are, because it only ever looks at the first of an ordered queue.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
@@ -51,6 +51,8 @@ class Recover:
     session_id: str
 
 
+REASONS: Final = ("max_sessions", "memory", "shutting_down")
+"""The reasons for which turns and sessions are refused."""
 Action = Begin | Evict | Decline | Recover
 
 
@@ -89,6 +91,7 @@ class Scheduler:
         idle: sessions without work, each with the time since which it is idle, the longest idle first.
         leaving: sessions that were told to leave and have not answered; True if another process asked for the session.
         evictions: evictions so far.
+        refused: the turns and sessions that were refused so far, by the reason.
     """
 
     limits: Limits
@@ -103,6 +106,7 @@ class Scheduler:
     idle: OrderedDict[str, float] = attrs.field(factory=OrderedDict)
     leaving: dict[str, bool] = attrs.field(factory=dict)
     evictions: int = 0
+    refused: Counter[str] = attrs.field(factory=lambda: Counter(dict.fromkeys(REASONS, 0)))
     _stayed: set[str] = attrs.field(factory=set)  # idle sessions that declined to leave since a session was needed last
     _relief: int = 0
     _wanted: list[str] = attrs.field(factory=list)
@@ -205,15 +209,19 @@ class Scheduler:
             CapacityExceededError: if as many turns run as may run, or if memory is short.
         """
         if self.closed:
+            self.refused["shutting_down"] += 1
             raise shutting_down()
         if len(self.running) >= self.limits.max_sessions:
+            self.refused["max_sessions"] += 1
             raise CapacityExceededError(f"{self.limits.max_sessions} turns run already")
         if not self.has_room:
+            self.refused["memory"] += 1
             raise _memory_short()
 
     def check_session(self) -> None:
         """Check that one more session may be live. Raises CapacityExceededError if memory is short beside others."""
         if self.memory_short and self.live:
+            self.refused["memory"] += 1
             raise _memory_short()
 
     # -- changes: turns

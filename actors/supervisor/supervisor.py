@@ -203,9 +203,14 @@ class Supervisor:
             largest_mailbox=max(mailboxes, default=0),
             event_logs=len(self.registry),
             event_bytes=sum(each.log.journal.size for each in self.registry),
-            subscriptions=sum(each.log.subscriptions for each in self.registry),
+            subscriptions=self.subscriptions,
             storage=self.shared.storage.statistics(),
         )
+
+    @property
+    def subscriptions(self) -> int:
+        """The readers of events."""
+        return sum(each.log.subscriptions for each in self.registry)
 
     def load(self) -> NodeLoad:
         """Return the work of this process, as other nodes see it."""

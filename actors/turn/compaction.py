@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import attrs
 
 from warren import codec
+from warren.actors.counters import COMPLETED, Counters
 from warren.actors.eventlog import utc_now
 from warren.actors.turn.model_call import ask_aside
 from warren.compaction.config import CompactionConfig
@@ -68,6 +69,7 @@ class SummaryCall:
         commit: stores the new head.
         session_id: the session.
         prompt_cache: the prompt cache of the call.
+        counters: counts the attempts.
     """
 
     choice: ModelChoice
@@ -77,6 +79,7 @@ class SummaryCall:
     commit: CommitCompaction
     session_id: str
     prompt_cache: CacheTime | None
+    counters: Counters = attrs.field(factory=Counters)
 
 
 @define(eq=False)
@@ -135,6 +138,7 @@ class Compaction:
         except WarrenError as exc:
             self.failure = CompactionFailed(exc.message, exc.code.value.lower())
         finally:
+            self.by.counters.compactions[COMPLETED if self.failure is None else self.failure.reason] += 1
             if self.failure is not None:
                 self.by.emit(self.failure)
         return entry
@@ -179,7 +183,9 @@ class Compaction:
             options=ModelOptions(max_tokens=cap, prompt_cache=self.by.prompt_cache),
             session_id=self.by.session_id,
         )
-        return await ask_aside(self.by.choice, request, self.by.retry, self.by.emit, self.by.book)
+        return await ask_aside(
+            self.by.choice, request, self.by.retry, self.by.emit, self.by.book, counters=self.by.counters
+        )
 
 
 def consulted(ask: Callable[[], T]) -> T:

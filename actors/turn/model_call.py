@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 import trio
 
+from warren.actors.counters import Counters, ModelCounters
 from warren.config import RetryPolicy
 from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
@@ -63,14 +64,18 @@ class ModelCall:
     Attributes:
         emit: publishes an event.
         policy: the retries.
+        counters: counts the attempts.
         text: the published text of the answer, which is kept if the call is interrupted.
         reasoning: the published reasoning.
     """
 
     emit: Callable[[Event], object]
     policy: RetryPolicy
+    counters: Counters = attrs.field(factory=Counters)
     text: PublishedText = attrs.field(factory=PublishedText)
     reasoning: PublishedText = attrs.field(factory=PublishedText)
+    _counts: ModelCounters | None = None  # until the first piece of an attempt
+    _began: float = 0.0
 
     async def run(self, choice: ModelChoice, request: ModelRequest) -> ModelReply:
         """Return the model's reply.
@@ -79,15 +84,16 @@ class ModelCall:
             ProviderError: if it is not retryable, the attempts are used up, or the provider asks for a longer wait than
                 the policy allows.
         """
-        attempt = 1
+        attempt, counts = 1, self.counters.model(choice)
         while True:
             try:
-                return await self._attempt(choice, request)
+                return await self._attempt(choice, request, counts)
             except ProviderError as exc:
                 if not exc.retryable or attempt >= self.policy.max_attempts or _too_long(self.policy, exc):
                     raise
                 delay = retry_delay(self.policy, attempt, exc.retry_after)
                 attempt += 1
+                counts.retries += 1
                 self.emit(Retrying(attempt, self.policy.max_attempts, encodable(exc.message), round(delay * 1000)))
             await trio.sleep(delay)
             self.text.retry()
@@ -98,20 +104,29 @@ class ModelCall:
         text = "".join(self.text.parts)
         return AssistantMessage((TextBlock(text),), "cancelled") if text else None
 
-    async def _attempt(self, choice: ModelChoice, request: ModelRequest) -> ModelReply:
+    async def _attempt(self, choice: ModelChoice, request: ModelRequest, counts: ModelCounters) -> ModelReply:
         pieces = WholePieces(self._piece)
+        self._counts, self._began = counts, trio.current_time()
         try:
-            return await choice.provider.complete(request, pieces)
-        except WarrenError:
+            reply = await choice.provider.complete(request, pieces)
+        except WarrenError as exc:
+            counts.failed(exc)
             raise
         except Exception as exc:  # a provider may be the host's code: its bug fails this turn, not the session
             logger.exception("provider of model %s raised", choice.model)
             problem = encodable(f"the provider failed: {type(exc).__name__}: {exc}")
-            raise ProviderError(problem, cause="provider_bug") from exc
+            error = ProviderError(problem, cause="provider_bug")
+            counts.failed(error)
+            raise error from exc
         finally:
             pieces.end()
+        counts.called(trio.current_time() - self._began, reply.usage)
+        return reply
 
     def _piece(self, piece: Piece) -> None:
+        if self._counts is not None:
+            self._counts.first_piece.add(trio.current_time() - self._began)
+            self._counts = None
         # Not a match: its class patterns take twice the time, and pieces are the most frequent values here.
         if isinstance(piece, TextPiece):
             if fresh := self.text.fresh(piece.text):
@@ -129,6 +144,8 @@ async def ask_aside(
     policy: RetryPolicy,
     emit: Callable[[Event], object],
     book: Callable[[Usage], None],
+    *,
+    counters: Counters,
 ) -> ModelReply:
     """Call a model without publishing its pieces: `emit` gets only the retries. `book` gets the tokens."""
 
@@ -136,7 +153,7 @@ async def ask_aside(
         if isinstance(event, Retrying):
             emit(event)
 
-    reply = await ModelCall(only_retries, policy).run(choice, request)
+    reply = await ModelCall(only_retries, policy, counters).run(choice, request)
     book(reply.usage)
     return reply
 

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from warren import codec
+from warren.actors.counters import COMPLETED, FAILED, Counters
 from warren.actors.fence import Guard, proved
 from warren.actors.turn.approvals import Approvals
 from warren.categories import Decision
@@ -24,6 +25,7 @@ from warren.events import (
 )
 from warren.fields import encodable
 from warren.messages import ToolResult, ToolUseBlock
+from warren.metrics import OTHER
 from warren.tools import Tool, ToolArgumentsError, ToolCall, asking, calling, failure_text
 from warren.values import define
 
@@ -43,6 +45,7 @@ class ToolRun:
         session_id: the session.
         turn: the number of its turn.
         before: the calls in earlier steps of the turn.
+        counters: counts the calls.
         guard: keeps a call from starting without a proved lease; None if no other process can have the session.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
@@ -56,6 +59,7 @@ class ToolRun:
     session_id: str = ""
     turn: int = 1
     before: int = 0
+    counters: Counters = attrs.field(factory=Counters, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _started: dict[str, float] = attrs.field(factory=dict)
@@ -138,7 +142,7 @@ class ToolRun:
         if scope.cancelled_caught:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
             content, is_error = f"timed out after {limit:g} s", True
-        self._finish(call, content, is_error=is_error)
+        self._finish(call, content, is_error=is_error, timed_out=scope.cancelled_caught)
 
     async def _question(
         self, call: ToolUseBlock, tool: Tool, numbers: Iterator[int], question: Mapping[str, Any]
@@ -160,15 +164,19 @@ class ToolRun:
                 await proved(self.guard)
 
     def _refuse(self, call: ToolUseBlock, reason: str) -> None:
+        self.counters.tool(call.name if call.name in self.tools else OTHER, "refused")
         self.results[call.id] = ToolResult(call.id, reason, is_error=True)
         self.emit(ToolResultReceived(call.id, call.name, is_error=True))
 
-    def _finish(self, call: ToolUseBlock, content: str, *, is_error: bool) -> None:
+    def _finish(self, call: ToolUseBlock, content: str, *, is_error: bool, timed_out: bool = False) -> None:
         started = self._started.get(call.id)
         if started is None:
             return self._refuse(call, content)
         content = encodable(content)
-        duration = round((trio.current_time() - started) * 1000)
+        seconds = trio.current_time() - started
+        duration = round(seconds * 1000)
+        self.counters.tool(call.name, "timed_out" if timed_out else FAILED if is_error else COMPLETED)
+        self.counters.tool_seconds.add(seconds)
         self.results[call.id] = ToolResult(call.id, content, is_error)
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration))
         self.emit(ToolResultReceived(call.id, call.name, is_error))

@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from warren.actors.counters import Counters
 from warren.actors.fence import Guard, proved, unproved
 from warren.actors.supervision import first_error
 from warren.actors.turn.approvals import Approvals, RunningTime
@@ -70,6 +71,7 @@ class TurnPlan:
         tool_threads: bounds the sync tools of the whole runtime.
         compaction: the settings of compaction; None if it is off.
         output: the schema of the answer; None if it stays a text.
+        counters: what the sessions of the runtime count for the metrics.
     """
 
     prompt: str | None
@@ -84,6 +86,7 @@ class TurnPlan:
     tool_threads: trio.CapacityLimiter
     compaction: CompactionPlan | None
     output: OutputWish | None
+    counters: Counters
 
 
 @define(eq=False)
@@ -105,6 +108,7 @@ class Turn:
         keeper: keeps the context within the model's window.
         compacted: the result of a turn that only compacts.
         first_seq: the number of the first event once that is published; the terminal one has to follow then.
+        began: the time at which it began, on trio's clock.
     """
 
     plan: TurnPlan
@@ -119,6 +123,7 @@ class Turn:
     structured_output: Any = None
     first_seq: int | None = None
     compacted: CompactionEntry | None = None
+    began: float = attrs.field(factory=trio.current_time)
     keeper: ContextKeeper = attrs.field(init=False)
     _approvals: Approvals = attrs.field(init=False)
     _time: RunningTime = attrs.field(init=False)
@@ -135,7 +140,9 @@ class Turn:
         # A summary is asked for without tools, so in a session with tools its request begins like no other.
         cache = "off" if plan.tools else plan.options.prompt_cache
         book, commit = plan.meter.charge, self.commit_compaction
-        summarising = SummaryCall(plan.choice, plan.retry, self.emit, book, commit, record.session_id, cache)
+        summarising = SummaryCall(
+            plan.choice, plan.retry, self.emit, book, commit, record.session_id, cache, plan.counters
+        )
         marks = (record.last_input_tokens, record.last_compaction_step)
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
         self._time = RunningTime(plan.meter.seconds_left())
@@ -265,7 +272,7 @@ class Turn:
             session_id=self.record.session_id,
         )
         plan.meter.charge(steps=1)
-        return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.meter.charge)
+        return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.meter.charge, counters=plan.counters)
 
     def _tokens_left(self) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
@@ -289,7 +296,7 @@ class Turn:
             session_id=self.record.session_id,
         )
         plan.meter.charge(steps=1)
-        self._call = ModelCall(self.emit, plan.retry)
+        self._call = ModelCall(self.emit, plan.retry, plan.counters)
         try:
             reply = await self._call.run(plan.choice, request)
         except ProviderError as exc:
@@ -313,7 +320,9 @@ class Turn:
         plan.meter.charge(tool_calls=allowed)
         timeout, approvals = plan.limits.tool_timeout, self._approvals
         place = self.record.session_id, self.record.turns + 1, self._calls
-        self._tool_run = run = ToolRun(plan.tools, self.emit, timeout, plan.tool_threads, approvals, self.guard, *place)
+        self._tool_run = run = ToolRun(
+            plan.tools, self.emit, timeout, plan.tool_threads, approvals, self.guard, *place, counters=plan.counters
+        )
         self._calls += len(calls)
         await run.run(calls, allowed)
         self._tool_run = None

@@ -173,11 +173,14 @@ class NodeConfig:
         address: the URL of its gateway for other nodes, `ws://HOST:PORT` or `unix:PATH`; None if it serves none.
         group: a name for the nodes that serve one port together: each answers for the health of all. None for a node
             that serves alone.
+        worker: its number among the nodes of its group, which a process that takes its place has, too; None without a
+            group.
     """
 
     name: str | None = attrs.field(default=None, validator=not_empty)
     address: str | None = attrs.field(default=None, validator=not_empty)
     group: str | None = attrs.field(default=None, validator=not_empty)
+    worker: int | None = None
 
 
 @frozen

@@ -11,6 +11,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "load": ("hdrh", "anyio", "wsproto"),
     "mcp": ("mcp",),
     "memory-store": ("apsw", "numpy", "Stemmer", "usearch"),
+    "metrics": ("prometheus_client",),
     "postgres": ("psycopg",),
     "session-store": ("apsw",),
     "skills": ("yaml",),

@@ -141,16 +141,18 @@ def _takes_all(_options: ModelOptions) -> None:
 
 @value
 class ModelChoice:
-    """A resolved model: its provider, and the provider's name of the model.
+    """A resolved model.
 
     Attributes:
-        provider: the provider.
-        model: the provider's name of the model.
+        provider: its provider.
+        model: the provider's own name of the model.
+        name: the name of the provider, for the metrics.
         check: raises InvalidParamsError that names the option if the model cannot be called with these options.
     """
 
     provider: Provider
     model: str
+    name: str = ""
     check: Callable[[ModelOptions], None] = _takes_all
 
 

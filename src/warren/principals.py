@@ -57,6 +57,8 @@ class Principal:
 LOCAL: Final = Principal()
 """The principal of a program that names no other: it may do everything in the tenant `default`."""
 
+METRICS: Final[Scope] = "metrics:read"
+"""The scope of `RuntimeService.metrics`: the metrics are those of all tenants."""
 SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "create_session": "session:write",
     "start_turn": "session:write",

@@ -13,6 +13,7 @@ from warren.health import LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, 
 from warren.inputs import Input
 from warren.keywords import keywords_of
 from warren.memory import MemoryHit
+from warren.metrics import Metrics
 from warren.options import SessionRequest, TurnRequest
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import Principal
@@ -509,4 +510,14 @@ class RuntimeService(SessionService, Protocol):
 
     def statistics(self) -> RuntimeStatistics:
         """Return the figures of the runtime at this moment. Never waits; takes about 1 ms for each 1,000 sessions."""
+        ...
+
+    def metrics(self) -> Metrics:
+        """Return the totals since the start of the runtime, and its figures of this moment. Never waits.
+
+        `warren.transport.prometheus.RuntimeCollector` registers them with a `prometheus_client` registry.
+
+        Raises:
+            PermissionDeniedError: if the principal does not have the scope `metrics:read`.
+        """
         ...

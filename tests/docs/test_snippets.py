@@ -24,6 +24,7 @@ READ_HERE: Final = (
     *(
         "mcp",
         "mcp-client",
+        "metrics",
         "peers",
         "scale",
         "scripted",

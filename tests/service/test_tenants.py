@@ -83,7 +83,7 @@ def fields(error: WarrenError | None, session_id: str) -> object:
 def test_every_method_has_a_scope_or_says_that_it_needs_none() -> None:
     """A method that is added to the service has to be in the table, and its implementation reads it there."""
     assert sorted(SCOPE_OF) == METHODS
-    assert OF_RUNTIMES == ["as_", "drain", "health", "statistics", "stop"]
+    assert OF_RUNTIMES == ["as_", "drain", "health", "metrics", "statistics", "stop"]
 
 
 @pytest.mark.parametrize("method", SCOPED)

@@ -20,7 +20,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "tools/register": {"tools": [{"name": "look", "description": "", "input_schema": {"type": "object"}}]},
 }
 """The parameters of methods; those that are not here name a session at most."""
-BARE: Final = ("initialized", "capabilities/get", "config/get", "health")
+BARE: Final = ("initialized", "capabilities/get", "config/get", "health", "metrics/get")
 
 
 def request(method: str, params: Any, number: object = 7) -> dict[str, Any]:

@@ -59,6 +59,8 @@ def serve(options: Options, settings: Mapping[str, Any], token_file: Path | None
     seat = Seat.taken_from(os.environ)
     config = served_config_of(options)
     gateway = _gateway_config({**options.gateway, **settings}, token_file, config)
+    if gateway.metrics_port is not None and (problem := missing("metrics", "a port for the metrics needs")):
+        raise click.ClickException(problem)
     serving = Serving(config, gateway, _node(config, node, workers=gateway.workers > 1), seat, _unnamed(options))
     tune()
     if gateway.workers > 1 and seat is None:
@@ -131,6 +133,7 @@ async def _serve(settings: Serving) -> None:
 
     gateway, seat, drain = settings.gateway, settings.seat, settings.config.limits.drain
     listeners = await _listen(gateway) if seat is None else seat.listeners()
+    metrics = await _listen_for_metrics(gateway) if seat is None else seat.metrics_listeners()
     with ExitStack() as stack:
         node = _reached(settings, listeners, stack)
         config = attrs.evolve(settings.config, node=node)
@@ -138,7 +141,7 @@ async def _serve(settings: Serving) -> None:
             stop.service = service
             with stop.serving:
                 async with trio.open_nursery() as serving:
-                    port = await serving.start(serve_gateway, service, gateway, listeners)
+                    port = await serving.start(partial(serve_gateway, metrics=metrics), service, gateway, listeners)
                     Streams().write(f"listening on {_url(gateway.host, port)}\n")
                     if seat is None:
                         _say_model(settings)
@@ -163,15 +166,15 @@ def _reached(settings: Serving, listeners: list[trio.SocketListener], stack: Exi
     link = stack.enter_context(open_link(store if isinstance(store, StoreConfig) else None, gateway, node))
     listeners.append(link.listener)
     name = None if node.name is None else f"{node.name}-{settings.seat.number}"
-    return NodeConfig(name, link.url, settings.seat.group)
+    return NodeConfig(name, link.url, settings.seat.group, settings.seat.number)
 
 
 async def _serve_with_workers(settings: Serving) -> None:
     config, gateway = settings.config, settings.gateway
-    listeners = await _listen(gateway)
-    sockets = tuple(each.socket.fileno() for each in listeners)
+    listeners, metrics = await _listen(gateway), await _listen_for_metrics(gateway)
+    sockets, scraped = (tuple(each.socket.fileno() for each in some) for some in (listeners, metrics))
     command = [sys.executable, "-m", "warren", *sys.argv[1:]]
-    workers = Workers(command, sockets, Restarts(config.intensity))
+    workers = Workers(command, sockets, scraped, Restarts(config.intensity))
     async with until_workers_end(workers, gateway.workers):
         Streams().write(f"listening on {_url(gateway.host, listeners[0].socket.getsockname()[1])}\n")
         _say_model(settings)
@@ -185,6 +188,20 @@ async def _listen(gateway: GatewayConfig) -> list[trio.SocketListener]:
     except OSError as exc:
         problem = f"cannot listen on {_url(gateway.host, gateway.port)}: {exc.strerror or exc}"
         raise OSError(exc.errno, problem) from exc
+
+
+async def _listen_for_metrics(gateway: GatewayConfig) -> list[trio.SocketListener]:
+    """Bind the port for the metrics, if the settings have one, and note its address on stderr."""
+    from warren.transport.gateway.server import listen_for_metrics  # noqa: PLC0415 - as above
+
+    try:
+        listeners = await listen_for_metrics(gateway)
+    except OSError as exc:
+        problem = f"cannot listen on port {gateway.metrics_port} for the metrics: {exc.strerror or exc}"
+        raise OSError(exc.errno, problem) from exc
+    for listener in listeners:
+        Streams().note("metrics at http://{}:{}/metrics".format(*listener.socket.getsockname()))
+    return listeners
 
 
 def _say_model(settings: Serving) -> None:

@@ -11,7 +11,7 @@ from warren.transport.cli.option import of_field, option
 from warren.transport.cli.options import gather, serving_options
 from warren.transport.http.config import GatewayConfig
 
-OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers", "console")
+OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers", "console", "metrics_port")
 """Options that are fields of `GatewayConfig`."""
 
 
@@ -30,6 +30,7 @@ OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers", "console"
 @of_field(GatewayConfig, "max_connections")
 @of_field(GatewayConfig, "workers")
 @of_field(GatewayConfig, "console", "--console/--no-console", default=None)
+@of_field(GatewayConfig, "metrics_port")
 @of_field(NodeConfig, "name", "--node-name", note="Beside it a database store makes the server one of several nodes.")
 @of_field(NodeConfig, "address", "--node-address", metavar="URL")
 @of_field(Limits, "drain", note="After SIGTERM running turns may finish within that time first.")

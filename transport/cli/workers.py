@@ -39,11 +39,13 @@ class Seat:
         number: its number, from 1 on; the worker that takes a dead one's place has the same.
         group: the name of the command among all on the store.
         sockets: the file descriptors of the sockets that all workers accept clients from.
+        metrics: those of the sockets for `/metrics` alone.
     """
 
     number: int
     group: str
     sockets: tuple[int, ...]
+    metrics: tuple[int, ...] = ()
 
     @classmethod
     def taken_from(cls, environ: MutableMapping[str, str]) -> Self | None:
@@ -51,16 +53,20 @@ class Seat:
         found = environ.pop(VARIABLE, None)
         if found is None:
             return None
-        number, group, *sockets = json.loads(found)
-        return cls(number, group, tuple(sockets))
+        number, group, sockets, metrics = json.loads(found)
+        return cls(number, group, tuple(sockets), tuple(metrics))
 
     def in_environment(self) -> dict[str, str]:
         """Return this process's environment with the seat."""
-        return {**os.environ, VARIABLE: json.dumps([self.number, self.group, *self.sockets])}
+        return {**os.environ, VARIABLE: json.dumps([self.number, self.group, self.sockets, self.metrics])}
 
     def listeners(self) -> list[trio.SocketListener]:
         """Return the sockets to accept clients from."""
-        return [trio.SocketListener(trio.socket.socket(fileno=number)) for number in self.sockets]
+        return _listeners(self.sockets)
+
+    def metrics_listeners(self) -> list[trio.SocketListener]:
+        """Return the sockets for `/metrics` alone."""
+        return _listeners(self.metrics)
 
     async def wait_for_parent(self) -> None:
         """Return when the parent has ended."""
@@ -70,6 +76,10 @@ class Seat:
                 pass
 
 
+def _listeners(numbers: Sequence[int]) -> list[trio.SocketListener]:
+    return [trio.SocketListener(trio.socket.socket(fileno=number)) for number in numbers]
+
+
 @define(eq=False)
 class Workers:
     """The workers of one command.
@@ -77,12 +87,14 @@ class Workers:
     Attributes:
         command: starts a worker.
         sockets: the sockets that they accept clients from.
+        metrics: the sockets for `/metrics` alone.
         restarts: bounds how often workers are started again.
         signals: how many signals were passed on to them.
     """
 
     command: Sequence[str]
     sockets: tuple[int, ...]
+    metrics: tuple[int, ...]
     restarts: Restarts
     signals: int = 0
     _processes: dict[int, trio.Process] = attrs.field(factory=dict)
@@ -138,8 +150,8 @@ class Workers:
             list(self.command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=self.sockets,
-            env=Seat(number, f"{socket.gethostname()}-{os.getpid()}", self.sockets).in_environment(),
+            pass_fds=(*self.sockets, *self.metrics),
+            env=Seat(number, f"{socket.gethostname()}-{os.getpid()}", self.sockets, self.metrics).in_environment(),
             start_new_session=True,  # a terminal's Ctrl-C reaches the parent alone, which passes it on once
         )
         self._processes[number] = process

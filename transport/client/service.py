@@ -18,6 +18,7 @@ from warren.fields import FieldValueError
 from warren.inputs import Input
 from warren.keywords import keywords_of, made
 from warren.memory import MemoryHit
+from warren.metrics import Metrics
 from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerInfo, PeerMessage
 from warren.records import CompactionEntry
@@ -359,6 +360,10 @@ class RemoteService(SessionService):
     async def health(self) -> Health:
         """Return the health of the runtime behind the server."""
         return await self._ask(Health, "health", {}, repeatable=True)
+
+    async def metrics(self) -> Metrics:
+        """Return the metrics of the runtime behind the server."""
+        return await self._ask(Metrics, "metrics/get", {}, repeatable=True)
 
     async def _ask(self, cls: type[T], method: str, params: object, *, repeatable: bool = False) -> T:
         return codec.from_server(cls, await self._links.ask(method, params, repeatable=repeatable))

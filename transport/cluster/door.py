@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 
+from warren.metrics import Metrics
 from warren.service import Health, RuntimeService
 
 
@@ -22,6 +23,16 @@ class NodeService(RuntimeService):
         """Return the health of this node and of those that serve the same port, within a second.
 
         It is degraded if one of them does not answer.
+        """
+
+    @abstractmethod
+    async def metrics_of_group(self, own: Metrics) -> Metrics:
+        """Return the metrics of this node and of those that serve the same port, within a second.
+
+        Each series has the number of its process as a label. A node that does not answer is left out.
+
+        Args:
+            own: the metrics of this process.
         """
 
     @abstractmethod

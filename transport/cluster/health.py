@@ -1,11 +1,12 @@
-"""The health of several processes as one. No I/O."""
+"""The health and the metrics of several processes as one. No I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import attrs
 
 from warren.health import LoopHealth, MemoryHealth, ProjectorHealth, StoreHealth, worst
+from warren.metrics import Metric, Metrics
 from warren.service import Health
 
 P = TypeVar("P", StoreHealth, MemoryHealth, ProjectorHealth, LoopHealth)
@@ -33,6 +34,21 @@ def together(own: Health, others: Sequence[Health | None]) -> Health:
         loop=max((each.loop for each in found), key=lambda each: each.lag_p99_ms),
         processes=len(found),
     )
+
+
+def by_worker(found: Iterable[Metrics]) -> Metrics:
+    """Return the metrics of the processes of one command; each series gets the number of its process as a label.
+
+    The totals are not added up here: the sum would shrink when a process is started anew, and Prometheus would take the
+    whole rest of it for an increase. Queries add them up.
+    """
+    merged: dict[str, Metric] = {}
+    for each in sorted(found, key=lambda metrics: metrics.worker or 0):
+        for metric in each.metrics:
+            own = metric.of_worker(str(each.worker or 0))
+            before = merged.get(metric.name)
+            merged[metric.name] = own if before is None else attrs.evolve(before, series=(*before.series, *own.series))
+    return Metrics(tuple(merged.values()))
 
 
 def _worst(parts: Sequence[P | None]) -> P | None:

@@ -24,6 +24,7 @@ from warren.events import Envelope, SessionMoved
 from warren.inputs import Input
 from warren.keywords import keywords_of, made, of_value
 from warren.memory import MemoryHit
+from warren.metrics import Metrics
 from warren.nodes import Node
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import Principal
@@ -50,7 +51,7 @@ from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService
 from warren.transport.cluster.door import NodeService
 from warren.transport.cluster.fanout import Fanout, ForeignReader
-from warren.transport.cluster.health import together
+from warren.transport.cluster.health import by_worker, together
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
 from warren.transport.cluster.token import NodeTokens
@@ -65,7 +66,7 @@ Place = Service | RemoteService
 """A runtime that may have a session: that of this process, or that of another node."""
 Call = Callable[[Place], Awaitable[T]]
 HEALTH_TIMEOUT: Final = 1.0
-"""Seconds within which a node has to say how it is."""
+"""Seconds within which a node has to answer for its health and its metrics."""
 LOOK: Final = 0.5
 """Seconds between two looks for sessions that have moved and nodes that are gone."""
 FIRST_PAUSE: Final = 0.02
@@ -286,6 +287,10 @@ class _Sessions(RuntimeService):
         """See RuntimeService."""
         return self._local.statistics()
 
+    def metrics(self) -> Metrics:
+        """See RuntimeService."""
+        return self._local.metrics()
+
     def _end_readers(self) -> None:
         for reader in tuple(self._readers):
             reader.end()
@@ -391,24 +396,37 @@ class ClusterService(_Sessions, NodeService):
 
     async def health_of_group(self) -> Health:
         """See NodeService."""
+        others = await self._ask_group(RemoteService.health)
+        return self.health() if others is None else together(self.health(), others)
+
+    async def metrics_of_group(self, own: Metrics) -> Metrics:
+        """See NodeService."""
+        others = await self._ask_group(RemoteService.metrics)
+        return own if others is None else by_worker([own, *(each for each in others if each is not None)])
+
+    async def _ask_group(self, ask: Callable[[RemoteService], Awaitable[T]]) -> Sequence[T | None] | None:
+        """Return the answers of the other nodes of this one's group, None for each that gives none in time.
+
+        Without a group return None.
+        """
         node = self._supervisor.shared.storage.node
         if node is None or node.group is None:
-            return self.health()
-        found: list[Health | None] = []
+            return None
+        found: list[T | None] = []
 
-        async def ask(other: Node) -> None:
-            health = None
+        async def put_to(other: Node) -> None:
+            answer = None
             with trio.move_on_after(HEALTH_TIMEOUT), suppress(WarrenError):
-                health = await self.remote(other).health()
-            found.append(health)
+                answer = await ask(self.remote(other))
+            found.append(answer)
 
         with suppress(StoreError):  # the own health says so
             store = await self.store()
             others = [each for each in await store.nodes() if each.group == node.group and each.key != store.key]
             async with trio.open_nursery() as nursery:
                 for other in others:
-                    nursery.start_soon(ask, other)
-        return together(self.health(), found)
+                    nursery.start_soon(put_to, other)
+        return found
 
     async def asked_to_drain(self) -> None:
         """See NodeService."""

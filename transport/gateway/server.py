@@ -1,6 +1,6 @@
 """The gateway: on one port, JSON-RPC over WebSocket at `/ws`, the console at `/console/`, and REST everywhere else."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -9,6 +9,7 @@ import trio
 from starlette.types import ASGIApp
 
 from warren.extras import installed
+from warren.metrics import Metric, Metrics, Series
 from warren.service import RuntimeService
 from warren.transport.cluster.door import NodeService
 from warren.transport.console.pages import console_pages
@@ -18,10 +19,11 @@ from warren.transport.http.auth import AccessPolicy, read_token
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
 from warren.transport.http.head import Head
+from warren.transport.http.refusals import RefusedError
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.mcp.late import LateMcp
-from warren.transport.rest.app import rest_app
+from warren.transport.rest.app import LOOPBACK, metrics_app, rest_app
 from warren.transport.rpc.methods import Host
 from warren.values import frozen
 
@@ -35,6 +37,7 @@ async def serve_gateway(
     config: GatewayConfig,
     listeners: Sequence[trio.SocketListener] = (),
     *,
+    metrics: Sequence[trio.SocketListener] = (),
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve sessions over WebSocket and HTTP until cancelled.
@@ -47,6 +50,7 @@ async def serve_gateway(
         config: the address, the access rules and the bounds of one client.
         listeners: the sockets to accept clients from; they are closed at the end. Without any the address of the
             settings is bound.
+        metrics: the sockets for `/metrics` alone, as above.
         task_status: gets the port once clients can connect.
 
     Raises:
@@ -55,10 +59,12 @@ async def serve_gateway(
     """
     config.check_exposure()
     accepting = list(listeners) or await listen(config)
+    scraped = list(metrics)
     try:
-        await _serve(service, config, accepting, task_status)
+        scraped = scraped or await listen_for_metrics(config)
+        await _serve(service, config, accepting, scraped, task_status)
     finally:
-        for listener in accepting:
+        for listener in (*accepting, *scraped):
             listener.socket.close()
 
 
@@ -66,10 +72,20 @@ async def _serve(
     service: RuntimeService,
     config: GatewayConfig,
     listeners: list[trio.SocketListener],
+    scraped: list[trio.SocketListener],
     task_status: trio.TaskStatus[int],
 ) -> None:
+    shutdown = Shutdown()
+
+    async def with_clients(own: Metrics) -> Metrics:
+        return _with_connections(own, server.connections)
+
+    async def whole_metrics(own: Metrics) -> Metrics:
+        found = await with_clients(own)
+        return await service.metrics_of_group(found) if isinstance(service, NodeService) else found
+
     whole = service.health_of_group if isinstance(service, NodeService) else None
-    host, shutdown = Host(service, config.public(), whole), Shutdown()
+    host = Host(service, config.public(), whole, whole_metrics)
     async with trio.open_nursery() as nursery:
         mounts: dict[str, ASGIApp] = {}
         if installed("mcp"):  # it has an extra of its own
@@ -77,13 +93,29 @@ async def _serve(
             bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight}
             nursery.start_soon(partial(mcp.hold, service, shutdown, **bounds))
         app = rest_app(host, config, shutdown, mounts, console_pages() if config.console else {})
-        server = HttpServer(config, shutdown, app, _sockets_of(service, host, config, shutdown).serve)
+        sockets = _sockets_of(service, host, with_clients, config, shutdown)
+        server = HttpServer(config, shutdown, app, sockets.serve)
+        scraping = HttpServer(config, shutdown, metrics_app(host), _no_websocket)
         try:
             connections = await nursery.start(server.hold_connections)
+            if scraped:
+                scrapers = await nursery.start(scraping.hold_connections)
+                nursery.start_soon(partial(trio.serve_listeners, scraping.serve, scraped, handler_nursery=scrapers))
             task_status.started(listeners[0].socket.getsockname()[1])
             await trio.serve_listeners(server.serve, listeners, handler_nursery=connections)
         finally:
             server.shut_down()
+            scraping.shut_down()
+
+
+def _with_connections(metrics: Metrics, connections: Mapping[str, int]) -> Metrics:
+    series = tuple(Series((surface,), count) for surface, count in connections.items())
+    metric = Metric("warren_connections", "gauge", "Connections of clients, by surface.", ("surface",), series=series)
+    return attrs.evolve(metrics, metrics=(*metrics.metrics, metric))
+
+
+async def _no_websocket(_connection: HttpConnection, _head: Head) -> None:
+    raise RefusedError(404, "$.path: only the metrics are here", field="$.path")
 
 
 async def listen(config: GatewayConfig) -> list[trio.SocketListener]:
@@ -99,14 +131,25 @@ async def listen(config: GatewayConfig) -> list[trio.SocketListener]:
     return listeners
 
 
+async def listen_for_metrics(config: GatewayConfig) -> list[trio.SocketListener]:
+    """Bind the port for the metrics, on this machine's own address; without one return no listener. Raises OSError."""
+    if config.metrics_port is None:
+        return []
+    return await trio.open_tcp_listeners(config.metrics_port, host=LOOPBACK)
+
+
 def _sockets_of(
-    service: RuntimeService | NodeService, host: Host, config: GatewayConfig, shutdown: Shutdown
+    service: RuntimeService | NodeService,
+    host: Host,
+    with_clients: Callable[[Metrics], Awaitable[Metrics]],
+    config: GatewayConfig,
+    shutdown: Shutdown,
 ) -> "_WebSockets":
     """Return the opener of WebSockets; that of a node also serves the other nodes of its cluster."""
     if not isinstance(service, NodeService):
         return _WebSockets(host, host, config.access, config, shutdown)
     access = attrs.evolve(config.access, proves_node=service.proof_for)
-    return _WebSockets(host, Host(service.own, host.settings), access, config, shutdown)
+    return _WebSockets(host, Host(service.own, host.settings, metrics=with_clients), access, config, shutdown)
 
 
 @frozen

@@ -59,6 +59,8 @@ class GatewayConfig:
         workers: processes that serve the port together. More than one need a store. Each may run as many turns as one
             alone; one that dies is started again.
         console: whether to serve the console, a page for browsers, at /console/.
+        metrics_port: a port of this machine for `/metrics` alone, which needs no token there; None serves them on the
+            gateway's port only. 0 picks a free one.
         runtime: the runtime's own settings, for `config/get`; secrets and prompts are not shown.
     """
 
@@ -79,6 +81,7 @@ class GatewayConfig:
     close_timeout: float = attrs.field(default=2.0, validator=not_negative)
     workers: int = attrs.field(default=1, validator=positive)
     console: bool = True
+    metrics_port: int | None = attrs.field(default=None, validator=attrs.validators.optional(Between(0, MAX_PORT)))
     runtime: Config | None = None
 
     @property
@@ -97,6 +100,7 @@ class GatewayConfig:
     def public(self) -> Settings:
         """Return the settings that clients may see."""
         limits = attrs.asdict(
-            self, filter=attrs.filters.exclude("host", "port", "token", "origins", "console", "runtime")
+            self,
+            filter=attrs.filters.exclude("host", "port", "token", "origins", "console", "metrics_port", "runtime"),
         )
         return public_settings(self.runtime, gateway=limits)

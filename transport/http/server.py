@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import trio
@@ -44,10 +44,16 @@ class HttpServer:
         self._upgrade = upgrade
         self._connected = 0
         self._http = 0
+        self._upgraded = 0
         self._lingering = 0
         self._without_head: dict[trio.CancelScope, None] = {}
         """The connections that have not sent a head yet, the oldest first."""
         self._connections: trio.Nursery | None = None
+
+    @property
+    def connections(self) -> Mapping[str, int]:
+        """The connections of clients at this moment, by surface."""
+        return {"http": self._connected - self._upgraded, "websocket": self._upgraded}
 
     async def hold_connections(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         """Keep a nursery whose connections are closed in good order rather than cancelled in mid-frame."""
@@ -101,7 +107,11 @@ class HttpServer:
         if head is None:
             return
         if head.path == WEBSOCKET_PATH:
-            await self._upgrade(connection, head)
+            self._upgraded += 1
+            try:
+                await self._upgrade(connection, head)
+            finally:
+                self._upgraded -= 1
             return
         if self._http >= self._config.max_http:
             raise RefusedError(503, "too many HTTP connections", RETRY)

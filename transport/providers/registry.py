@@ -76,16 +76,16 @@ class ModelRegistry:
             raise InvalidParamsError("$.model: must not be empty", path="$.model")
         name = provider if provider is not None else self._provider_of(model)
         if name in self.extra:
-            return ModelChoice(self.extra[name], model.removeprefix(f"{name}:"))
+            return ModelChoice(self.extra[name], model.removeprefix(f"{name}:"), name)
         if name == SCRIPTED:
-            return ModelChoice(self._scripted(model.removeprefix(f"{SCRIPTED}:")), model)
+            return ModelChoice(self._scripted(model.removeprefix(f"{SCRIPTED}:")), model, name)
         if name not in BUILT_IN:
             known = ", ".join(sorted({*BUILT_IN, *self.extra}))
             raise InvalidParamsError(f"$.provider: {name!r} is unknown; there are {known}", path="$.provider")
         if name == ECHO:
-            return ModelChoice(self._echo, model)
+            return ModelChoice(self._echo, model, name)
         over_http = self._over_http(name)
-        return ModelChoice(over_http, model, partial(over_http.check, model))
+        return ModelChoice(over_http, model, name, partial(over_http.check, model))
 
     def _provider_of(self, model: str) -> str:
         prefix = model.partition(":")[0]

@@ -14,7 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warren import codec
 from warren.errors import InvalidParamsError, WarrenError
+from warren.extras import installed
 from warren.fields import CAN_CONFLICT
+from warren.metrics import Metrics
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.refusals import JSON, RefusedError
@@ -34,12 +36,15 @@ from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned
-from warren.transport.rpc.methods import Caller, Host, Method, RunTurn
+from warren.transport.rpc.methods import METHODS, Caller, Host, Method, RunTurn
 from warren.transport.rpc.outbox import is_large
+from warren.transport.rpc.params import NoParams
 from warren.values import frozen
 from warren.views import TurnResult
 
 Answer = Response | EventStream
+METRICS_PATH: Final = "/metrics"
+LOOPBACK: Final = "127.0.0.1"
 
 logger: Final = logging.getLogger(__name__)
 
@@ -59,8 +64,32 @@ def rest_app(
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
     apps: dict[str, ASGIApp] = {path: rest.resource(tuple(rows)) for path, rows in by_path}
     apps["/openapi.json"] = _Resource(config.access, {"GET": rest.openapi}, ("GET",))
+    if installed("metrics"):
+        apps[METRICS_PATH] = _metrics(config.access, host)
     apps |= {**pages, **{path: _Guarded(config.access, app) for path, app in mounts.items()}}
     return Site(config.access, config.origins, apps)
+
+
+def metrics_app(host: Host) -> ASGIApp:
+    """Return the application for a port of this machine that has the metrics alone. It asks for no token."""
+    policy = AccessPolicy(None, (), LOOPBACK)
+    return Site(policy, (), {METRICS_PATH: _metrics(policy, host)})
+
+
+def _metrics(policy: AccessPolicy, host: Host) -> "_Resource":
+    async def scrape(request: Request) -> Response:
+        metrics = await METHODS["metrics/get"].handler(host, Unheard(), NoParams())
+        # In a thread: with many models and tools it takes a while, and the library is imported at the first request.
+        body, media_type = await trio.to_thread.run_sync(_exposed, metrics, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type})
+
+    return _Resource(policy, {"GET": scrape, "HEAD": scrape}, ("GET",))
+
+
+def _exposed(metrics: Metrics, accept: str) -> tuple[bytes, str]:
+    from warren.transport.prometheus import exposed  # noqa: PLC0415 - it has an extra of its own
+
+    return exposed(metrics, accept)
 
 
 class Unheard(Caller):

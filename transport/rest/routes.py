@@ -59,4 +59,5 @@ ROUTES: Final = (
     RestRoute("GET", "/capabilities", METHODS["capabilities/get"]),
     RestRoute("GET", "/config", METHODS["config/get"]),
     RestRoute("GET", "/health", METHODS["health"], failed=503),
+    RestRoute("GET", "/metrics.json", METHODS["metrics/get"]),
 )

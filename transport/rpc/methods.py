@@ -7,6 +7,7 @@ import attrs
 
 from warren import codec
 from warren.errors import InvalidParamsError
+from warren.metrics import Metrics
 from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerMessage
 from warren.records import CompactionEntry
@@ -112,11 +113,14 @@ class Host:
         service: the runtime.
         settings: the answer to `config/get`.
         health: asks for the health of all processes that serve together; None if this one serves alone.
+        metrics: adds the metrics of the surface, and those of all processes that serve together, to the runtime's own;
+            None adds nothing.
     """
 
     service: RuntimeService
     settings: Settings = attrs.field(factory=Settings)
     health: Callable[[], Awaitable[Health]] | None = None
+    metrics: Callable[[Metrics], Awaitable[Metrics]] | None = None
 
 
 @frozen
@@ -199,6 +203,11 @@ async def _config(host: Host, _caller: Caller, _params: NoParams) -> Settings:
 
 async def _health(host: Host, _caller: Caller, _params: NoParams) -> Health:
     return host.service.health() if host.health is None else await host.health()
+
+
+async def _metrics(host: Host, _caller: Caller, _params: NoParams) -> Metrics:
+    own = host.service.metrics()
+    return own if host.metrics is None else await host.metrics(own)
 
 
 async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:
@@ -415,6 +424,7 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
     ),
     Method("config/get", NoParams, Settings, _config, "Show the settings, without secrets.", waits=False),
     Method("health", NoParams, Health, _health, "Show the health of the runtime.", waits=False),
+    Method("metrics/get", NoParams, Metrics, _metrics, "Show the metrics of the runtime.", waits=False),
 )
 
 METHODS: Final[Mapping[str, Method[Any, Any]]] = {method.name: method for method in _TABLE}

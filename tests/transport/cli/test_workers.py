@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 import trio
+from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from tests.transport.cli.process import LIMIT, SLOW, Cli, Running, one_line
 from tests.transport.cli.serving import connected, serve
+from tests.transport.cluster.nodes import free_port
+from tests.transport.rest.clients import client as rest_client
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the workers are found in /proc")
 
@@ -60,6 +63,36 @@ async def test_a_worker_that_dies_is_started_again(cli: Cli) -> None:
     assert (ended.code, ended.out) == (0, "")
     assert ended.err == "WARNING: worker 1 was ended by SIGKILL: it is started again\n"
     assert cli.run("sessions", "show", "last").out.count("assistant") == 3
+
+
+async def test_one_scrape_has_the_metrics_of_all_workers(cli: Cli) -> None:
+    """Whichever of them answers; a worker that dies takes its own series along, and its successor begins them anew."""
+    port = free_port()
+    running, url = serve(cli, "--workers", "2", "-m", "echo", "--metrics-port", str(port))
+
+    async def turns() -> dict[str, float]:
+        text = (await http.get("/metrics")).text
+        samples = [each for family in parsed(text) for each in family.samples if each.name == "warren_turns_total"]
+        return {each.labels["worker"]: each.value for each in samples if each.labels["outcome"] == "completed"}
+
+    async def until(condition: Callable[[dict[str, float]], bool]) -> None:
+        with trio.fail_after(LIMIT):
+            while not condition(await turns()):  # noqa: ASYNC110 - another process has no event
+                await trio.sleep(0.05)
+
+    async with rest_client(port) as http:
+        await until(lambda _: True)
+        for _ in range(6):
+            async with connected(url) as client:
+                await client.call("session/create", prompt="hello")
+        for _ in range(4):
+            assert sum((await turns()).values()) == 6
+        first = workers_of(running)[0]
+        os.kill(first, signal.SIGKILL)
+        await trio.to_thread.run_sync(wait_until, lambda: replaced(running, first))
+        await until(lambda found: found.get("1", 0.0) == 0)
+    running.signal(signal.SIGTERM)
+    assert (await trio.to_thread.run_sync(running.end)).code == 0
 
 
 async def test_the_first_signal_ends_all_in_order(cli: Cli) -> None:

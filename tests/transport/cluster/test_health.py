@@ -3,8 +3,9 @@
 import attrs
 
 from warren.health import LoopHealth, ProjectorHealth, StoreHealth
+from warren.metrics import Metric, Metrics, Series
 from warren.service import Health
-from warren.transport.cluster.health import together
+from warren.transport.cluster.health import by_worker, together
 
 OWN = Health("ok", 3, 1, 10, StoreHealth("ok"), ProjectorHealth("ok", projecting=False, behind=None))
 PROJECTING = ProjectorHealth("ok", projecting=True, behind=4)
@@ -29,3 +30,23 @@ def test_a_process_that_does_not_answer_is_no_good_sign() -> None:
     """The others are told of all the same."""
     found = together(OWN, [None, OWN])
     assert (found.status, found.live_sessions, found.processes) == ("degraded", 6, 2)
+
+
+def test_the_metrics_of_workers_stay_apart() -> None:
+    """Each series has the number of its process, so that none shrinks when another process starts anew."""
+
+    def of(worker: int, value: float) -> Metrics:
+        series = (Series(("x",), value), Series(("y",), 1))
+        return Metrics((Metric("a_total", "counter", "A.", ("kind",), series=series),), worker)
+
+    found = by_worker([of(2, 3), of(1, 5)])
+    assert found.worker is None
+    (metric,) = found.metrics
+    assert metric.labels == ("worker", "kind")
+    assert [(*each.labels, each.value) for each in metric.series] == [
+        ("1", "x", 5),
+        ("1", "y", 1),
+        ("2", "x", 3),
+        ("2", "y", 1),
+    ]
+    assert found.total("a_total", "x") == 8

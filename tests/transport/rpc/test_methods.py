@@ -93,6 +93,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "capabilities/get",
         "config/get",
         "health",
+        "metrics/get",
     ]
     for name, method in METHODS.items():
         assert method.name == name

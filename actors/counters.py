@@ -1,0 +1,162 @@
+"""The counts of a working runtime: plain numbers on the event loop, of which the metrics are made when they are read.
+
+Nothing here waits, locks or allocates more than a number: a count costs a turn some hundred nanoseconds.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from typing import Final, get_args
+
+import attrs
+
+from warren.errors import WarrenError
+from warren.events import Envelope, FailureCause, RunFailed
+from warren.metrics import OTHER, Series
+from warren.model import ModelChoice
+from warren.usage import Usage
+from warren.values import define
+
+MODELS: Final = 50
+"""Models with series of their own. Clients name models, so there may be any number of them."""
+TOOLS: Final = 100
+"""Tools with series of their own: clients and servers bring tools."""
+LONGEST: Final = 100
+"""Characters of a label's value."""
+OF_TURNS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+OF_CALLS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
+OF_COMMITS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+OF_LAGS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+OF_GROUPS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+OUTCOMES: Final = (COMPLETED, *get_args(FailureCause))
+"""The outcomes of turns. Each has its series from the start: Prometheus sees no increase in a series that is new."""
+
+
+@define(eq=False)
+class Histogram:
+    """Observed values, counted in buckets.
+
+    Attributes:
+        bounds: the upper bounds of the buckets, ascending; a value on a bound is within it.
+        counts: the values in each bucket, and at the end those above the last bound.
+        sum: the sum of the values.
+    """
+
+    bounds: tuple[float, ...]
+    counts: list[int] = attrs.field(init=False)
+    sum: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def series(self, *labels: str) -> Series:
+        """Return the values of this moment."""
+        return Series(labels, self.sum, tuple(self.counts))
+
+
+@define(eq=False)
+class ModelCounters:
+    """The calls of one model, and the turns that were planned with it.
+
+    Attributes:
+        turns: the turns that have ended, by outcome.
+        seconds: the durations of calls that succeeded; each attempt is a call.
+        first_piece: the times from the beginning of a call to its first piece.
+        errors: the calls that failed, by the cause of the error.
+        retries: calls that were made again after an error.
+        input_tokens: see `Usage`, as the three below.
+        output_tokens: see above.
+        cache_read_tokens: see above.
+        cache_creation_tokens: see above.
+    """
+
+    turns: Counter[str] = attrs.field(factory=lambda: Counter(dict.fromkeys(OUTCOMES, 0)))
+    seconds: Histogram = attrs.field(factory=lambda: Histogram(OF_CALLS))
+    first_piece: Histogram = attrs.field(factory=lambda: Histogram(OF_CALLS))
+    errors: Counter[str] = attrs.field(factory=Counter)
+    retries: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_creation_tokens: int = 0
+
+    def called(self, seconds: float, usage: Usage) -> None:
+        """Count a call that succeeded. Tokens that are no numbers are left out: a provider may be the host's code."""
+        self.seconds.add(seconds)
+        sent, got = usage.input_tokens, usage.output_tokens
+        read, made = usage.cache_read_tokens, usage.cache_creation_tokens
+        if type(sent) is type(got) is type(read) is type(made) is int and min(sent, got, read, made) >= 0:
+            self.input_tokens += sent
+            self.output_tokens += got
+            self.cache_read_tokens += read
+            self.cache_creation_tokens += made
+
+    def failed(self, error: WarrenError) -> None:
+        """Count a call that failed."""
+        self.errors[error.cause or error.code.value.lower()] += 1
+
+
+@define(eq=False)
+class Counters:
+    """The counts of the turns of one runtime.
+
+    Attributes:
+        models: those of each model, by the names of its provider and of itself.
+        turn_seconds: the durations of turns, from their beginning to the commit of their end.
+        steps: the steps of turns that have ended.
+        events: the events of turns that have ended.
+        tools: the tool calls that have ended, by the tool's name and the outcome.
+        tool_seconds: the durations of tool calls that were begun.
+        compactions: the attempts to compact, by outcome.
+    """
+
+    models: dict[tuple[str, str], ModelCounters] = attrs.field(factory=dict)
+    turn_seconds: Histogram = attrs.field(factory=lambda: Histogram(OF_TURNS))
+    steps: int = 0
+    events: int = 0
+    tools: dict[tuple[str, str], int] = attrs.field(factory=dict)
+    tool_seconds: Histogram = attrs.field(factory=lambda: Histogram(OF_CALLS))
+    compactions: Counter[str] = attrs.field(factory=Counter)
+    _tool_names: set[str] = attrs.field(factory=set)
+
+    def model(self, choice: ModelChoice) -> ModelCounters:
+        """Return the counts of a model; beyond the first `MODELS` models, those of all others together."""
+        found = self.models.get((choice.name, choice.model))
+        return self._new_model(choice) if found is None else found
+
+    def _new_model(self, choice: ModelChoice) -> ModelCounters:
+        key = (choice.name, choice.model)
+        if len(self.models) >= MODELS or len(choice.model) > LONGEST:
+            key = (OTHER, OTHER)
+        return self.models.setdefault(key, ModelCounters())
+
+    def turn(self, choice: ModelChoice, terminal: Envelope, first_seq: int, seconds: float, steps: int) -> None:
+        """Count a turn that has ended.
+
+        Args:
+            choice: its model.
+            terminal: its last event.
+            first_seq: the number of its first event.
+            seconds: its duration.
+            steps: its steps.
+        """
+        event = terminal.event
+        self.model(choice).turns[event.cause if isinstance(event, RunFailed) else COMPLETED] += 1
+        self.turn_seconds.add(seconds)
+        self.steps += steps
+        self.events += terminal.seq - first_seq + 1
+
+    def tool(self, name: str, outcome: str) -> None:
+        """Count a tool call that has ended; those of tools beyond the first `TOOLS` are counted together."""
+        if name not in self._tool_names:
+            if len(self._tool_names) >= TOOLS or len(name) > LONGEST:
+                name = OTHER
+            self._tool_names.add(name)
+        key = (name, outcome)
+        self.tools[key] = self.tools.get(key, 0) + 1

@@ -1,0 +1,81 @@
+"""The metrics of a runtime, as plain values: totals since its start, and figures of this moment, under stable names."""
+
+from typing import Final, Literal
+
+import attrs
+
+from warren.values import frozen
+
+Kind = Literal["counter", "gauge", "histogram", "info"]
+"""A counter only grows while the process lives, a gauge is of this moment. An info is always 1 and has its labels."""
+OTHER: Final = "other"
+"""The value of a label that stands for all values beyond those that have series of their own."""
+WORKER: Final = "worker"
+"""The label by which the processes of one command are told apart."""
+
+
+@frozen
+class Series:
+    """One series of a metric.
+
+    Attributes:
+        labels: the values of the metric's labels, in their order.
+        value: the value; of a histogram the sum of all observed values.
+        counts: of a histogram, the observed values in each bucket, and at the end those above the last bound.
+    """
+
+    labels: tuple[str, ...] = ()
+    value: float = 0.0
+    counts: tuple[int, ...] = ()
+
+
+@frozen
+class Metric:
+    """One metric with its series.
+
+    Attributes:
+        name: its name for Prometheus; that of a counter ends in `_total`.
+        kind: its kind.
+        help: a sentence for people.
+        labels: the names of its labels.
+        bounds: of a histogram, the upper bounds of its buckets, which include them.
+        series: the series; none for a label's value that has not occurred.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+    series: tuple[Series, ...] = ()
+
+    def of_worker(self, worker: str) -> "Metric":
+        """Return the metric with the label of a process."""
+        series = tuple(attrs.evolve(each, labels=(worker, *each.labels)) for each in self.series)
+        return attrs.evolve(self, labels=(WORKER, *self.labels), series=series)
+
+
+@frozen
+class Metrics:
+    """The metrics of a runtime, or of the processes of one command.
+
+    Attributes:
+        metrics: the metrics; each name occurs once.
+        worker: the number of this process among those of its command; None if it is alone, or if these are the metrics
+            of several processes, whose series have it as the label `worker`.
+    """
+
+    metrics: tuple[Metric, ...]
+    worker: int | None = None
+
+    def __getitem__(self, name: str) -> Metric:
+        """Return the metric with this name. Raises KeyError."""
+        for metric in self.metrics:
+            if metric.name == name:
+                return metric
+        raise KeyError(name)
+
+    def total(self, name: str, *labels: str) -> float:
+        """Return the sum over the series of a metric whose labels include these values; of a histogram, their count."""
+        found = [each for each in self[name].series if set(labels) <= set(each.labels)]
+        return sum(sum(each.counts) if each.counts else each.value for each in found)
