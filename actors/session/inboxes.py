@@ -46,11 +46,16 @@ class Inboxes:
     """Puts inputs into the inboxes of sessions, and takes them back.
 
     An input with the key of an earlier one is not taken twice: its sender gets the outcome of the earlier one.
+
+    Attributes:
+        on_elsewhere: called with a session that another process has when an input was put into its inbox: that process
+            finds the input by itself, if it is not told before.
     """
 
     _mailboxes: Mailboxes
     _storage: Storage
     _limit: int  # of inputs that wait for one session
+    on_elsewhere: Callable[[str], None] = lambda _session_id: None
     _entering: set[str] = attrs.field(factory=set)
 
     async def put(self, session_id: str, input_: Input) -> bool:
@@ -64,7 +69,9 @@ class Inboxes:
         stored = await self._store(session_id, input_, anywhere=True)
         if stored.outcome is not None:
             return False
-        if not stored.elsewhere:  # else the process with the session polls the store for new inputs
+        if stored.elsewhere:
+            self.on_elsewhere(session_id)
+        else:
             with contextlib.suppress(LeasedError):  # another process has just taken the session: the input goes with it
                 await self._tell(session_id, stored.numbered, waits=False, tools=NO_TOOLS)
         return stored.fresh

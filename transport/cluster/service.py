@@ -352,6 +352,15 @@ class OwnSessions(_Sessions):
         with _not_owned(session_id):
             return await call(self._local)
 
+    @keywords_of(SessionRef)
+    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
+        """See SessionService. The session takes inputs that have come to the store, before it looks there itself."""
+        session_id = session.session_id
+        if self._has_current(session_id):
+            for each in await (await self.store()).inbox(session_id):
+                self._supervisor.inboxes.found(session_id, each)
+        return await super().inputs(session_id)
+
     def _check_room(self, session_id: str | None = None) -> None:
         if self._supervisor.scheduler.closed:
             raise not_owner(session_id, None)
@@ -380,6 +389,16 @@ class ClusterService(_Sessions, NodeService):
         self._peers = peers
         self._own = OwnSessions(runtime)
         self.fanout = Fanout(peers.tasks, self.store, runtime.supervisor.registry.read_log)
+
+        runtime.supervisor.inboxes.on_elsewhere = lambda session_id: peers.tasks.start_soon(self._hint, session_id)
+
+    async def _hint(self, session_id: str) -> None:
+        """Let the node of a session look into its inbox at once. If it is not reached, it looks there by itself."""
+        with suppress(WarrenError):
+            store = await self.store()
+            holder = await store.holder(session_id)
+            if holder is not None and _is_other(holder, store):
+                await self.remote(holder).inputs(session_id)
 
     @property
     def own(self) -> OwnSessions:
@@ -550,7 +569,8 @@ class ClusterService(_Sessions, NodeService):
                 reader.leave()
 
     def end(self) -> None:
-        """End all subscriptions."""
+        """End all subscriptions, and tell other nodes of inputs no more."""
+        self._supervisor.inboxes.on_elsewhere = _tell_nobody
         self._end_readers()
         self._own._end_readers()  # noqa: SLF001 - the two are one node
 
@@ -605,6 +625,10 @@ def not_owner(session_id: str | None, holder: str | None) -> AgentError:
         retryable=True,
         details={} if holder is None else {"holder": holder},
     )
+
+
+def _tell_nobody(_session_id: str) -> None:
+    """Leave an input to the node of its session, which finds it."""
 
 
 def other_version(session_id: str, node: Node) -> AgentError:

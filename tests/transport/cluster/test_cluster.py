@@ -14,6 +14,7 @@ import trio
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import until
 from tests.transport.cluster.nodes import Home, Node, cluster, events_of, node, read_to, shared_store
+from warren.actors.supervisor import store_watcher
 from warren.categories import Gates
 from warren.client import connect
 from warren.config import Limits, PostgresConfig, StoreConfig
@@ -221,6 +222,21 @@ async def test_peers_and_forks_at_another_node(store: StoreConfig | PostgresConf
         fork = await berta.service.fork(one)
         assert (await anna.service.history(fork.state.session_id)).total == 2
         assert (await anna.holder(one), await anna.holder(two)) == ("anna", "berta")
+
+
+async def test_a_message_begins_a_turn_at_another_node_at_once(
+    store: StoreConfig | PostgresConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node of the session is told of it, and does not wait until it looks into the store."""
+    monkeypatch.setattr(store_watcher, "INTERVAL", 3600.0)
+    async with cluster(store) as (anna, berta):
+        one = (await anna.service.create_session("one", peer=Peer("one", ("two",), keep_alive=True))).session_id
+        two = (await berta.service.create_session("two", peer=Peer("two", ("one",)))).session_id
+        async with anna.service.subscribe(one) as reader:
+            await berta.service.send_message(two, "one", "hello")
+            started = await anext(reader)
+            assert isinstance(started.event, RunStarted)
+        assert await anna.holder(one) == "anna"
 
 
 async def test_sessions_end_at_another_node(store: StoreConfig | PostgresConfig) -> None:
