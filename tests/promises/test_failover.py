@@ -9,7 +9,7 @@ import pytest
 from tests.support.postgres import database
 from tests.transport.cli.process import Cli
 
-FAULTS = ("kill", "stop", "partition", "blip")
+FAULTS = ("kill", "stop", "partition", "blip", "links", "answers")
 
 
 def failed_over(cli: Cli, *arguments: str, seconds: float = 120) -> Any:
@@ -29,7 +29,7 @@ def failed_over(cli: Cli, *arguments: str, seconds: float = 120) -> Any:
 def test_every_kind_of_fault_is_got_over(cli: Cli) -> None:
     """On a database: three nodes, users at all of them, and followers that get each stored event once."""
     with database() as url:
-        result = failed_over(cli, "--store", url, "--sessions", "6", "--rounds", "4", "--lease", "2s")
+        result = failed_over(cli, "--store", url, "--sessions", "6", "--rounds", "6", "--lease", "2s")
     assert [each["fault"] for each in result["faults"]] == list(FAULTS)
     assert all(each["sessions"] for each in result["faults"])
 
@@ -42,7 +42,7 @@ def test_many_faults_are_got_over(cli: Cli, kind: str, least: int, soak_seconds:
     rounds = max(least, int(soak_seconds / 5))
     arguments = ("--rounds", f"{rounds}", "--lease", "2s")
     if kind == "files":
-        failed_over(cli, "--store", "store", "--faults", "kill,stop", *arguments, seconds=20 * rounds)
+        failed_over(cli, "--store", "store", "--faults", "kill,stop,links", *arguments, seconds=20 * rounds)
         return
     with database() as url:
         failed_over(cli, "--store", url, *arguments, seconds=20 * rounds)

@@ -12,10 +12,12 @@ from warren.transport.load.failover.plan import FailoverPlan
 GOOD = Stored(("a", "b"), (1, 3, 6, 1_000_007), (1, 6, 1_000_007))
 
 
-def ledger(*prompts: str, followed: tuple[int, ...] = (1, 2, 3, 6, 8, 1_000_007)) -> SessionLedger:
+def ledger(
+    *prompts: str, followed: tuple[int, ...] = (1, 2, 3, 6, 8, 1_000_007), gaps: tuple[int, ...] = ()
+) -> SessionLedger:
     """Return what users and the follower of a session have seen."""
     turns = [Acknowledged(prompt, 0.0, float(index), 0) for index, prompt in enumerate(prompts)]
-    return SessionLedger("s", turns, list(followed))
+    return SessionLedger("s", turns, list(followed), list(gaps))
 
 
 def test_a_run_that_kept_its_promises_is_good() -> None:
@@ -33,7 +35,12 @@ def test_a_run_that_kept_its_promises_is_good() -> None:
         (
             ledger("a", "b", followed=(1, 6)),
             GOOD,
-            {"numbers": ("s: the follower missed the stored events 1000007",)},
+            {"numbers": ("s: the follower has not got the stored events 1000007 behind event 6, and was not told so",)},
+        ),
+        (
+            ledger("a", "b", followed=(1, 9, 1_000_007), gaps=(1,)),
+            attrs.evolve(GOOD, ends=(1, 6, 7, 1_000_007)),
+            {"numbers": ("s: the follower missed the stored events 6 to 7 behind event 1, and was told so",)},
         ),
         (
             ledger("a", "b", followed=(1, 6, 6, 1_000_007)),
@@ -60,6 +67,7 @@ def test_a_broken_promise_is_named(seen: SessionLedger, stored: Stored, found: d
     [
         ({"store": "folder"}, "faults"),
         ({"store": "folder", "faults": ("kill", "blip")}, "faults"),
+        ({"store": "folder", "faults": ("answers",)}, "faults"),
         ({"store": "folder", "faults": ("flood",)}, "faults"),
         ({"store": "folder", "faults": ()}, "faults"),
         ({"store": "postgresql:///x", "nodes": 1}, "nodes"),

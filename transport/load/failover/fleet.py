@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
+import attrs
 import trio
 
 from warren.database_url import is_url_of_database
 from warren.transport.load.failover.plan import FailoverPlan
-from warren.transport.load.failover.wire import Wire, wired
+from warren.transport.load.failover.wire import HOST, Wire, laid, wired
 from warren.transport.load.target import TargetError
 from warren.values import define
 
@@ -30,6 +31,8 @@ class LoadNode:
         store: the store as this node is told it.
         lease: seconds of its leases.
         wire: its wire to the database; None on a store in files.
+        link: the wire by which the other nodes reach it.
+        link_port: the port of that wire.
         port: its port; 0 before the first start.
     """
 
@@ -37,8 +40,13 @@ class LoadNode:
     store: str
     lease: float
     wire: Wire | None
+    link: Wire = attrs.field(init=False)
+    link_port: int = 0
     port: int = 0
     _process: trio.Process | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.link = Wire(self._dial)
 
     @property
     def name(self) -> str:
@@ -48,13 +56,13 @@ class LoadNode:
     @property
     def url(self) -> str:
         """The address for clients."""
-        return f"ws://127.0.0.1:{self.port}"
+        return f"ws://{HOST}:{self.port}"
 
     async def start(self) -> None:
         """Start the process, and return when it serves. Raises TargetError if it ends instead."""
         command = [sys.executable, "-m", "warren", "serve", "--port", f"{self.port}", "--model", "echo"]
         self._process = process = await trio.lowlevel.open_process(
-            [*command, "--store", self.store, "--node-name", self.name, "--drain", "1s"],
+            [*command, "--store", self.store, "--drain", "1s", *self._as_node()],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "WARREN_STORAGE_LEASE": f"{self.lease:g}s"},
@@ -64,6 +72,12 @@ class LoadNode:
         if not line:
             raise TargetError("START", f"node {self.number} ended at once: `warren serve --store …` says why")
         self.port = int(line.decode().rpartition(":")[2])
+
+    async def _dial(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream(HOST, self.port)
+
+    def _as_node(self) -> list[str]:
+        return ["--node-name", self.name, "--node-address", f"ws://{HOST}:{self.link_port}"]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
@@ -97,7 +111,9 @@ async def fleet_of(plan: FailoverPlan) -> AsyncIterator[Sequence[LoadNode]]:
             wire, store = None, plan.store
             if is_url_of_database(plan.store):
                 wire, store = await stack.enter_async_context(wired(plan.store))
-            nodes.append(LoadNode(number, store, plan.lease, wire))
+            node = LoadNode(number, store, plan.lease, wire)
+            node.link_port = await stack.enter_async_context(laid(node.link))
+            nodes.append(node)
         try:
             for node in nodes:
                 await node.start()

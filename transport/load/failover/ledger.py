@@ -1,5 +1,6 @@
 """The turns that were acknowledged, and their comparison with the sessions at the end. No I/O."""
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -34,11 +35,13 @@ class SessionLedger:
         session_id: the session.
         turns: the acknowledged turns, in order.
         followed: the numbers of the events that its follower got, in order.
+        gaps: the numbers behind which its follower was told, by `stream_truncated`, that events are missing.
     """
 
     session_id: str
     turns: list[Acknowledged] = attrs.field(factory=list)
     followed: list[int] = attrs.field(factory=list)
+    gaps: list[int] = attrs.field(factory=list)
 
 
 @frozen
@@ -101,6 +104,17 @@ def _problems(ledger: SessionLedger, stored: Stored) -> Iterator[str]:
         for before, after in pairwise(seen):
             if after <= before:
                 yield f"{name} has event {after} after event {before}"
-    missed = sorted(set(stored.ends) - set(ledger.followed))
-    if missed:
-        yield f"the follower missed the stored events {', '.join(map(str, missed[:5]))}"
+    yield from _missed(ledger, stored)
+
+
+def _missed(ledger: SessionLedger, stored: Stored) -> Iterator[str]:
+    """Yield a problem for each run of stored events that the follower did not get; no marker makes up for them."""
+    followed, runs = sorted(ledger.followed), dict[int, list[int]]()
+    for number in sorted(set(stored.ends) - set(followed)):
+        runs.setdefault(bisect(followed, number), []).append(number)
+    for place, missed in runs.items():
+        behind = followed[place - 1] if place else 0
+        span = f"{missed[0]}" if len(missed) == 1 else f"{missed[0]} to {missed[-1]}"
+        verb = "missed" if place < len(followed) else "has not got"
+        told = "was told" if behind in ledger.gaps else "was not told"
+        yield f"the follower {verb} the stored events {span} behind event {behind}, and {told} so"

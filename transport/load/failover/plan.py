@@ -10,8 +10,10 @@ from warren.database_url import is_url_of_database
 from warren.fields import FieldValueError, positive
 from warren.values import frozen
 
-Fault = Literal["kill", "stop", "partition", "blip"]
+Fault = Literal["kill", "stop", "partition", "blip", "links", "answers"]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+OF_DATABASE: Final[frozenset[Fault]] = frozenset({"partition", "blip", "answers"})
+"""The faults of the wire to a database."""
 LEAST_NODES: Final = 2
 
 
@@ -33,7 +35,9 @@ class FailoverPlan:
         sessions: sessions, each with one user who sends a prompt when the last one was answered, to any node.
         rounds: faults in all, of the kinds in turn, each at a node that has sessions.
         faults: the kinds: `kill` (and start again), `stop` (until others have its sessions), `partition` (from the
-            database, until others have its sessions), `blip` (the same for a second).
+            database, until others have its sessions), `blip` (the same for a second), `links` (no node reaches another
+            one for a lease, and all reach the store), `answers` (for a second the database commits, and each answer
+            is lost with its connection).
         lease: seconds of a lease.
         seed: begins the choice of nodes.
     """
@@ -41,7 +45,7 @@ class FailoverPlan:
     store: str
     nodes: int = attrs.field(default=3, validator=positive)
     sessions: int = attrs.field(default=20, validator=positive)
-    rounds: int = attrs.field(default=4, validator=positive)
+    rounds: int = attrs.field(default=len(FAULTS), validator=positive)
     faults: tuple[Fault, ...] = attrs.field(default=FAULTS, validator=_faults)
     lease: float = attrs.field(default=3.0, validator=positive)
     seed: int = 0
@@ -50,7 +54,7 @@ class FailoverPlan:
         """Refuse a plan that cannot be carried out."""
         if self.nodes < LEAST_NODES:
             raise FieldValueError("nodes", f"must be at least {LEAST_NODES}: others take a node's sessions over")
-        if not is_url_of_database(self.store) and {"partition", "blip"} & set(self.faults):
+        if not is_url_of_database(self.store) and OF_DATABASE & set(self.faults):
             raise FieldValueError("faults", "nodes on a store in files cannot be cut off from it")
 
     @property

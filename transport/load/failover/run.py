@@ -164,7 +164,9 @@ class _Run:
                 after = ledger.followed[-1] if ledger.followed else 0
                 async with service.subscribe(ledger.session_id, after_seq=after) as events:
                     async for envelope in events:
-                        if not isinstance(envelope.event, SessionMoved | StreamTruncated):
+                        if isinstance(envelope.event, StreamTruncated):
+                            ledger.gaps.append(envelope.seq)
+                        elif not isinstance(envelope.event, SessionMoved):
                             ledger.followed.append(envelope.seq)
             except WarrenError as exc:
                 logger.info("follower of %s: %s", ledger.session_id, exc)
@@ -177,26 +179,59 @@ class _Run:
         await trio.sleep(CALM)
         node, sessions = await self._victim()
         begun = self.now()
-        if fault == "kill":
-            await node.kill()
-        elif fault == "stop":
-            node.signal(signal.SIGSTOP)
-        elif node.wire is not None:
-            node.wire.cut()
-        if fault == "blip":
-            await trio.sleep(BLIP)
-            self._mend(node)
+        await self._harm(fault, node)
         seconds = await self._first_turn(sessions, begun)
-        if fault == "kill":
-            await node.start()
-        elif fault == "stop":
-            node.signal(signal.SIGCONT)
-        elif fault == "partition":
-            self._mend(node)
+        await self._heal(fault, node)
         done = Survived(fault, len(sessions), seconds)
         went_on = "never" if seconds is None else f"after {seconds:.2f} s"
         tell(f"{fault} of {node.name} with {len(sessions)} sessions: the first turn of one of them {went_on}")
         return done
+
+    async def _harm(self, fault: Fault, node: LoadNode) -> None:
+        match fault:
+            case "kill":
+                await node.kill()
+            case "stop":
+                node.signal(signal.SIGSTOP)
+            case "links":
+                for each in self.nodes:
+                    each.link.cut()
+            case "answers":
+                await self._swallow(node)
+            case _ if node.wire is not None:
+                node.wire.cut()
+        if fault == "blip":
+            await trio.sleep(BLIP)
+            self._mend(node)
+
+    async def _heal(self, fault: Fault, node: LoadNode) -> None:
+        match fault:
+            case "kill":
+                await node.start()
+            case "stop":
+                node.signal(signal.SIGCONT)
+            case "links":
+                await trio.sleep(self.plan.lease)
+                for each in self.nodes:
+                    each.link.mend()
+            case _:
+                self._mend(node)
+
+    async def _swallow(self, node: LoadNode) -> None:
+        """Lose each answer to a commit of a node for a second, and one at least.
+
+        Raises TargetError if none comes, as on an encrypted connection, in which answers are not known.
+        """
+        if node.wire is None:
+            return
+        node.wire.swallows, before = True, node.wire.swallowed
+        await trio.sleep(BLIP)
+        with trio.move_on_after(GIVE_UP):
+            while node.wire.swallowed == before:  # noqa: ASYNC110 - it is a matter of a moment
+                await trio.sleep(THINK)
+        self._mend(node)
+        if node.wire.swallowed == before:
+            raise TargetError("ANSWERS", f"{node.name} got no answer to a commit that could be lost")
 
     @staticmethod
     def _mend(node: LoadNode) -> None:
