@@ -6,24 +6,15 @@ not seen by the store: they wait here until the leases are proved again.
 """
 
 import math
-import sys
-import time
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Final
 
 import attrs
 import trio
 
 from warren.errors import StoreError
 from warren.events import Event
+from warren.storage.membership import boot_time
 from warren.values import define
-
-# The monotonic clock of Linux stands still while the machine is suspended; a lease does not.
-boot_time: Final[Callable[[], float]] = (
-    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
-)
-"""Return seconds on a clock that goes on while the machine sleeps, if the system has one."""
 
 
 @define(eq=False)

@@ -3,7 +3,11 @@
 It is one JSON text. A release that knows other fields passes over them, so two releases can share a store.
 """
 
+import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -15,6 +19,11 @@ from warren.values import frozen
 from warren.version import VERSION
 
 SECRET_BYTES: Final = 32
+# The monotonic clock of Linux stands still while the machine is suspended; a lease does not.
+boot_time: Final[Callable[[], float]] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
+)
+"""Return seconds on a clock that goes on while the machine sleeps, if the system has one."""
 
 
 @frozen

@@ -18,7 +18,7 @@ import attrs
 
 from warren.config import PostgresConfig
 from warren.nodes import Announcement
-from warren.storage.membership import now, status_text
+from warren.storage.membership import boot_time, now, status_text
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.schema import LOCK, SCHEMA, state_of, too_new
 from warren.values import define
@@ -54,15 +54,16 @@ _REAP: Final = f"""
     ) DELETE FROM warren.writers WHERE holder IN (SELECT key FROM gone)
 """
 _TRY_LOCK: Final = f"SELECT pg_try_advisory_lock({LOCK}, $1::int)"
-# `alive` is read before the row is changed; a row that another process removed is put in again.
 LIVING: Final = f"SELECT h.name, h.version FROM warren.holders h WHERE {ALIVE} ORDER BY h.key"
 """A query for the living processes: their names, and how many scripts of the tables their programs know."""
 OLDER: Final = f"SELECT h.name FROM warren.holders h WHERE h.version < $1::int AND {ALIVE} ORDER BY h.key"
 """A query for the living processes whose programs know fewer than $1 scripts of the tables."""
+# `rest` is read before the row is changed; a row that another process removed is put in again. That of the writer is
+# not touched if it is there: an INSERT would wait for the group that has its lock, and for whatever that waits for.
 _RENEW: Final = """
     WITH old AS (
-        SELECT expires_at > clock_timestamp() AND (graced_until > clock_timestamp() OR $5::bool) AS alive, leaves,
-            graced_until - $4::float8 * interval '1 s' AS renewed_at, judges_from, saw_at
+        SELECT CASE WHEN $5::bool THEN expires_at ELSE least(expires_at, graced_until) END - clock_timestamp() AS rest,
+            leaves, graced_until - $4::float8 * interval '1 s' AS renewed_at, judges_from, saw_at
         FROM warren.holders WHERE key = $1::int FOR UPDATE
     ), renewed AS (
         INSERT INTO warren.holders (key, name, version, status, expires_at, graced_until)
@@ -74,8 +75,9 @@ _RENEW: Final = """
             saw_at = CASE WHEN $5::bool OR (SELECT judges_from FROM old) > clock_timestamp()
                 THEN (SELECT saw_at FROM old) ELSE (SELECT renewed_at FROM old) END
     ), writer AS (
-        INSERT INTO warren.writers (holder, generation, groups) VALUES ($1::int, 0, 0) ON CONFLICT (holder) DO NOTHING
-    ) SELECT coalesce((SELECT alive FROM old), false), coalesce((SELECT leaves FROM old), false)
+        INSERT INTO warren.writers (holder, generation, groups) SELECT $1::int, 0, 0
+        WHERE NOT EXISTS (SELECT FROM warren.writers WHERE holder = $1::int) ON CONFLICT (holder) DO NOTHING
+    ) SELECT (SELECT extract(epoch FROM rest)::float8 FROM old), coalesce((SELECT leaves FROM old), false)
 """
 _LEAVE: Final = """
     WITH gone AS (DELETE FROM warren.holders WHERE key = $1::int)
@@ -162,10 +164,11 @@ class Holder:
         """
         if self.key is None:
             return False
-        locked = self._locked is db
+        locked, began = self._locked is db, boot_time()
         values = escaped(self.name), str(self.seconds), str(self.grace), locked, SCHEMA.version, self._status()
-        ((alive, leaves),) = await db.fetch(_RENEW, self.key, *values)
-        self.lapses += not alive
+        ((rest, leaves),) = await db.fetch(_RENEW, self.key, *values)
+        # Others see the renewal once it is committed, which is before its answer: until then they go by the old row.
+        self.lapses += rest is None or boot_time() - began >= rest
         if not locked:
             await self._lock(db)
         return bool(leaves)
