@@ -77,6 +77,7 @@ class SessionFeed:
         own: the first seq of each own turn whose terminal event was not sent yet.
         page: events that were taken from the reader and not sent yet.
         last_words: messages that are sent behind the last event.
+        due: replies that wait until an event of their turn is sent.
     """
 
     client: FeedClient
@@ -88,6 +89,7 @@ class SessionFeed:
     own: deque[int] = attrs.field(factory=deque)
     page: deque[Envelope] = attrs.field(factory=deque)
     last_words: list[bytes] = attrs.field(factory=list)
+    due: int = 0
 
     # -- what the client wants
 
@@ -132,8 +134,12 @@ class SessionFeed:
         self.look()
         if held:
             return
-        while self._owes(last) and not client.outbox.closed:
-            await client.moved.park()
+        self.due += 1
+        try:
+            while self._owes(last) and not client.outbox.closed:
+                await client.moved.park()
+        finally:
+            self.due -= 1
         self._ended(max(first, last))
         self._release()
 
@@ -143,8 +149,9 @@ class SessionFeed:
         """Put the feed into the outbox, unless it is there or waits for the store. Readers call it with each event."""
         if self.client.outbox.closed:
             self.close()
-        elif self.state is FeedState.IDLE and not (self.own and isinstance(event, TERMINAL)):
-            # The reply follows the end of an own turn at once: `deliver` looks, so that both are sent in one piece.
+        elif self.state is FeedState.IDLE and (self.due or not (self.own and isinstance(event, TERMINAL))):
+            # The reply follows the end of an own turn at once: `deliver` looks, so that both are sent in one piece. It
+            # has looked before if the reply is of another node, and was faster than the events of the subscription.
             self.state = FeedState.QUEUED
             self.client.outbox.add(self)
 

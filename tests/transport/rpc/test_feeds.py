@@ -61,10 +61,11 @@ async def feeds(
         for frame in frames_of(outbox.take()):
             item = read_frame(frame)
             out.append(item) if isinstance(item, Envelope) else over(item)
+        moved.unpark_all()
 
-    outbox = Outbox(10, notify=read)
+    outbox, moved = Outbox(10, notify=read), trio.lowlevel.ParkingLot()
     async with trio.open_nursery() as tasks:
-        yield Feeds(service, outbox, Plain(), trio.lowlevel.ParkingLot(), tasks, limit), out
+        yield Feeds(service, outbox, Plain(), moved, tasks, limit), out
         tasks.cancel_scope.cancel()
 
 
@@ -335,6 +336,38 @@ async def test_an_own_turn_whose_node_is_lost_holds_no_later_events_up(*, subscr
         await service.start_turn("s1", "a")
         await wait_all_tasks_blocked()
         assert numbers(out) == ([1, 2, 3] if subscribed else [])
+
+
+async def test_a_result_that_is_faster_than_the_subscription_waits_for_its_events() -> None:
+    """It comes on another connection than the events: the end of the turn is sent as soon as it is there, then it."""
+    done, result = trio.Event(), list[TurnResult]()
+
+    async def slow(turn: FakeTurn) -> None:
+        turn.say("a")
+        await done.wait()
+
+    async def nowhere(_cursor: int) -> None:
+        await trio.sleep_forever()
+
+    async def fast(on_begin: Begin | None) -> TurnResult:
+        assert on_begin is not None
+        on_begin(MovingReader(TurnFeed("s1", 0), nowhere, lambda _: None))
+        return TurnResult("s1", first_seq=1, last_seq=3)
+
+    async def stream(client: Feeds) -> None:
+        result.append(await client.stream(fast))
+
+    service = FakeService(behaviour=slow)
+    async with feeds(service) as (client, out), trio.open_nursery() as nursery:
+        await client.subscribe("s1", None)
+        nursery.start_soon(service.start_turn, "s1", "x")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(stream, client)
+        await wait_all_tasks_blocked()
+        assert (numbers(out), result) == ([1, 2], [])
+        done.set()
+        await wait_all_tasks_blocked()
+        assert (numbers(out), len(result)) == ([1, 2, 3], 1)
 
 
 async def test_a_failed_subscription_loses_nothing_of_an_own_turn() -> None:
