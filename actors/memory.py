@@ -23,6 +23,7 @@ from warren.health import MemoryHealth
 from warren.mailbox import Mail
 from warren.memory import MAX_HITS, Index, MemoryEntry, MemoryHit, Progress, Tail
 from warren.messages import AssistantMessage, Message, UserMessage
+from warren.principals import DEFAULT_TENANT
 from warren.records import MessageRow, SessionRecord
 from warren.requests import SearchRequest
 from warren.tools import Tool, tool
@@ -70,14 +71,14 @@ class Memory(Protocol):
     def searches(self) -> Histogram | None:
         """The durations of searches that succeeded; None if nothing is remembered."""
 
-    def index_of(self, session_id: str) -> Index | None:
+    def index_of(self, session: SessionRecord) -> Index | None:
         """Return the function that remembers messages of a session; None if nothing is remembered."""
 
-    def tools_of(self, session_id: str) -> Mapping[str, Tool]:
+    def tools_of(self, session_id: str, tenant: str) -> Mapping[str, Tool]:
         """Return the tools by which a session's model searches, by name."""
 
-    async def search(self, wanted: SearchRequest) -> Sequence[MemoryHit]:
-        """Return the best matches, of one session or of all.
+    async def search(self, wanted: SearchRequest, tenant: str) -> Sequence[MemoryHit]:
+        """Return the best matches, of one session or of all of a tenant.
 
         Raises StoreError and MemoryDisabledError, and InvalidParamsError if the request names no session to search.
         """
@@ -109,11 +110,13 @@ class MemoryActor(Owner["MemoryStore"]):
     _index_error: str | None = None
     _write_error: str | None = None
 
-    def index_of(self, session_id: str) -> Index | None:
+    def index_of(self, session: SessionRecord) -> Index | None:
         """See Memory."""
-        return partial(self.remember, session_id)
+        return partial(self.remember, session.session_id, tenant=session.tenant)
 
-    async def remember(self, session_id: str, first: int, messages: Sequence[Message]) -> None:
+    async def remember(
+        self, session_id: str, first: int, messages: Sequence[Message], *, tenant: str = DEFAULT_TENANT
+    ) -> None:
         """Remember the texts of messages, all or none. Idempotent.
 
         Call it before the commit of the compaction that takes the messages out of the context. If that commit fails,
@@ -124,6 +127,7 @@ class MemoryActor(Owner["MemoryStore"]):
             session_id: the session.
             first: the position of the first message.
             messages: the messages, in order.
+            tenant: the tenant of the session.
 
         Raises:
             StoreError: if another process has moved the session's head past `first` (cause "conflict"), or the memory
@@ -134,7 +138,7 @@ class MemoryActor(Owner["MemoryStore"]):
             problem = "another process has compacted the session further"
             raise StoreError(problem, session_id=session_id, cause="conflict", retryable=False)
         entries = await self._entries(session_id, first, messages)
-        await self.mailbox.ask(Remember(entries, Tail(session_id, first)))
+        await self.mailbox.ask(Remember(entries, Tail(session_id, first), tenant))
 
     async def _entries(self, session_id: str, first: int, messages: Sequence[Message]) -> tuple[MemoryEntry, ...]:
         """Return the entries of messages that have a text, each with its turn and its time."""
@@ -176,23 +180,23 @@ class MemoryActor(Owner["MemoryStore"]):
         finally:
             self._work.set()
 
-    async def search(self, wanted: SearchRequest) -> list[MemoryHit]:
+    async def search(self, wanted: SearchRequest, tenant: str) -> list[MemoryHit]:
         """See Memory."""
-        return await self._search(wanted.query, wanted.limit, wanted.within)
+        return await self._search(wanted.query, wanted.limit, wanted.within, tenant)
 
-    async def _search(self, query: str, limit: int, within: str | None) -> list[MemoryHit]:
+    async def _search(self, query: str, limit: int, within: str | None, tenant: str) -> list[MemoryHit]:
         began = trio.current_time()
-        hits = await (await self.reader()).search(query, limit=limit, session_id=within)
+        hits = await (await self.reader()).search(query, limit=limit, session_id=within, tenant=tenant)
         self.searches.add(trio.current_time() - began)
         return hits
 
-    def tools_of(self, session_id: str) -> Mapping[str, Tool]:
+    def tools_of(self, session_id: str, tenant: str) -> Mapping[str, Tool]:
         """See Memory."""
-        return {SEARCH: attrs.evolve(_TOOL, call=partial(self._answer, session_id))}
+        return {SEARCH: attrs.evolve(_TOOL, call=partial(self._answer, session_id, tenant))}
 
-    async def _answer(self, session_id: str, query: str, limit: int, scope: str) -> str:
+    async def _answer(self, session_id: str, tenant: str, query: str, limit: int, scope: str) -> str:
         within = session_id if scope == "session" else None
-        hits = await self._search(query, min(max(1, limit), MAX_HITS), within)
+        hits = await self._search(query, min(max(1, limit), MAX_HITS), within, tenant)
         return codec.encode(hits).decode()
 
     async def _handle(self, resource: "MemoryStore", batch: list[Mail[Any]]) -> None:
@@ -208,8 +212,8 @@ class MemoryActor(Owner["MemoryStore"]):
 
     async def _do(self, resource: "MemoryStore", mail: Mail[Any]) -> int | None:
         match mail.message:
-            case Remember(entries, tail):
-                return await resource.index(entries, tail)
+            case Remember(entries, tail, tenant):
+                return await resource.index(entries, tail, tenant=tenant)
             case Forget(session_id):
                 await resource.forget(session_id)
         return None

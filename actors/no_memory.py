@@ -5,6 +5,7 @@ from typing import ClassVar, NoReturn
 
 from warren.errors import MemoryDisabledError, StoreError
 from warren.health import MemoryHealth
+from warren.records import SessionRecord
 from warren.requests import SearchRequest
 from warren.tools import Tool
 from warren.values import frozen
@@ -22,14 +23,14 @@ class NoMemory:
     searches: ClassVar[None] = None
     fault: StoreError | None = None
 
-    def index_of(self, session_id: str) -> None:
+    def index_of(self, session: SessionRecord) -> None:
         """See Memory; compactions remember nothing."""
 
-    def tools_of(self, session_id: str) -> Mapping[str, Tool]:  # noqa: ARG002 - as Memory has it
+    def tools_of(self, session_id: str, tenant: str) -> Mapping[str, Tool]:  # noqa: ARG002 - as Memory has it
         """See Memory; the model has nothing to search in."""
         return {}
 
-    async def search(self, wanted: SearchRequest) -> Sequence[NoReturn]:  # noqa: ARG002 - as Memory has it
+    async def search(self, wanted: SearchRequest, tenant: str) -> Sequence[NoReturn]:  # noqa: ARG002 - as Memory has it
         """Raise MemoryDisabledError."""
         why = "the runtime was started without it" if self.fault is None else self.fault.message
         raise MemoryDisabledError(f"semantic memory is disabled: {why}")

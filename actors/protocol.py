@@ -10,6 +10,7 @@ from warren.inputs import Numbered
 from warren.mailbox import Message
 from warren.memory import MemoryEntry, Tail
 from warren.options import NO_OPTIONS, TurnOptions
+from warren.principals import DEFAULT_TENANT
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Labelled, Operation
 from warren.tools import Tool
@@ -145,6 +146,7 @@ class Remember(Message[int]):
 
     entries: tuple[MemoryEntry, ...]
     tail: Tail | None = None
+    tenant: str = DEFAULT_TENANT
 
 
 @frozen

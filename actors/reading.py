@@ -210,7 +210,7 @@ class Reads:
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
         """See SessionService."""
         self._supervisor.check_open()
-        return tuple(await self._supervisor.shared.memory.search(wanted))
+        return tuple(await self._supervisor.shared.memory.search(wanted, self.principal.tenant))
 
     @keywords_of(SessionRef)
     @guarded

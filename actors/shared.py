@@ -73,13 +73,13 @@ class Shared:
     @property
     def tool_names(self) -> Collection[str]:
         """The names of all tools that a session may be given."""
-        there = {*self.tools, *self.memory.tools_of("")}
+        there = {*self.tools, *self.memory.tools_of("", "")}
         return there if self.dynamic_tools is None else {*there, *self.dynamic_tools(None, there)}
 
     @property
     def categories(self) -> frozenset[Category]:
         """The kinds of tools that sessions of this runtime may have."""
-        tools = (*self.tools.values(), *self.memory.tools_of("").values())
+        tools = (*self.tools.values(), *self.memory.tools_of("", "").values())
         there: set[Category] = {"callback", "comms", *(tool.category for tool in tools)}
         if self.dynamic_tools is not None:
             there.add("mcp")

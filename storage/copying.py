@@ -59,7 +59,7 @@ TABLES: Final = (
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the
 # vectors when the memory is opened with its embedder the next time.
 MEMORY: Final = (
-    _table("memory_sessions", "key, session_id, entries, forgotten, unsettled_since", "session_id"),
+    _table("memory_sessions", "key, session_id, entries, forgotten, unsettled_since, tenant", "session_id"),
     _table("memory_entries", "id, session, position, turn, created_at, terms, content", "content"),
 )
 

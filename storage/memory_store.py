@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from warren.memory import MemoryEntry, MemoryHit, MemoryStats, Progress, Tail, Unsettled
+from warren.principals import DEFAULT_TENANT
 
 
 class MemoryStore(Protocol):
@@ -31,7 +32,9 @@ class MemoryStore(Protocol):
         """Close. Idempotent, cannot be cancelled. Calls that come later fail with StoreError(cause="closed")."""
         ...
 
-    async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
+    async def index(
+        self, entries: Sequence[MemoryEntry], tail: Tail | None = None, *, tenant: str = DEFAULT_TENANT
+    ) -> int:
         """Remember entries, all or none of them; return how many are new. On return they are stored.
 
         Session and position identify an entry: the same text changes nothing, another text replaces the old one. Of two
@@ -42,6 +45,7 @@ class MemoryStore(Protocol):
             entries: the texts.
             tail: if given, the entries are all there is from its position on: other texts there are removed, and the
                 session is `unsettled`.
+            tenant: the tenant of the sessions that are new to the memory; it never changes.
 
         Raises:
             SessionNotFoundError: if a session of an entry was forgotten.
@@ -65,8 +69,13 @@ class MemoryStore(Protocol):
         """
         ...
 
-    async def search(self, query: str, *, limit: int = 5, session_id: str | None = None) -> list[MemoryHit]:
-        """Return the best answers to a query, best first: of one session, or of all if `session_id` is None.
+    async def search(
+        self, query: str, *, limit: int = 5, session_id: str | None = None, tenant: str = DEFAULT_TENANT
+    ) -> list[MemoryHit]:
+        """Return the best answers to a query among the texts of a tenant, best first.
+
+        They are of one session, or of all of the tenant if `session_id` is None. Texts of other tenants count for
+        nothing: not as answers, and not for the score of an answer.
 
         At most `limit` hits and never more than 20; none that has nothing in common with the query. Of a long query
         the first 4,000 characters count. A session is searched exactly; all sessions by candidates, each of which is

@@ -78,7 +78,7 @@ def _compaction_of(
     except Exception as exc:  # a host's own code may raise anything
         logger.exception("a compactor could not be made")
         raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
-    return CompactionPlan(compactor, distance, window, shared.memory.index_of(record.session_id))
+    return CompactionPlan(compactor, distance, window, shared.memory.index_of(record))
 
 
 def instructions_of(
@@ -104,7 +104,7 @@ def tools_of(
         comms: has the tools for messages to peers.
         given_tools: tools that the host gave the session, or the caller the turn, by name. They replace others.
     """
-    search = shared.memory.tools_of(record.session_id)
+    search = shared.memory.tools_of(record.session_id, record.tenant)
     known = {**search, **comms.tools_of(record), **shared.tools, **given_tools}
     if shared.dynamic_tools is not None:
         known |= shared.dynamic_tools(record.session_id, known)

@@ -171,7 +171,7 @@ def unreadable_keys(db: apsw.Connection) -> list[tuple[str, str]]:
         if not _is_text(key):
             found.append(("erasures", _at(session_id=key)))
     for tenant, key, session, params in db.execute(f"SELECT {raw('tenant, key, session, params')} FROM creations"):
-        sound = _is_tenant(tenant) and _is_text(key) and type(session) is int and _is_text(params)
+        sound = is_tenant(tenant) and _is_text(key) and type(session) is int and _is_text(params)
         if not (sound and _is_text_by_text(params)):
             found.append(("creations", _at(tenant=tenant, key=key)))
     return found
@@ -185,7 +185,8 @@ def _at(**key: Any) -> str:
     )
 
 
-def _is_tenant(value: Any) -> bool:
+def is_tenant(value: Any) -> bool:
+    """Return whether a column, as it is read, is the name of a tenant."""
     return _is_text(value) and TENANT.fullmatch(text_in(value, "")) is not None
 
 

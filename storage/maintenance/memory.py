@@ -9,7 +9,7 @@ from typing import Any, Final
 import apsw
 
 from warren.memory import MemoryConfig
-from warren.storage.maintenance.checks import NAMED
+from warren.storage.maintenance.checks import NAMED, is_tenant
 from warren.storage.maintenance.damage import FILE, keep
 from warren.storage.maintenance.doctor import OF_A_ROW
 from warren.storage.maintenance.files import look_at
@@ -97,6 +97,10 @@ def scan_memory(db: apsw.Connection) -> Iterator[BadMemoryRow]:
                     yield BadMemoryRow(table, f"{key} = {rowid}", str(exc), remedy)
     for (key,) in db.execute("SELECT id FROM entries WHERE session NOT IN (SELECT key FROM sessions)"):
         yield BadMemoryRow("entries", f"id = {key}", "it belongs to no session", "entries")
+    if db.table_exists(None, "tenants"):
+        for key, tenant in db.execute(f"SELECT key, {raw('tenant')} FROM sessions"):
+            if not is_tenant(tenant):
+                yield BadMemoryRow("sessions", f"key = {key}", "it is of no tenant", "sessions")
     yield from _bad_vectors(db)
 
 

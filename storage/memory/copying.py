@@ -20,7 +20,7 @@ from warren.storage.sqlite.database import close_writer, create, transaction
 R = TypeVar("R")
 _READ: Final = {
     "memory_sessions": """
-        SELECT key, session_id, entries, forgotten, since FROM sessions LEFT JOIN unsettled ON session = key
+        SELECT key, session_id, entries, forgotten, since, tenant FROM sessions LEFT JOIN unsettled ON session = key
         WHERE key > ? ORDER BY key LIMIT ?
     """,
     "memory_entries": """
@@ -29,7 +29,9 @@ _READ: Final = {
     """,
 }
 _COUNT: Final = {"memory_sessions": "SELECT count(*) FROM sessions", "memory_entries": "SELECT count(*) FROM entries"}
-_ADD_SESSION: Final = "INSERT OR IGNORE INTO sessions (key, session_id, entries, forgotten) VALUES (?,?,?,?)"
+_ADD_SESSION: Final = """
+    INSERT OR IGNORE INTO sessions (key, session_id, entries, forgotten, tenant) VALUES (?,?,?,?,?)
+"""
 _ADD_ENTRY: Final = """
     INSERT OR IGNORE INTO entries (id, session, position, turn, created_at, terms, content) VALUES (?,?,?,?,?,?,?)
 """
@@ -118,7 +120,7 @@ async def memory_in(folder: Path) -> AsyncIterator[MemoryFile]:
 def _put(table: Table, rows: Sequence[Row], db: apsw.Connection) -> None:
     with transaction(db):
         if table.name == "memory_sessions":
-            db.executemany(_ADD_SESSION, [row[:4] for row in rows])
+            db.executemany(_ADD_SESSION, [(*row[:4], row[5]) for row in rows])
             marks = [(row[0], row[4]) for row in rows if row[4] is not None]
             db.executemany("INSERT OR IGNORE INTO unsettled VALUES (?,?)", marks)
             return

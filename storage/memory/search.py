@@ -9,6 +9,7 @@ import numpy as np
 
 from warren import codec
 from warren.memory import MemoryHit, Unsettled
+from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.spaces import BLOB, Space, Vectors, cosines
 from warren.storage.memory.vectors import VectorIndex
 from warren.storage.memory.weighing import (
@@ -28,7 +29,7 @@ from warren.storage.memory.weighing import (
 )
 from warren.storage.memory.weights import Corpus, Question, Scores
 from warren.storage.memory.words import Analyzer, Terms, release_gil
-from warren.storage.memory.writer import session_mark
+from warren.storage.memory.writer import OTHER, session_mark, tenant_marks
 from warren.storage.results import Rows
 from warren.storage.rows import MAX_NUMBER, number_in, shown, text_in, time_in
 from warren.storage.sqlite.columns import raw
@@ -63,6 +64,27 @@ _HITS: Final = f"""
 """
 
 
+_TENANT: Final = f"SELECT {raw('entries, terms')} FROM tenants WHERE name = ?"
+_COUNT_OF_TENANT: Final = """
+    SELECT count(*), sum(length(terms) / 4) FROM entries JOIN sessions ON key = session WHERE tenant = ?
+"""
+_ALL_OF_TENANT: Final = (
+    "SELECT id FROM entries WHERE session IN (SELECT key FROM sessions WHERE tenant = ?) ORDER BY id"
+)
+_OF_TENANT: Final = """
+    SELECT id FROM entries JOIN sessions ON key = session
+    WHERE id IN (SELECT value FROM json_each(?)) AND tenant = ?
+"""
+_VECTORS: Final = f"""
+    SELECT {BLOB.format("body")} FROM vectors
+    WHERE space = ? AND entry IN (SELECT value FROM json_each(?)) ORDER BY entry
+"""
+_STEPS: Final = 4
+"""Looks for near vectors of a tenant among those of all; each looks at four times as many."""
+TENANTS: Final = 100
+"""Tenants whose counts of terms are remembered."""
+
+
 @frozen(eq=False)
 class Query:
     """A search.
@@ -70,14 +92,41 @@ class Query:
     Attributes:
         text: the query.
         limit: hits wanted.
-        session_id: the session to search in; None for all.
+        session_id: the session to search in; None for all of the tenant.
+        tenant: the tenant whose texts are searched.
         vector: of the query, in the memory's space; None leaves the search to the words.
     """
 
     text: str
     limit: int
     session_id: str | None
+    tenant: str = DEFAULT_TENANT
     vector: Vectors | None = None
+
+
+@frozen
+class _Scope:
+    """The texts of one tenant.
+
+    Attributes:
+        tenant: the tenant.
+        corpus: how many there are, and how long they are.
+        alone: whether the memory has no others.
+    """
+
+    tenant: str
+    texts: int
+    terms: int
+    alone: bool
+
+    @property
+    def matched(self) -> str:
+        """The full-text query that they fit, with a place for the words."""
+        if self.alone:
+            return "{}"
+        if self.tenant == DEFAULT_TENANT:
+            return f"({{}}) NOT {OTHER}"
+        return f"{tenant_marks(self.tenant).split()[1]} AND ({{}})"
 
 
 @frozen(eq=False)
@@ -95,8 +144,7 @@ class MemoryReader:
         self._space = space
         self._index = index
         self._analyzer = Analyzer()
-        self._containing: dict[int, int] = {}
-        self._counted_at = 0
+        self._containing: dict[tuple[str, bool], tuple[int, dict[int, int]]] = {}
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -128,21 +176,31 @@ class MemoryReader:
             return self._find(query)
 
     def _find(self, query: Query) -> list[MemoryHit]:
-        question = self._question(self._analyzer.terms(query.text[:QUERY_LENGTH]))
-        found = self._fetch(self._ids(query, question))
+        scope = self._scope(query.tenant)
+        question = self._question(scope, self._analyzer.terms(query.text[:QUERY_LENGTH]))
+        found = self._fetch(self._ids(query, scope, question))
         if not found.ids:
             return []
-        scores = self._scores(found, question, query.vector)
+        scores = self._scores(found, question, scope, query.vector)
         return self._hits(found.ids, scores, query.limit)
 
-    def _question(self, asked: Terms) -> Question:
+    def _scope(self, tenant: str) -> _Scope:
         texts, terms = self._totals()
+        row: Any = self._db.execute(_TENANT, (tenant,)).fetchone()
+        mine = (0, 0) if row is None else row
+        if row is not None and not all(type(each) is int and 0 <= each <= MAX_NUMBER for each in row):
+            mine = self._db.execute(_COUNT_OF_TENANT, (tenant,)).fetchone()
+        return _Scope(tenant, mine[0], mine[1] or 0, (texts, terms) == mine)
+
+    def _question(self, scope: _Scope, asked: Terms) -> Question:
         # The counts of a term are remembered until the texts are a twentieth more or fewer.
-        if abs(texts - self._counted_at) * 20 > self._counted_at:
-            self._containing.clear()
-            self._counted_at = texts
-        containing = {term: self._count(term) for term in set(asked.tolist())}
-        return Question.of(asked, containing, Corpus(texts, terms / max(texts, 1)))
+        counted_at, _ = self._containing.get((scope.tenant, scope.alone), (0, {}))
+        if abs(scope.texts - counted_at) * 20 > counted_at:
+            if len(self._containing) > TENANTS:
+                self._containing.clear()
+            self._containing[scope.tenant, scope.alone] = scope.texts, {}
+        containing = {term: self._count(scope, term) for term in set(asked.tolist())}
+        return Question.of(asked, containing, Corpus(scope.texts, scope.terms / max(scope.texts, 1)))
 
     def _totals(self) -> tuple[int, int]:
         """Return how many texts there are, and how many terms they have; counted anew if the count is damaged."""
@@ -151,28 +209,47 @@ class MemoryReader:
             found = self._db.execute("SELECT count(*), sum(length(terms) / 4) FROM entries").fetchone()
         return found[0], found[1] or 0
 
-    def _count(self, term: int) -> int:
-        """Return how many texts contain a term."""
-        count = self._containing.get(term)
+    def _count(self, scope: _Scope, term: int) -> int:
+        """Return how many texts of a tenant contain a term."""
+        _, containing = self._containing.get((scope.tenant, scope.alone), (0, {}))
+        count = containing.get(term)
         if count is None:
-            count = int(self._db.execute("SELECT doc FROM vocabulary WHERE term = ?", (_spelt(term),)).get or 0)
-            self._containing[term] = count
+            sql = "SELECT doc FROM vocabulary WHERE term = ?", (_spelt(term),)
+            if not scope.alone:
+                matched = scope.matched.format(f'"{_spelt(term)}"')
+                sql = "SELECT count(*) FROM words WHERE words MATCH ?", (matched,)
+            containing[term] = count = int(self._db.execute(*sql).get or 0)
         return count
 
-    def _ids(self, query: Query, question: Question) -> list[int]:
+    def _ids(self, query: Query, scope: _Scope, question: Question) -> list[int]:
         if query.session_id is not None:
-            return self._in_session(query.session_id, question)
-        near = [] if query.vector is None else self._near(query.vector)
-        return list(dict.fromkeys([*self._by_words(question, None), *near]))
+            return self._in_session(query.session_id, scope, question)
+        near = [] if query.vector is None else self._near_of(scope, query.vector)
+        return list(dict.fromkeys([*self._by_words(question, scope, None), *near]))
 
-    def _near(self, vector: Vectors) -> list[int]:
+    def _near_of(self, scope: _Scope, vector: Vectors) -> list[int]:
+        """Return the entries of a tenant with near vectors, or all of its entries if they are few."""
+        if scope.alone:
+            return self._near(vector, BY_VECTORS)
+        if scope.texts <= SMALL_SESSION:
+            return _first(self._db.execute(_ALL_OF_TENANT, (scope.tenant,)))
+        mine: list[int] = []
+        for step in range(_STEPS):
+            near = self._near(vector, BY_VECTORS << (2 * step))
+            mine = _first(self._db.execute(_OF_TENANT, (_json(near), scope.tenant)))
+            if len(mine) >= BY_VECTORS:
+                break
+        order = {key: at for at, key in enumerate(near)}
+        return sorted(mine, key=lambda key: order[key])[: BY_VECTORS + WITHOUT_VECTOR]
+
+    def _near(self, vector: Vectors, count: int) -> list[int]:
         """Return the entries with near vectors, and the newest entries without a vector."""
         space = self._space_key()
         self._index.follow(self._db, space)
         last = self._db.execute("SELECT coalesce(max(id), 0) FROM entries").get
         while True:
             # Another reader may have followed further than this one sees.
-            near = [key for key in self._index.nearest(vector, BY_VECTORS) if key <= last]
+            near = [key for key in self._index.nearest(vector, count) if key <= last]
             stored = _first(
                 self._db.execute("SELECT id FROM entries WHERE id IN (SELECT value FROM json_each(?))", (_json(near),))
             )
@@ -186,22 +263,22 @@ class MemoryReader:
     def _space_key(self) -> int:
         return int(self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get)
 
-    def _in_session(self, session_id: str, question: Question) -> list[int]:
-        query = f"SELECT key, {raw('entries')} FROM sessions WHERE session_id = ?"
-        row: Any = self._db.execute(query, (session_id,)).fetchone()
+    def _in_session(self, session_id: str, scope: _Scope, question: Question) -> list[int]:
+        query = f"SELECT key, {raw('entries')} FROM sessions WHERE session_id = ? AND tenant = ?"
+        row: Any = self._db.execute(query, (session_id, scope.tenant)).fetchone()
         if row is None:
             return []
         if type(row[1]) is int and row[1] > SMALL_SESSION and not self._space.share:
-            return self._by_words(question, row[0])
+            return self._by_words(question, scope, row[0])
         return _first(self._db.execute("SELECT id FROM entries WHERE session = ?", (row[0],)))
 
-    def _by_words(self, question: Question, session: int | None) -> list[int]:
-        terms = rarest(question, {term: self._count(term) for term in question.terms.tolist()}, ROWS_FOR_WORDS)
+    def _by_words(self, question: Question, scope: _Scope, session: int | None) -> list[int]:
+        terms = rarest(question, {term: self._count(scope, term) for term in question.terms.tolist()}, ROWS_FOR_WORDS)
         if not terms:
             return []
         match = " OR ".join(f'"{_spelt(term)}"' for term in terms)
-        if session is not None:
-            match = f"{session_mark(session)} AND ({match})"
+        within = scope.matched if session is None else f"{session_mark(session)} AND ({{}})"
+        match = within.format(match)
         found = self._db.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?", (match, BY_WORDS))
         return _first(found)
 
@@ -216,26 +293,35 @@ class MemoryReader:
         terms = [np.frombuffer(row[1], dtype="<u4") for row in rows]
         return _Candidates([row[0] for row in rows], terms, [row[2] for row in rows])
 
-    def _scores(self, found: _Candidates, question: Question, vector: Vectors | None) -> Scores:
+    def _scores(self, found: _Candidates, question: Question, scope: _Scope, vector: Vectors | None) -> Scores:
         share = self._space.share if vector is not None else 0.0
         scores = by_words(question, found.terms)
         if share and vector is not None:
             there = {number: body for number, body in enumerate(found.packed) if body is not None}
-            scores = mixed(scores, share, list(there), self._likeness(vector, list(there.values())))
+            scores = mixed(scores, share, list(there), self._likeness(scope, vector, list(there.values())))
         return scores
 
-    def _likeness(self, vector: Vectors, packed: Sequence[bytes]) -> Scores:
+    def _likeness(self, scope: _Scope, vector: Vectors, packed: Sequence[bytes]) -> Scores:
         """Return the likeness of each to the query: its cosine above that of unrelated texts."""
         likeness = cosines(self._space, vector, packed)
-        return above(likeness, self._floor(vector)) if self._space.has_floor else likeness
+        return above(likeness, self._floor(scope, vector)) if self._space.has_floor else likeness
 
-    def _floor(self, vector: Vectors) -> float:
-        """Return the cosine with the query that unrelated texts have."""
+    def _floor(self, scope: _Scope, vector: Vectors) -> float:
+        """Return the cosine with the query that unrelated texts of the tenant have."""
         space = self._space_key()
+        if not scope.alone:
+            return floor_of(cosines(self._space, vector, self._some_of(scope, space)))
         last = self._db.execute("SELECT max(entry) FROM vectors WHERE space = ?", (space,)).get or 0
         places = dict.fromkeys(np.linspace(1, last, BACKGROUND, dtype=np.int64).tolist())
         found = {row for place in places for row in self._db.execute(_AT_OR_AFTER, (space, place))}
         return floor_of(cosines(self._space, vector, [body for _, body in sorted(found)]))
+
+    def _some_of(self, scope: _Scope, space: int) -> list[bytes]:
+        """Return vectors of some entries of a tenant, spread over all of them."""
+        ids = _first(self._db.execute(_ALL_OF_TENANT, (scope.tenant,)))
+        some = [ids[at] for at in dict.fromkeys(np.linspace(0, len(ids) - 1, BACKGROUND, dtype=np.int64).tolist())]
+        found = self._db.execute(_VECTORS, (space, _json(some))) if ids else ()
+        return [body for (body,) in found if body is not None]
 
     def _hits(self, ids: Sequence[int], scores: Scores, limit: int) -> list[MemoryHit]:
         best = best_first(scores)

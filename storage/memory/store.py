@@ -26,6 +26,7 @@ from warren.memory import (
     Tail,
     Unsettled,
 )
+from warren.principals import DEFAULT_TENANT
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
@@ -132,14 +133,16 @@ class FileMemory:
             await self._reading.run_on_all(MemoryReader.close)
             await self._writing.run_on_all(Writer.close)
 
-    async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
+    async def index(
+        self, entries: Sequence[MemoryEntry], tail: Tail | None = None, *, tenant: str = DEFAULT_TENANT
+    ) -> int:
         """See MemoryStore."""
         fresh = await self._write(partial(Writer.unknown, entries=entries))
         vectors = await self._space.pack([entry.content for entry in fresh], self._runner)
         if not fresh and tail is None:
             return 0
         kept = [entry.position for entry in entries if entry.content.strip()]
-        add = partial(Writer.add, entries=fresh, vectors=vectors, kept=kept, tail=tail)
+        add = partial(Writer.add, entries=fresh, vectors=vectors, kept=kept, tail=tail, tenant=tenant)
         added = await self._write(add)
         self._last_id = max([self._last_id, *added])
         return len(added)
@@ -156,12 +159,14 @@ class FileMemory:
         """See MemoryStore."""
         return len(await self._write(partial(Writer.settle, mark=mark, count=count)))
 
-    async def search(self, query: str, *, limit: int = 5, session_id: str | None = None) -> list[MemoryHit]:
+    async def search(
+        self, query: str, *, limit: int = 5, session_id: str | None = None, tenant: str = DEFAULT_TENANT
+    ) -> list[MemoryHit]:
         """See MemoryStore."""
         if limit < 1:
             raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
         vector = await self._query_vector(query)
-        asked = Query(query, min(limit, MAX_HITS), session_id, vector)
+        asked = Query(query, min(limit, MAX_HITS), session_id, tenant, vector)
         return await self._read(partial(MemoryReader.find, query=asked))
 
     async def forget(self, session_id: str) -> int:

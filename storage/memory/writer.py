@@ -9,6 +9,7 @@ import apsw
 
 from warren.errors import SessionNotFoundError
 from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
+from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.file import identity
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.words import Analyzer, release_gil
@@ -46,6 +47,7 @@ _OUT_OF_RANGE: Final = (
     f"SELECT 1 FROM sqlite_sequence WHERE {_BAD.format('seq')}",
     f"SELECT 1 FROM entries WHERE id > {MAX_NUMBER}",
 )
+_OF_TENANTS: Final = f"SELECT 1 FROM tenants WHERE {_BAD.format('entries')} OR {_BAD.format('terms')}"
 _COUNT_ANEW: Final = (
     f"""
     UPDATE entries SET id = (SELECT coalesce(max(id), 0) + 1 FROM entries WHERE id <= {MAX_NUMBER})
@@ -54,6 +56,19 @@ _COUNT_ANEW: Final = (
     f"UPDATE sqlite_sequence SET seq = (SELECT coalesce(max(id), 0) FROM entries) WHERE {_BAD.format('seq')}",
     f"UPDATE totals SET (entries, terms) = (SELECT count(*), coalesce(sum({_TERMS}), 0) FROM entries)",
 )
+_COUNT_TENANTS: Final = (
+    "DELETE FROM tenants",
+    f"""
+    INSERT INTO tenants SELECT tenant, count(*), coalesce(sum({_TERMS}), 0)
+    FROM entries JOIN sessions ON key = session WHERE typeof(tenant) = 'text' GROUP BY tenant
+    """,
+)
+_COUNT: Final = """
+    INSERT INTO tenants SELECT tenant, ?2, ?3 FROM sessions WHERE key = ?1
+    ON CONFLICT (name) DO UPDATE SET entries = entries + excluded.entries, terms = terms + excluded.terms
+"""
+OTHER: Final = "other"
+"""The word of the full-text table that every entry has which is not of the default tenant; no hash is spelt like it."""
 _STEP: Final = 8
 """Entries handled between two pauses: about a millisecond."""
 
@@ -80,14 +95,20 @@ def session_mark(session: int) -> str:
     return f"s{session}"
 
 
+def tenant_marks(tenant: str) -> str:
+    """Return the words of the full-text table that every entry of a tenant has; none for the default tenant."""
+    return "" if tenant == DEFAULT_TENANT else f"{OTHER} t{tenant.encode().hex()}"
+
+
 def numbers_are_bad(db: apsw.Connection) -> bool:
     """Tell whether a counter is damaged, or so large that no further number could be given."""
-    return any(db.execute(query).get for query in _OUT_OF_RANGE)
+    queries = (*_OUT_OF_RANGE, _OF_TENANTS) if db.table_exists(None, "tenants") else _OUT_OF_RANGE
+    return any(db.execute(query).get for query in queries)
 
 
 def count_anew(db: apsw.Connection) -> None:
     """Count all again that can be counted from the entries; inside a transaction."""
-    for statement in _COUNT_ANEW:
+    for statement in (*_COUNT_ANEW, *_COUNT_TENANTS):
         db.execute(statement)
 
 
@@ -132,9 +153,16 @@ class Writer:
         ]
 
     def add(
-        self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes], kept: Sequence[int], tail: Tail | None
+        self,
+        entries: Sequence[MemoryEntry],
+        vectors: Sequence[bytes],
+        kept: Sequence[int],
+        tail: Tail | None,
+        tenant: str,
     ) -> list[int]:
         """Store entries with their words and packed vectors, all or none, and return the ids of the new ones.
+
+        New sessions are of the tenant.
 
         A different text in the place of an entry is removed. With a tail all texts in it are removed, except at the
         positions `kept`, and its session is unsettled from now on.
@@ -144,8 +172,8 @@ class Writer:
         prepared = self._prepare(entries, vectors)
         with transaction(self._db):
             if tail is not None:
-                self._cut(tail, set(kept))
-            added = [self._add(row) for row in _unhurried(prepared)]
+                self._cut(tail, set(kept), tenant)
+            added = [self._add(row, tenant) for row in _unhurried(prepared)]
         return [key for key in added if key is not None]
 
     def forget(self, session_id: str) -> list[int]:
@@ -158,7 +186,7 @@ class Writer:
             ).get
             rows = list(self._db.execute(f"SELECT id, {_TERMS} FROM entries WHERE session = ?", (key,)))
             self._db.execute("DELETE FROM unsettled WHERE session = ?", (key,))
-            return self._remove(rows)
+            return self._remove(key, rows)
 
     def settle(self, mark: Unsettled, count: int | None) -> list[int]:
         """Remove the entries of messages from position `count` on, but no text added by hand; return the ids.
@@ -171,7 +199,7 @@ class Writer:
                 return []
             rows = list(self._db.execute(_IN_TAIL, (key, count, CONVERSATION_END)))
             self._db.execute("UPDATE sessions SET entries = entries - ? WHERE key = ?", (len(rows), key))
-            return self._remove(rows)
+            return self._remove(key, rows)
 
     def without_vector(self, after: int, count: int) -> list[Bare]:
         """Return the next entries after an id that have no vector in this space."""
@@ -215,25 +243,25 @@ class Writer:
         found = self._db.execute(_AT, (entry.content, session, entry.position)).get
         return found is not None and bool(found[2])
 
-    def _cut(self, tail: Tail, kept: set[int]) -> None:
+    def _cut(self, tail: Tail, kept: set[int], tenant: str) -> None:
         session = self._session(tail.session_id)
         if session is None:
-            session = self._new_session(tail.session_id)
+            session = self._new_session(tail.session_id, tenant)
         rows = [
             row for row in self._db.execute(_IN_TAIL, (session, tail.first, CONVERSATION_END)) if row[2] not in kept
         ]
         self._db.execute("UPDATE sessions SET entries = entries - ? WHERE key = ?", (len(rows), session))
-        self._remove(rows)
+        self._remove(session, rows)
         self._db.execute("INSERT OR REPLACE INTO unsettled VALUES (?, ?)", (session, microseconds(datetime.now(UTC))))
 
-    def _remove(self, rows: Sequence[tuple[int, ...]]) -> list[int]:
-        """Remove entries with their words and vectors, of each its id and how many terms it has; return the ids."""
+    def _remove(self, session: int, rows: Sequence[tuple[int, ...]]) -> list[int]:
+        """Remove entries of a session, of each its id and the number of its terms, with all of them; return the ids."""
         ids = [(row[0],) for row in rows]
         for table, column in (("entries", "id"), ("words", "rowid")):
             self._db.executemany(f"DELETE FROM {table} WHERE {column} = ?", ids)
         for space in [row[0] for row in self._db.execute("SELECT key FROM spaces")]:
             self._db.executemany("DELETE FROM vectors WHERE space = ? AND entry = ?", [(space, *row) for row in ids])
-        self._count(-len(rows), -sum(row[1] for row in rows))
+        self._count(session, -len(rows), -sum(row[1] for row in rows))
         return [row[0] for row in rows]
 
     def _prepare(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes]) -> list[_Prepared]:
@@ -242,21 +270,21 @@ class Writer:
             for entry, vector in _unhurried(list(zip(entries, vectors, strict=True)))
         ]
 
-    def _new_session(self, session_id: str) -> int:
-        self._db.execute("INSERT INTO sessions (session_id) VALUES (?)", (session_id,))
+    def _new_session(self, session_id: str, tenant: str) -> int:
+        self._db.execute("INSERT INTO sessions (session_id, tenant) VALUES (?,?)", (session_id, tenant))
         return self._db.last_insert_rowid()
 
-    def _add(self, row: _Prepared) -> int | None:
+    def _add(self, row: _Prepared, tenant: str) -> int | None:
         """Store an entry and return its id; None if its text is there already."""
         entry = row.entry
         session = self._session(entry.session_id)
         if session is None:
-            session = self._new_session(entry.session_id)
+            session = self._new_session(entry.session_id, tenant)
         there = self._db.execute(_AT, (entry.content, session, entry.position)).get
         if there is not None and there[2]:
             return None
         if there is not None:
-            self._remove([there])
+            self._remove(session, [there])
         key = self._insert(row, session)
         self._db.execute("UPDATE sessions SET entries = entries + ? WHERE key = ?", (there is None, session))
         return key
@@ -269,10 +297,11 @@ class Writer:
         add_words(self._db, key, session, row.terms)
         if self._space.dimensions:
             self._db.execute(_ADD_VECTOR, (self._space_key, key, row.vector))
-        self._count(1, len(row.terms) // 4)
+        self._count(session, 1, len(row.terms) // 4)
         return key
 
-    def _count(self, entries: int, terms: int) -> None:
+    def _count(self, session: int, entries: int, terms: int) -> None:
+        self._db.execute(_COUNT, (session, entries, terms))
         self._db.execute("UPDATE totals SET entries = entries + ?, terms = terms + ?", (entries, terms))
 
 
@@ -285,5 +314,6 @@ def _unhurried(items: Iterable[T]) -> Iterator[T]:
 
 
 def add_words(db: apsw.Connection, entry: int, session: int, terms: bytes) -> None:
-    """Add the terms of an entry to the full-text table, with the mark of its session; inside a transaction."""
-    db.execute(_ADD_WORDS, (entry, f"{session_mark(session)} {terms.hex(' ', 4)}"))
+    """Add the terms of an entry to the full-text table, with the marks of its session; inside a transaction."""
+    tenant = str(db.execute("SELECT tenant FROM sessions WHERE key = ?", (session,)).get)
+    db.execute(_ADD_WORDS, (entry, f"{tenant_marks(tenant)} {session_mark(session)} {terms.hex(' ', 4)}"))

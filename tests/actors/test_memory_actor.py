@@ -329,7 +329,7 @@ async def test_after_the_end_everything_is_refused(tmp_path: Path) -> None:
     for call in (
         partial(memory.add, [entry(0)]),
         partial(memory.forget, "s"),
-        partial(memory.search, SearchRequest("lynx", scope="project")),
+        partial(memory.search, SearchRequest("lynx", scope="project"), "default"),
     ):
         with trio.fail_after(1), pytest.raises(StoreError) as caught:
             await call()

@@ -159,7 +159,14 @@ class Wired(MemoryActor):
         """Own nothing."""
         self.memory = memory
 
-    async def remember(self, session_id: str, first: int, messages: Sequence[Message]) -> None:
+    async def remember(
+        self,
+        session_id: str,
+        first: int,
+        messages: Sequence[Message],
+        *,
+        tenant: str = "default",  # noqa: ARG002 - as in the actor
+    ) -> None:
         await self.memory.index(session_id, first, messages)
 
 

@@ -92,7 +92,7 @@ class FaultyMemory(FileMemory):
     def is_behind(self) -> bool:
         return self.faults.behind or super().is_behind
 
-    async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
+    async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None, *, tenant: str = "default") -> int:
         faults = self.faults
         faults.given.append(tuple(entries))
         if faults.gate is not None:
@@ -101,7 +101,7 @@ class FaultyMemory(FileMemory):
             raise CrashError("before it was stored")
         if faults.refuse is not None:
             raise faults.refuse.copy()
-        fresh = await super().index(entries, tail)
+        fresh = await super().index(entries, tail, tenant=tenant)
         faults.fresh.append(fresh)
         if faults.take("crash_after"):
             raise CrashError("after it was stored")

@@ -27,6 +27,10 @@ _GONE: Final = f"""
         AND NOT EXISTS (SELECT FROM warren.erasures d WHERE d.session_id = m.session_id)
     ORDER BY m.session_id
 """
+_OF_ANOTHER_TENANT: Final = """
+    SELECT m.session_id FROM warren.memory_sessions m JOIN warren.sessions s USING (session_id)
+    WHERE m.tenant <> s.tenant ORDER BY m.session_id LIMIT 100
+"""
 _WRONG_COUNT: Final = """
     entries <> (SELECT count(*) FROM warren.memory_entries e WHERE e.session = memory_sessions.key)
 """
@@ -53,6 +57,11 @@ async def about_memory(db: Connection) -> AsyncIterator[Finding]:
     ((unfound,),) = await db.fetch(f"SELECT count(*) FROM ({_UNFOUND}) AS x")
     if unfound:
         yield Finding("memory", f"{unfound} texts of the memory cannot be found by all of their words", fixable=True)
+    strange = tuple(unescaped(session_id) for (session_id,) in await db.fetch(_OF_ANOTHER_TENANT))
+    if strange:
+        many = "1 session" if len(strange) == 1 else f"{len(strange)} sessions"
+        text = f"{many}: the texts of the memory are of another tenant than the session, which does not find them"
+        yield Finding("tenants", text, sessions=strange)
     gone = tuple(unescaped(session_id) for _, session_id in await db.fetch(_GONE))
     if gone:
         many = "1 deleted session" if len(gone) == 1 else f"{len(gone)} deleted sessions"

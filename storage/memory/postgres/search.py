@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from warren.memory import MemoryHit, Unsettled
+from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.postgres.vectors import Table
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.weighing import (
@@ -40,7 +41,29 @@ _CONTAINING: Final = """
     SELECT term, (SELECT count(*) FROM warren.memory_postings p WHERE p.term = asked.term)
     FROM unnest($1::int4[]) AS asked(term)
 """
-_SESSION: Final = "SELECT key, entries FROM warren.memory_sessions WHERE session_id = $1"
+# Of a tenant that has the memory for itself nothing but the memory has to be looked at.
+_ALONE: Final = "SELECT min(tenant) = $1 AND max(tenant) = $1 FROM warren.memory_sessions"
+_TEXTS_OF: Final = "SELECT coalesce(sum(entries), 0)::int8 FROM warren.memory_sessions WHERE tenant = $1"
+_TERMS_OF: Final = """
+    SELECT coalesce(sum(length(e.terms) / 4), 0)::int8
+    FROM warren.memory_entries e JOIN warren.memory_sessions s ON s.key = e.session WHERE s.tenant = $1
+"""
+_CONTAINING_OF: Final = """
+    SELECT term, (
+        SELECT count(*) FROM warren.memory_postings p JOIN warren.memory_entries e ON e.id = p.entry
+        JOIN warren.memory_sessions s ON s.key = e.session WHERE p.term = asked.term AND s.tenant = $2
+    ) FROM unnest($1::int4[]) AS asked(term)
+"""
+_OF_TENANT: Final = """
+    JOIN warren.memory_entries o ON o.id = p.entry
+    JOIN warren.memory_sessions t ON t.key = o.session AND t.tenant = $4
+"""
+_ALL_OF: Final = """
+    SELECT e.id FROM warren.memory_entries e JOIN warren.memory_sessions s ON s.key = e.session WHERE s.tenant = {}
+"""
+TENANTS: Final = 100
+"""Tenants whose counts of terms are remembered."""
+_SESSION: Final = "SELECT key, entries FROM warren.memory_sessions WHERE session_id = $1 AND tenant = $2"
 # BM25 without the rarity of the terms, which comes as their worth; in floating point, which is ten times as fast as the
 # decimal arithmetic of a constant without a type. OFFSET 0 keeps the index in use, whatever the
 # planner guesses of the terms.
@@ -80,14 +103,35 @@ class Query:
     Attributes:
         text: the query.
         limit: hits wanted.
-        session_id: the session to search in; None for all.
+        session_id: the session to search in; None for all of the tenant.
+        tenant: the tenant whose texts are searched.
         vector: of the query, as the server takes it; None leaves the search to the words.
     """
 
     text: str
     limit: int
     session_id: str | None
+    tenant: str = DEFAULT_TENANT
     vector: str | None = None
+
+
+@define(eq=False)
+class _Counts:
+    """The counts of the texts of a tenant as they were at one time; those of terms come with the questions."""
+
+    texts: int
+    terms: int
+    containing: dict[int, int] = attrs.field(factory=dict)
+
+
+@frozen
+class _Scope:
+    """The texts of one tenant: how many there are, how long they are, and whether the memory has no others."""
+
+    tenant: str
+    alone: bool
+    texts: int
+    counts: _Counts
 
 
 @define(eq=False)
@@ -104,8 +148,7 @@ class Searcher:
     table: Table | None
     runner: Runner
     _analyzer: Analyzer = attrs.field(factory=Analyzer)
-    _containing: dict[int, int] = attrs.field(factory=dict)
-    _counted_at: int = 0
+    _counts: dict[tuple[str, bool], _Counts] = attrs.field(factory=dict)
 
     async def find(self, db: Connection, query: Query) -> list[MemoryHit]:
         """Return the best answers, best first; one that is removed meanwhile is left out. Raises as `Connection.fetch`.
@@ -116,58 +159,87 @@ class Searcher:
         asked = self._analyzer.terms(query.text[:QUERY_LENGTH])
         if not len(asked) and query.vector is None:
             return []
-        question = await self._question(db, asked)
-        rows = await self._candidates(db, query, question)
+        scope = await self._scope(db, query.tenant)
+        question = await self._question(db, scope, asked)
+        rows = await self._candidates(db, query, scope, question)
         if not rows:
             return []
-        floor = await self._floor(db, query.vector)
+        floor = await self._floor(db, scope, query.vector)
         weigh = partial(self._scores, rows, question, floor, query.vector)
         short = sum(len(row[1]) for row in rows) <= AT_ONCE_ON_LOOP
         scores = weigh() if short else await self.runner(weigh)
         return await _hits(db, rows, scores, query.limit)
 
-    async def _question(self, db: Connection, asked: Terms) -> Question:
-        texts, terms = await totals(db)
+    async def _scope(self, db: Connection, tenant: str) -> _Scope:
+        ((alone,),) = await db.fetch(_ALONE, tenant)
+        if alone:
+            texts, terms = await totals(db)
+        else:
+            ((texts,),) = await db.fetch(_TEXTS_OF, tenant)
+            terms = None
+        counts = self._counts.get((tenant, bool(alone)))
         # The counts of a term are remembered until the texts are a twentieth more or fewer.
-        if abs(texts - self._counted_at) * 20 > self._counted_at:
-            self._containing.clear()
-            self._counted_at = texts
+        if counts is None or abs(texts - counts.texts) * 20 > counts.texts:
+            if len(self._counts) >= TENANTS:
+                self._counts.clear()
+            if terms is None:
+                ((terms,),) = await db.fetch(_TERMS_OF, tenant)
+            self._counts[tenant, bool(alone)] = counts = _Counts(texts, terms)
+        elif terms is not None:
+            counts.terms = terms
+        return _Scope(tenant, bool(alone), texts, counts)
+
+    async def _question(self, db: Connection, scope: _Scope, asked: Terms) -> Question:
+        counts = scope.counts
         distinct = set(asked.tolist())
-        await self._count(db, sorted(distinct - self._containing.keys()))
-        containing = {term: self._containing[term] for term in distinct}
-        return Question.of(asked, containing, Corpus(texts, terms / max(texts, 1)))
+        await self._count(db, scope, sorted(distinct - counts.containing.keys()))
+        containing = {term: counts.containing[term] for term in distinct}
+        return Question.of(asked, containing, Corpus(scope.texts, counts.terms / max(scope.texts, 1)))
 
-    async def _count(self, db: Connection, terms: Sequence[int]) -> None:
-        """Learn how many texts contain each term."""
+    async def _count(self, db: Connection, scope: _Scope, terms: Sequence[int]) -> None:
+        """Learn how many texts of a tenant contain each term."""
         if terms:
-            rows = await db.fetch(_CONTAINING, array(_signed(terms)))
-            self._containing |= dict(zip(terms, [count for _, count in rows], strict=True))
+            asked = array(_signed(terms))
+            rows = await (
+                db.fetch(_CONTAINING, asked) if scope.alone else db.fetch(_CONTAINING_OF, asked, scope.tenant)
+            )
+            scope.counts.containing |= dict(zip(terms, [count for _, count in rows], strict=True))
 
-    async def _candidates(self, db: Connection, query: Query, question: Question) -> list[Row]:
+    async def _candidates(self, db: Connection, query: Query, scope: _Scope, question: Question) -> list[Row]:
         """Return the candidates, of each the id, the terms, and the cosine with the query if it has a vector."""
         if query.session_id is not None:
-            found = await db.fetch(_SESSION, escaped(query.session_id))
+            found = await db.fetch(_SESSION, escaped(query.session_id), scope.tenant)
             if not found:
                 return []
             ((session, entries),) = found
             if entries <= SMALL_SESSION or self.table is not None:
                 return await self._fetched(db, [_WHOLE], [session], query.vector)
-            return await self._by_words(db, question, None, session)
-        return await self._by_words(db, question, query.vector, None)
+            return await self._by_words(db, scope, question, None, session)
+        return await self._by_words(db, scope, question, query.vector, None)
 
-    async def _by_words(self, db: Connection, question: Question, vector: str | None, session: int | None) -> list[Row]:
-        terms = rarest(question, self._containing, ROWS_FOR_WORDS)
+    async def _by_words(
+        self, db: Connection, scope: _Scope, question: Question, vector: str | None, session: int | None
+    ) -> list[Row]:
+        terms = rarest(question, scope.counts.containing, ROWS_FOR_WORDS)
         parts: list[str] = []
         values: list[Any] = []
         if terms:
             at = np.searchsorted(question.terms, np.array(terms, dtype=np.uint32))
             damping = SATURATION * LENGTH / max(question.corpus.average_length, 1.0)
             values = [array(_signed(terms)), _floats(question.worth[at].tolist()), repr(damping)]
-            parts.append("(" + _BY_WORDS.format("" if session is None else _WITHIN) + ")")
-            if session is not None:
-                values.append(session)
+            within = _WITHIN if session is not None else "" if scope.alone else _OF_TENANT
+            parts.append("(" + _BY_WORDS.format(within) + ")")
+            if within:
+                values.append(scope.tenant if session is None else session)
         if vector is not None and self.table is not None:
-            parts.append(self.table.near(f"${len(values) + 1}"))
+            if scope.alone:
+                parts.append(self.table.near(f"${len(values) + 1}"))
+            elif scope.texts <= SMALL_SESSION:
+                values.append(scope.tenant)
+                parts.append(_ALL_OF.format(f"${len(values)}"))
+            else:
+                values.append(scope.tenant)
+                parts.append(self.table.near(f"${len(values) + 1}", tenant=f"${len(values)}"))
         return await self._fetched(db, parts, values, vector) if parts else []
 
     async def _fetched(self, db: Connection, parts: list[str], values: list[Any], vector: str | None) -> list[Row]:
@@ -178,11 +250,14 @@ class Searcher:
             values = [*values, vector]
         return await db.fetch(_CANDIDATES.format(columns, " UNION ".join(parts), joined), *values)
 
-    async def _floor(self, db: Connection, vector: str | None) -> float:
-        """Return the cosine with the query that unrelated texts have."""
+    async def _floor(self, db: Connection, scope: _Scope, vector: str | None) -> float:
+        """Return the cosine with the query that unrelated texts of the tenant have."""
         if vector is None or self.table is None:
             return 0.0
-        some: dict[int, float] = dict(await db.fetch(self.table.some("$1"), vector))
+        if scope.alone:
+            some: dict[int, float] = dict(await db.fetch(self.table.some("$1"), vector))
+        else:
+            some = dict(await db.fetch(self.table.some_of("$1", "$2"), vector, scope.tenant))
         return floor_of(np.array(list(some.values()), dtype=np.float64))
 
     def _scores(self, rows: Sequence[Row], question: Question, floor: float, vector: str | None) -> Scores:

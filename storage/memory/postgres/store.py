@@ -21,6 +21,7 @@ from warren.memory import (
     Tail,
     Unsettled,
 )
+from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.postgres import search, writer
 from warren.storage.memory.postgres.search import Query, Searcher
 from warren.storage.memory.postgres.vectors import Table, drop_others, literals, table_for
@@ -127,7 +128,9 @@ class PostgresMemory:
         self._closed = True
         self._pool.close()
 
-    async def index(self, entries: Sequence[MemoryEntry], tail: Tail | None = None) -> int:
+    async def index(
+        self, entries: Sequence[MemoryEntry], tail: Tail | None = None, *, tenant: str = DEFAULT_TENANT
+    ) -> int:
         """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted as new."""
         fresh = await self._read(partial(writer.unknown, entries=entries))
         packed = await self._space.pack([entry.content for entry in fresh], self._runner)
@@ -137,7 +140,8 @@ class PostgresMemory:
         async with self._writing:
             vectors = packed if self._table is not None else []
             given = await self._runner(partial(writer.Prepared.of, fresh, vectors, self._analyzer))
-            return await self._read(partial(writer.add, given=given, kept=kept, tail=tail, table=self._table))
+            add = partial(writer.add, given=given, kept=kept, tail=tail, table=self._table, tenant=tenant)
+            return await self._read(add)
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
         """See MemoryStore."""
@@ -152,12 +156,14 @@ class PostgresMemory:
         async with self._writing:
             return await self._read(partial(writer.settle, mark=mark, count=count))
 
-    async def search(self, query: str, *, limit: int = 5, session_id: str | None = None) -> list[MemoryHit]:
+    async def search(
+        self, query: str, *, limit: int = 5, session_id: str | None = None, tenant: str = DEFAULT_TENANT
+    ) -> list[MemoryHit]:
         """See MemoryStore."""
         if limit < 1:
             raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
         vector = await self._query_vector(query)
-        asked = Query(query, min(limit, MAX_HITS), session_id, vector)
+        asked = Query(query, min(limit, MAX_HITS), session_id, tenant, vector)
         return await self._read(partial(self._searcher.find, query=asked))
 
     async def forget(self, session_id: str) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from warren.errors import SessionNotFoundError
 from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
+from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.postgres.vectors import Table, literals
 from warren.storage.memory.words import Analyzer, release_gil
 from warren.storage.postgres.driver import Connection, Row, array, escaped
@@ -34,8 +35,8 @@ _KNOWN: Final = """
 """
 # In order, so that two writers do not wait for each other.
 _ENTER: Final = """
-    INSERT INTO warren.memory_sessions (session_id)
-    SELECT given.id FROM unnest($1::text[]) AS given(id)
+    INSERT INTO warren.memory_sessions (session_id, tenant)
+    SELECT given.id, $2 FROM unnest($1::text[]) AS given(id)
     WHERE NOT EXISTS (SELECT FROM warren.memory_sessions s WHERE s.session_id = given.id)
     ORDER BY given.id COLLATE "C" ON CONFLICT (session_id) DO NOTHING
 """
@@ -162,17 +163,19 @@ async def unknown(db: Connection, entries: Sequence[MemoryEntry]) -> list[Memory
     return [entry for at, entry in enumerate(asked) if at not in there and entry.content.strip()]
 
 
-async def add(db: Connection, given: Prepared, kept: Sequence[int], tail: Tail | None, table: Table | None) -> int:
+async def add(
+    db: Connection, given: Prepared, kept: Sequence[int], tail: Tail | None, *, table: Table | None, tenant: str
+) -> int:
     """Store entries with their words and vectors, all or none; return how many are new.
 
     A different text in the place of an entry is removed. With a tail all texts in it are removed, except at the
-    positions `kept`, and its session is unsettled from now on.
+    positions `kept`, and its session is unsettled from now on. New sessions are of the tenant.
 
     Raises SessionNotFoundError, and as `Connection.fetch`.
     """
     async with _transaction(db):
         names = {entry.session_id for entry in given.entries} | ({tail.session_id} if tail is not None else set())
-        keys = await _locked(db, names)
+        keys = await _locked(db, names, tenant)
         if tail is not None:
             await _cut(db, keys[tail.session_id], tail.first, set(kept))
         return await _add(db, given, keys, table)
@@ -214,16 +217,16 @@ async def _transaction(db: Connection) -> AsyncIterator[None]:
         await db.roll_back()
 
 
-async def _rows_of(db: Connection, session_ids: Sequence[str]) -> list[Row]:
+async def _rows_of(db: Connection, session_ids: Sequence[str], tenant: str = DEFAULT_TENANT) -> list[Row]:
     """Lock the rows of sessions, made if they are missing; return the id, the key and whether it was forgotten."""
     names = array(sorted(escaped(each) for each in session_ids))
-    await db.fetch(_ENTER, names)
+    await db.fetch(_ENTER, names, tenant)
     return await db.fetch(_LOCK, names)
 
 
-async def _locked(db: Connection, session_ids: set[str]) -> dict[str, int]:
+async def _locked(db: Connection, session_ids: set[str], tenant: str) -> dict[str, int]:
     names = {escaped(each): each for each in session_ids}
-    rows = await _rows_of(db, list(session_ids)) if session_ids else []
+    rows = await _rows_of(db, list(session_ids), tenant) if session_ids else []
     for name, _, forgotten in rows:
         if forgotten:
             raise _forgotten(names[name])

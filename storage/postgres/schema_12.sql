@@ -1,0 +1,3 @@
+-- Version 12: the texts of a tenant.
+
+CREATE INDEX CONCURRENTLY memory_of_tenant ON warren.memory_sessions (tenant)
