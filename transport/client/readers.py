@@ -9,10 +9,12 @@ import anyio
 from warren import codec
 from warren.errors import AgentError, WarrenError
 from warren.events import Envelope, Event
+from warren.principals import LOCAL, Principal
 from warren.requests import SubscribeRequest
 from warren.service import Notify
 from warren.transport.client.connection import LostError
 from warren.transport.client.links import ATTEMPTS, Claim, Links
+from warren.transport.rpc.behalf import carrying
 from warren.transport.rpc.results import Subscribed
 
 PAGE: Final = 256
@@ -35,10 +37,11 @@ class _Place:
         takes_all: see Feed. Before the subscription begins, events of a turn of this client would come too early.
     """
 
-    def __init__(self, reader: "RemoteReader", links: Links) -> None:
+    def __init__(self, reader: "RemoteReader", links: Links, principal: Principal) -> None:
         self.reader: RemoteReader | None = reader
         self.takes_all = False
         self._links = links
+        self._principal = principal
         self._claim: Claim | None = None
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> int | None:
@@ -52,7 +55,7 @@ class _Place:
             claim.release()
             return None
         self._claim = claim
-        wanted = SubscribeRequest(session_id, after_seq=after_seq)
+        wanted = carrying(SubscribeRequest(session_id, after_seq=after_seq), self._principal)
         try:
             found = await claim.connection.ask("session/subscribe", wanted, self._answered)
         except WarrenError:
@@ -69,7 +72,8 @@ class _Place:
         """
         if self._claim is None:
             raise LostError(sent=False)
-        found = await self._claim.connection.ask("session/subscribe", SubscribeRequest(session_id))
+        wanted = carrying(SubscribeRequest(session_id), self._principal)
+        found = await self._claim.connection.ask("session/subscribe", wanted)
         return codec.from_server(Subscribed, found).after_seq
 
     def event(self, envelope: Envelope) -> None:
@@ -108,10 +112,11 @@ class RemoteReader(AsyncIterator[Envelope]):
     last event that it has, so that none is missed and none comes twice.
     """
 
-    def __init__(self, links: Links, session_id: str, cursor: int | None) -> None:
+    def __init__(self, links: Links, session_id: str, cursor: int | None, principal: Principal = LOCAL) -> None:
         """Prepare a reader behind `cursor`; None is for the next event that is published. `load` connects it."""
         self.notify: Notify = _quiet
         self._links = links
+        self._principal = principal
         self._session_id = session_id
         self._cursor = cursor
         self._held: deque[Envelope] = deque()
@@ -175,7 +180,7 @@ class RemoteReader(AsyncIterator[Envelope]):
 
     def another(self) -> "RemoteReader":
         """See EventReader."""
-        return RemoteReader(self._links, self._session_id, self._cursor)
+        return RemoteReader(self._links, self._session_id, self._cursor, self._principal)
 
     def close(self) -> None:
         """See EventReader."""
@@ -234,7 +239,7 @@ class RemoteReader(AsyncIterator[Envelope]):
         for _ in range(ATTEMPTS):
             if self._ended:
                 return
-            place = self._place = _Place(self, self._links)
+            place = self._place = _Place(self, self._links, self._principal)
             try:
                 first = await place.subscribe(self._session_id, self._held[-1].seq if self._held else self._cursor)
             except BaseException as exc:

@@ -1,10 +1,11 @@
 """`connect`, and the service that it opens."""
 
+import copy
 import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -21,6 +22,7 @@ from warren.memory import MemoryHit
 from warren.metrics import Metrics
 from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerInfo, PeerMessage
+from warren.principals import LOCAL, Principal
 from warren.records import CompactionEntry
 from warren.requests import (
     ApproveRequest,
@@ -41,6 +43,7 @@ from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial
 from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.tools import runner_of
+from warren.transport.rpc.behalf import carrying
 from warren.transport.rpc.params import RegisterTools
 from warren.transport.rpc.results import Greeting, Injected, Inputs, MemoryHits, PeerMessageSent, Peers
 from warren.values import define, frozen
@@ -218,6 +221,13 @@ class RemoteService(SessionService):
     def __init__(self, links: Links, capabilities: Capabilities) -> None:
         self._links = links
         self._capabilities = capabilities
+        self._principal = LOCAL
+
+    def as_(self, principal: Principal) -> Self:
+        """Return the same service on behalf of a principal. Only the link of a node may carry one."""
+        bound = copy.copy(self)
+        bound._principal = principal  # noqa: SLF001 - a copy of this object
+        return bound
 
     @property
     def links(self) -> Links:
@@ -266,7 +276,7 @@ class RemoteService(SessionService):
     @keywords_of(WithdrawRequest)
     async def withdraw(self, wanted: WithdrawRequest) -> None:
         """See SessionService."""
-        await self._links.ask("session/withdraw", wanted, repeatable=False)
+        await self._sent("session/withdraw", wanted, repeatable=False)
 
     @keywords_of(PeerMessage)
     async def send_message(self, message: PeerMessage) -> str:
@@ -281,12 +291,12 @@ class RemoteService(SessionService):
     @keywords_of(ApproveRequest)
     async def approve_tool(self, said: ApproveRequest) -> None:
         """See SessionService."""
-        await self._links.ask("tool/approve", said, repeatable=False)
+        await self._sent("tool/approve", said, repeatable=False)
 
     @keywords_of(SessionRef)
     async def interrupt(self, session: SessionRef) -> None:
         """See SessionService."""
-        await self._links.ask("turn/interrupt", session, repeatable=False)
+        await self._sent("turn/interrupt", session, repeatable=False)
 
     @keywords_of(SessionRef)
     async def read(self, session: SessionRef) -> SessionView:
@@ -320,7 +330,7 @@ class RemoteService(SessionService):
     async def follow(self, session_id: str, *, after_seq: int | None = None) -> RemoteReader:
         """Return the reader of a subscription, for a caller that closes it itself. Raises as `subscribe` does."""
         wanted = made(SubscribeRequest, session_id, after_seq=after_seq)
-        reader = RemoteReader(self._links, wanted.session_id, wanted.after_seq)
+        reader = RemoteReader(self._links, wanted.session_id, wanted.after_seq, self._principal)
         try:
             await reader.connect()
         except BaseException:
@@ -346,12 +356,12 @@ class RemoteService(SessionService):
     @keywords_of(SessionRef)
     async def archive(self, session: SessionRef) -> None:
         """See SessionService."""
-        await self._links.ask("session/archive", session, repeatable=True)
+        await self._sent("session/archive", session, repeatable=True)
 
     @keywords_of(SessionRef)
     async def delete(self, session: SessionRef) -> None:
         """See SessionService."""
-        await self._links.ask("session/delete", session, repeatable=False)
+        await self._sent("session/delete", session, repeatable=False)
 
     def capabilities(self) -> Capabilities:
         """Return the optional capabilities that were on when the client connected."""
@@ -366,10 +376,14 @@ class RemoteService(SessionService):
         return await self._ask(Metrics, "metrics/get", {}, repeatable=True)
 
     async def _ask(self, cls: type[T], method: str, params: object, *, repeatable: bool = False) -> T:
-        return codec.from_server(cls, await self._links.ask(method, params, repeatable=repeatable))
+        return codec.from_server(cls, await self._sent(method, params, repeatable=repeatable))
+
+    async def _sent(self, method: str, params: object, *, repeatable: bool) -> Any:
+        return await self._links.ask(method, carrying(params, self._principal), repeatable=repeatable)
 
     async def _turn(self, turn: "_Turn", call: SessionCall | TurnCall) -> TurnResult:
         """Run a turn, and pass its events on before its result or its error."""
+        turn = attrs.evolve(turn, params=carrying(turn.params, self._principal))
         events = _TurnEvents(self._links, call.on_event, call.on_begin)
         try:
             result = codec.from_server(TurnResult, await self._run(turn, events, call.extra_tools))

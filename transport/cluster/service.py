@@ -406,8 +406,8 @@ class ClusterService(_Sessions, NodeService):
         return self._own
 
     def remote(self, node: Node) -> RemoteService:
-        """Return the client of another node."""
-        return self._peers.service(node)
+        """Return the client of another node, on behalf of the principal."""
+        return self._peers.service(node).as_(self.principal)
 
     def proof_for(self, token: str) -> str | None:
         """See NodeService."""

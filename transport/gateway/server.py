@@ -149,7 +149,8 @@ def _sockets_of(
     if not isinstance(service, NodeService):
         return _WebSockets(host, host, config.access, config, shutdown)
     access = attrs.evolve(config.access, proves_node=service.proof_for)
-    return _WebSockets(host, Host(service.own, host.settings, metrics=with_clients), access, config, shutdown)
+    own = Host(service.own, host.settings, metrics=with_clients, of_nodes=True)
+    return _WebSockets(host, own, access, config, shutdown)
 
 
 @frozen

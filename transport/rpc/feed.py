@@ -78,6 +78,7 @@ class SessionFeed:
         page: events that were taken from the reader and not sent yet.
         last_words: messages that are sent behind the last event.
         due: replies that wait until an event of their turn is sent.
+        service: the sessions of the subscription; None for those of the client.
     """
 
     client: FeedClient
@@ -90,6 +91,7 @@ class SessionFeed:
     page: deque[Envelope] = attrs.field(factory=deque)
     last_words: list[bytes] = attrs.field(factory=list)
     due: int = 0
+    service: SessionService | None = None
 
     # -- what the client wants
 
@@ -191,7 +193,7 @@ class SessionFeed:
         page: list[Envelope] | None = None
         try:
             if ended:
-                over = self.subscribed and await session_over(self.client.service, session_id)
+                over = self.subscribed and await session_over(self.service or self.client.service, session_id)
             page = [] if ended else await reader.load()
         except Exception:
             logger.exception("session %s: its events cannot be read", session_id)

@@ -84,8 +84,10 @@ class Feeds:
         feed.begin(first)
         own.append((feed, reader, first))
 
-    async def subscribe(self, session_id: str, after_seq: int | None) -> int:
+    async def subscribe(self, session_id: str, after_seq: int | None, service: SessionService | None = None) -> int:
         """Send the client a session's events above `after_seq`, or from now on if it is None.
+
+        They come from a `service` of their own if one is given.
 
         Return the number after which they begin. An existing subscription is moved to `after_seq`; if that is None, it
         is left alone, and the number is that of the newest event.
@@ -102,19 +104,21 @@ class Feeds:
             return feed.reader.newest
         self._entering += not there
         try:
-            reader, scope = await self.tasks.start(self._hold, session_id, after_seq)
+            reader, scope = await self.tasks.start(self._hold, service or self.service, session_id, after_seq)
         finally:
             self._entering -= not there
         feed = self._feeds.get(session_id)
         if feed is None:
             feed = self._feeds[session_id] = SessionFeed(self, reader, _nothing, reader.cursor)
         feed.subscribe(reader, scope.cancel, after_seq)
+        feed.service = service or self.service
         first: int = reader.cursor
         self.tasks.start_soon(_start, feed)
         return first
 
     async def _hold(
         self,
+        service: SessionService,
         session_id: str,
         after_seq: int | None,
         *,
@@ -122,7 +126,7 @@ class Feeds:
     ) -> None:
         """Keep a subscription open until its scope is cancelled. Errors before its beginning go to the caller."""
         with trio.CancelScope() as scope:
-            async with self.service.subscribe(session_id, after_seq=after_seq) as reader:
+            async with service.subscribe(session_id, after_seq=after_seq) as reader:
                 task_status.started((reader, scope))
                 await trio.sleep_forever()
 

@@ -115,12 +115,14 @@ class Host:
         health: asks for the health of all processes that serve together; None if this one serves alone.
         metrics: adds the metrics of the surface, and those of all processes that serve together, to the runtime's own;
             None adds nothing.
+        of_nodes: whether its callers are other nodes, which say on whose behalf they call.
     """
 
     service: RuntimeService
     settings: Settings = attrs.field(factory=Settings)
     health: Callable[[], Awaitable[Health]] | None = None
     metrics: Callable[[Metrics], Awaitable[Metrics]] | None = None
+    of_nodes: bool = False
 
 
 @frozen

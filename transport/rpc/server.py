@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import trio
 
+from warren.service import RuntimeService
 from warren.tools import Tool, ToolSpec
 from warren.transport.rpc import jsonrpc
+from warren.transport.rpc.behalf import carried
 from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.rpc.endpoint import Dispatcher, Endpoint, Work
@@ -60,9 +62,14 @@ class SessionClient(Dispatcher, Caller):
         found = self.dialect.methods.get(method)
         if found is None:
             return jsonrpc.unknown_method(request_id, method)
+        host, caller = self.host, cast("Caller", self)
+        if host.of_nodes:
+            principal, params = carried(params)
+            host = attrs.evolve(host, service=host.service.as_(principal))
+            caller = _OnBehalf(self, host.service)
         decoded = found.decode(params)
         self.endpoint.check_room(urgent=found.urgent)
-        return Work(partial(found.handler, self.host, self, decoded), found.bulky)
+        return Work(partial(found.handler, host, caller, decoded), found.bulky)
 
     async def drain(self) -> None:
         """See Dispatcher."""
@@ -91,3 +98,37 @@ class SessionClient(Dispatcher, Caller):
     def register(self, tools: Sequence[ToolSpec]) -> None:
         """See Caller."""
         self._tools.register(tools)
+
+
+@define(eq=False)
+class _OnBehalf(Caller):
+    """Another node, which calls on behalf of one of its own callers.
+
+    Attributes:
+        node: the connection of the node.
+        service: the sessions of the node's caller.
+    """
+
+    node: SessionClient
+    service: RuntimeService
+
+    async def stream(self, session_id: str | None, run: RunTurn) -> TurnResult:
+        """See Caller."""
+        return await self.node.stream(session_id, run)
+
+    async def subscribe(self, session_id: str, after_seq: int | None) -> int:
+        """See Caller. The node may follow the session for another caller already, so the right is checked here."""
+        await self.service.read(session_id)
+        return await self.node.feeds.subscribe(session_id, after_seq, self.service)
+
+    def unsubscribe(self, session_id: str) -> bool:
+        """See Caller."""
+        return self.node.unsubscribe(session_id)
+
+    def tools(self) -> Sequence[Tool]:
+        """See Caller."""
+        return self.node.tools()
+
+    def register(self, tools: Sequence[ToolSpec]) -> None:
+        """See Caller."""
+        self.node.register(tools)

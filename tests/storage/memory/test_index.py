@@ -85,11 +85,16 @@ async def test_a_memory_of_the_first_version_is_brought_up(tmp_path: Path) -> No
         await memory.index(numbered(3))
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         db.execute("DROP TABLE unsettled")
+        db.execute("DROP TABLE tenants")
+        db.execute("DROP INDEX sessions_tenant")
+        db.execute("ALTER TABLE sessions DROP COLUMN tenant")
         db.execute("PRAGMA user_version = 1")
     db.close()
     async with opened(tmp_path) as memory:
         assert await memory.index(numbered(4), Tail("a", 0)) == 1
         assert [mark.session_id for mark in await memory.unsettled()] == ["a"]
+        assert len(await memory.search("common")) == 4
+        assert await memory.search("common", tenant="acme") == []
 
 
 def rows_of(path: Path) -> dict[str, int]:

@@ -1,0 +1,34 @@
+"""The principal of a call that one node passes on to another: a member of the parameters of the request. No I/O.
+
+Only a connection that another node has opened, and has proved so, may carry it: on any other one it is an unknown
+parameter.
+"""
+
+from typing import Any, Final
+
+from warren import codec
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
+from warren.principals import LOCAL, Principal
+
+MEMBER: Final = "on_behalf_of"
+
+
+def carrying(params: Any, principal: Principal) -> Any:
+    """Return the parameters of a request on behalf of a principal; without the member it is the local user."""
+    if principal == LOCAL:
+        return params
+    scopes = sorted(principal.scopes)
+    return {**codec.to_data(params), MEMBER: {"tenant": principal.tenant, "name": principal.name, "scopes": scopes}}
+
+
+def carried(params: Any) -> tuple[Principal, Any]:
+    """Return the principal of a request of another node, and the other parameters. Raises InvalidParamsError."""
+    if not isinstance(params, dict) or MEMBER not in params:
+        return LOCAL, params
+    said = params[MEMBER]
+    try:
+        principal = Principal(said["tenant"], said["name"], frozenset(said["scopes"]))
+    except (FieldValueError, TypeError, KeyError):
+        raise InvalidParamsError(f"$.{MEMBER}: is no principal", path=f"$.{MEMBER}") from None
+    return principal, {name: value for name, value in params.items() if name != MEMBER}
