@@ -64,6 +64,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/sse.py",
     "transport/providers/wire.py",
     "transport/event_text.py",
+    "transport/rpc/behalf.py",
     "transport/rpc/contracts/__init__.py",
     "transport/rpc/contracts/meerkat/dialect.py",
     "transport/rpc/contracts/meerkat/events.py",

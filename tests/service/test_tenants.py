@@ -1,33 +1,23 @@
 """Two principals at one runtime: what each may do, and that it finds nothing of the other's tenant."""
 
-import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import pytest
-import trio
 
-from tests.parity.arguments import needed
+from tests.service.principals import ACME, METHODS, OF_RUNTIMES, OF_SESSIONS, SCOPED, called, fields
 from tests.support.runtime import open_runtime
 from warren.actors.service import Service
 from warren.errors import ErrorCode, PermissionDeniedError, WarrenError
 from warren.ids import new_session_id
 from warren.peers import Peer
 from warren.principals import LOCAL, OWN_SCOPES, SCOPE_OF, Principal
-from warren.service import RuntimeService, SessionService
+from warren.service import RuntimeService
 
 pytestmark = pytest.mark.virtual_time
-
-METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_"))
-OF_RUNTIMES: Final = sorted(name for name in vars(RuntimeService) if not name.startswith("_"))
-NO_SESSION: Final = ("capabilities", "create_session", "list", "search_memory")
-"""Methods that name no session that has to be there."""
-OF_SESSIONS: Final = [name for name in METHODS if name not in NO_SESSION]
-SCOPED: Final = [name for name in METHODS if SCOPE_OF.get(name) is not None]
-ACME: Final = Principal("acme", "ann")
 
 
 @pytest.fixture(params=["in memory", "live", "stored"])
@@ -56,28 +46,6 @@ async def contents(service: RuntimeService, session_id: str) -> list[object]:
         events = [await anext(reader)]
     listed = await service.list(include_archived=True)
     return [listed, await service.history(session_id), await service.inputs(session_id), events]
-
-
-async def called(service: RuntimeService, method: str, session_id: str) -> WarrenError | None:
-    """Call a method about a session; return its error."""
-    try:
-        found: Any = getattr(service, method)(**needed(method, session_id))
-        if inspect.isawaitable(found):
-            with trio.move_on_after(5):
-                await found
-        elif method == "subscribe":
-            async with found:
-                pass
-    except WarrenError as exc:
-        return exc
-    return None
-
-
-def fields(error: WarrenError | None, session_id: str) -> object:
-    """Return all that an error shows, with a name in place of the id that was asked for."""
-    assert error is not None
-    shown = repr((type(error), error.body(), error.cause, error.session_id, error.__cause__, error.__context__))
-    return shown.replace(session_id, "<id>")
 
 
 def test_every_method_has_a_scope_or_says_that_it_needs_none() -> None:

@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from tests.service.test_tenants import ACME, OF_SESSIONS, called, fields
+from tests.service.principals import ACME, OF_SESSIONS, called, fields
 from tests.support.models import Emit, reply
 from tests.transport.cluster.nodes import cluster, events_of, shared_store
 from warren.config import Limits, PostgresConfig, StoreConfig

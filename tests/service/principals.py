@@ -1,0 +1,41 @@
+"""Calls of every method of the service by principals of other tenants, for the tests of runtimes and of nodes."""
+
+import inspect
+from typing import Any, Final
+
+import trio
+
+from tests.parity.arguments import needed
+from warren.errors import WarrenError
+from warren.principals import SCOPE_OF, Principal
+from warren.service import RuntimeService, SessionService
+
+METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_"))
+OF_RUNTIMES: Final = sorted(name for name in vars(RuntimeService) if not name.startswith("_"))
+NO_SESSION: Final = ("capabilities", "create_session", "list", "search_memory")
+"""Methods that name no session that has to be there."""
+OF_SESSIONS: Final = [name for name in METHODS if name not in NO_SESSION]
+SCOPED: Final = [name for name in METHODS if SCOPE_OF.get(name) is not None]
+ACME: Final = Principal("acme", "ann")
+
+
+async def called(service: RuntimeService, method: str, session_id: str) -> WarrenError | None:
+    """Call a method about a session; return its error."""
+    try:
+        found: Any = getattr(service, method)(**needed(method, session_id))
+        if inspect.isawaitable(found):
+            with trio.move_on_after(5):
+                await found
+        elif method == "subscribe":
+            async with found:
+                pass
+    except WarrenError as exc:
+        return exc
+    return None
+
+
+def fields(error: WarrenError | None, session_id: str) -> object:
+    """Return all that an error shows, with a name in place of the id that was asked for."""
+    assert error is not None
+    shown = repr((type(error), error.body(), error.cause, error.session_id, error.__cause__, error.__context__))
+    return shown.replace(session_id, "<id>")
