@@ -18,6 +18,7 @@ PAGE: Final = ROOT / "docs" / "performance.md"
 SCRIPTS: Final = (
     "model_over_http",
     "peer_over_http",
+    "prompt_cache",
     "mailbox_ask",
     "memory_turn",
     "durable_turn",

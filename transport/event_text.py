@@ -1,5 +1,6 @@
 """Texts of events for users: tool calls, retries, budgets and compactions of a turn."""
 
+from decimal import Decimal
 from typing import Final
 
 from warren import codec
@@ -14,6 +15,7 @@ from warren.events import (
     ToolExecutionCompleted,
 )
 from warren.records import CompactionEntry
+from warren.usage import Usage
 
 MAX_VALUE: Final = 200
 
@@ -21,6 +23,21 @@ MAX_VALUE: Final = 200
 def text_of_shrinking(entry: CompactionEntry | CompactionCompleted) -> str:
     """Return the effect of a compaction on the context."""
     return f"{entry.messages_before} messages became {entry.messages_after}"
+
+
+def usage_text(usage: Usage) -> str:
+    """Return the tokens of a turn or a session, those of the prompt cache among them, and the cost if it is known."""
+    cached = {"cached": usage.cache_read_tokens, "written": usage.cache_creation_tokens}
+    parts = ", ".join(f"{count} {name}" for name, count in cached.items() if count)
+    text = f"{usage.input_tokens} in" + (f" ({parts})" if parts else "") + f"/{usage.output_tokens} out"
+    cost = "" if usage.cost is None else f" · {dollars(usage.cost)}"
+    return ("about " if usage.estimated else "") + text + cost
+
+
+def dollars(cost: Decimal) -> str:
+    """Return a cost in US dollars, to the millionth, and at least to the cent."""
+    whole, _, rest = f"{cost:.6f}".partition(".")
+    return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
 
 
 def text_of_event(event: Event) -> str | None:

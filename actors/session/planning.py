@@ -11,9 +11,10 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.compaction import CompactionPlan, window_for
 from warren.actors.turn.turn import TurnPlan
 from warren.budget import UNLIMITED, Meter
+from warren.catalog import entry_of
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import compactor_of
-from warren.errors import AgentError, SessionNotFoundError
+from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.fields import encodable
 from warren.options import NO_OPTIONS, TurnOptions
 from warren.records import SessionRecord
@@ -30,7 +31,8 @@ def plan_of(
 
     Raises:
         SessionNotFoundError: if the session is archived.
-        InvalidParamsError: if the model or the provider is unknown, or the model cannot be called with the options.
+        InvalidParamsError: if the model or the provider is unknown, if the model cannot be called with the options, or
+            if a budget limits the cost and the prices of the model are unknown.
         AgentError: if the compactor cannot be made; the cause is `compactor`.
     """
     if record.archived:
@@ -44,7 +46,11 @@ def plan_of(
     options = session.of_calls if asked is NO_OPTIONS else asked.over(session)
     choice.check(options)
     tools = tools_of(record, asked, shared, comms, given_tools)
-    window = partial(window_for, model=choice.model, max_tokens=options.max_tokens, tools=tools)
+    entry = entry_of(choice.model, shared.config.models)
+    window = partial(window_for, known=entry.window, max_tokens=options.max_tokens, tools=tools)
+    turn_budget, session_budget = limits.turn.overridden(asked.budget), session.budget or UNLIMITED
+    if not entry.priced and (turn_budget.max_cost, session_budget.max_cost) != (None, None):
+        raise _unpriced(choice.model)
     return TurnPlan(
         prompt=message.prompt if isinstance(message, StartTurn) else None,
         instructions=message.instructions if isinstance(message, Compact) else None,
@@ -52,7 +58,8 @@ def plan_of(
         options=options,
         tools=tools,
         gates=asked.gated(session, shared.config.gates),
-        meter=Meter.of(limits.turn.overridden(asked.budget), session.budget or UNLIMITED, record.spent),
+        meter=Meter.of(turn_budget, session_budget, record.spent, record.usage.known_cost),
+        entry=entry,
         retry=shared.config.retry,
         limits=limits,
         tool_threads=shared.tool_threads,
@@ -60,6 +67,12 @@ def plan_of(
         output=asked.output(session),
         counters=shared.counters,
     )
+
+
+def _unpriced(model: str) -> InvalidParamsError:
+    path = "$.budget.max_cost"
+    problem = f"the prices of the model {model!r} are unknown; set them in [models.{model!r}], or set no max_cost"
+    return InvalidParamsError(f"{path}: {problem}", path=path)
 
 
 def _compaction_of(

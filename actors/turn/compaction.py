@@ -28,7 +28,7 @@ from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import Usage
 from warren.values import define, frozen, value
-from warren.windows import Window, window_of
+from warren.windows import Window
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("warren.compaction")
@@ -293,10 +293,13 @@ class ContextKeeper:
 
 
 def window_for(
-    config: CompactionConfig, model: str, max_tokens: int | None, tools: Mapping[str, Tool]
+    config: CompactionConfig, known: int | None, max_tokens: int | None, tools: Mapping[str, Tool]
 ) -> Window | None:
-    """Return the model's window and the part of it for the answer and the tools; None if the window is unknown."""
-    tokens = config.window or window_of(model)
+    """Return the model's window and the part of it for the answer and the tools; None if the window is unknown.
+
+    `known` is the window that the catalog has for the model.
+    """
+    tokens = config.window or known
     if tokens is None:
         return None
     specs = [tool.spec for tool in tools.values()]

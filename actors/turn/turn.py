@@ -17,6 +17,7 @@ from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.outcome import Outcome
 from warren.actors.turn.toolbox import ToolRun
 from warren.budget import Meter, Use
+from warren.catalog import ModelEntry
 from warren.categories import Decision, Gates
 from warren.compaction.layout import estimate
 from warren.config import Limits, RetryPolicy
@@ -62,6 +63,7 @@ class TurnPlan:
         prompt: the user's prompt; None compacts the context and does nothing else.
         instructions: the user's instructions for the summary of such a compaction.
         choice: the model.
+        entry: the facts about the model, such as its prices.
         options: the options of each model call.
         tools: the tools by name.
         gates: the gates of the tool calls.
@@ -77,6 +79,7 @@ class TurnPlan:
     prompt: str | None
     instructions: str | None
     choice: ModelChoice
+    entry: ModelEntry
     options: ModelOptions
     tools: Mapping[str, Tool]
     gates: Gates
@@ -87,6 +90,16 @@ class TurnPlan:
     compaction: CompactionPlan | None
     output: OutputWish | None
     counters: Counters
+
+    def priced(self, usage: Usage) -> Usage:
+        """Return the tokens of a call with their cost, unless the provider has told it."""
+        if usage.cost is not None:
+            return usage
+        return attrs.evolve(usage, cost=self.entry.cost(usage, hour=self.options.prompt_cache == "1h"))
+
+    def charge(self, usage: Usage) -> None:
+        """Charge the tokens of a call."""
+        self.meter.charge(self.priced(usage))
 
 
 @define(eq=False)
@@ -139,7 +152,7 @@ class Turn:
         plan, record = self.plan, self.record
         # A summary is asked for without tools, so in a session with tools its request begins like no other.
         cache = "off" if plan.tools else plan.options.prompt_cache
-        book, commit = plan.meter.charge, self.commit_compaction
+        book, commit = plan.charge, self.commit_compaction
         summarising = SummaryCall(
             plan.choice, plan.retry, self.emit, book, commit, record.session_id, cache, plan.counters
         )
@@ -272,7 +285,7 @@ class Turn:
             session_id=self.record.session_id,
         )
         plan.meter.charge(steps=1)
-        return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.meter.charge, counters=plan.counters)
+        return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
 
     def _tokens_left(self) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
@@ -302,8 +315,8 @@ class Turn:
         except ProviderError as exc:
             self._refused = exc.refuses_request
             raise
-        plan.meter.charge(reply.usage)
-        self._step_usage = reply.usage
+        self._step_usage = plan.priced(reply.usage)
+        plan.meter.charge(self._step_usage)
         self.keeper.last_input_tokens = reply.usage.input_tokens
         message = with_unique_calls(reply.message)
         self._accept(message)
@@ -360,7 +373,7 @@ class Turn:
             self.text, self.stop_reason = partial.text, partial.stop_reason
             # Partial text has cost tokens, even if the provider could not report them any more.
             output = estimate(len(partial.text.encode()))
-            self.plan.meter.charge(Usage(estimate(self.context.size), output, estimated=True))
+            self.plan.charge(Usage(estimate(self.context.size), output, estimated=True))
             self.context.append(partial)
         if self._tool_run is not None:
             self._tool_run.close(reason)

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final, Self
+from decimal import Decimal
+from typing import Any, Final, Self
 
 import attrs
 
 from warren.errors import BudgetCause
 from warren.events import BudgetWarning
-from warren.fields import fits, is_whole, optional, positive
+from warren.fields import LARGEST, Between, fits, is_whole, optional, positive
 from warren.usage import NO_USAGE, Usage
 from warren.values import define, frozen, value
 
@@ -27,12 +28,14 @@ class Budget:
             approval.
         max_tool_calls: number of tools run.
         max_steps: number of model calls.
+        max_cost: US dollars, by the list prices of the models. The prices of the model have to be known.
     """
 
     max_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
     max_seconds: float | None = attrs.field(default=None, validator=[positive, fits])
     max_tool_calls: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
     max_steps: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
+    max_cost: float | None = attrs.field(default=None, validator=Between(0, LARGEST, without_low=True))
 
     def overridden(self, other: "Budget | None") -> "Budget":
         """Return these limits, replaced by those that `other` sets."""
@@ -64,6 +67,7 @@ class Spent:
 
 
 NOTHING: Final = Spent()
+NO_COST: Final = Decimal()
 
 
 @frozen
@@ -84,8 +88,9 @@ _FIGURES: Final[tuple[tuple[BudgetType, str, str], ...]] = (
     ("time", "max_seconds", "seconds"),
     ("tool_calls", "max_tool_calls", "tool_calls"),
     ("steps", "max_steps", "steps"),
+    ("cost", "max_cost", "cost"),
 )
-"""For each kind of limit the field of Budget that sets it, and the field of Spent and Meter that it limits."""
+"""For each kind of limit the field of Budget that sets it, and the field of Meter, and mostly of Spent, for its use."""
 
 
 @define
@@ -100,12 +105,16 @@ class _Limit:
     budget_type: BudgetType
     figure: str
     limit: float
-    before: float
+    before: float | Decimal | None
     warned: bool = False
 
     def used(self, meter: "Meter") -> float:
-        used: float = self.before + getattr(meter, self.figure)
-        return used
+        """Return the use. An unknown cost counts as the whole limit."""
+        now: Any = getattr(meter, self.figure)
+        if now is None or self.before is None:
+            return self.limit
+        used: Any = self.before + now
+        return float(used) if isinstance(used, Decimal) else used
 
     def left(self, meter: "Meter") -> float:
         return self.limit - self.used(meter)
@@ -132,9 +141,12 @@ class Meter:
     clock: Callable[[], float] = lambda: 0.0
 
     @classmethod
-    def of(cls, turn: Budget, session: Budget, before: Spent) -> Self:
-        """Return a meter for a turn with its own budget, in a session that has used `before` of its budget."""
-        return cls([*_set_limits(turn, NOTHING), *_set_limits(session, before)])
+    def of(cls, turn: Budget, session: Budget, before: Spent, cost: Decimal | None = NO_COST) -> Self:
+        """Return a meter for a turn with its own budget, in a session that has used `before` of its budget.
+
+        `cost` is the cost of the session so far; None if it is unknown.
+        """
+        return cls([*_set_limits(turn, NOTHING, NO_COST), *_set_limits(session, before, cost)])
 
     @property
     def seconds(self) -> float:
@@ -145,6 +157,11 @@ class Meter:
     def tokens(self) -> int:
         """Input plus output tokens of the turn so far."""
         return self.usage.total_tokens
+
+    @property
+    def cost(self) -> Decimal | None:
+        """Cost of the turn so far in US dollars; None if it is unknown."""
+        return self.usage.known_cost
 
     @property
     def spent(self) -> Spent:
@@ -206,10 +223,10 @@ class Meter:
         return min((limit.left(self) for limit in self._limits if limit.budget_type == kind), default=math.inf)
 
 
-def _set_limits(budget: Budget, before: Spent) -> Iterator[_Limit]:
+def _set_limits(budget: Budget, before: Spent, cost: Decimal | None) -> Iterator[_Limit]:
     if budget is UNLIMITED:  # the common case: most sessions have no budget
         return
     for kind, field, figure in _FIGURES:
         limit: float | None = getattr(budget, field)
         if limit is not None:
-            yield _Limit(kind, figure, limit, getattr(before, figure))
+            yield _Limit(kind, figure, limit, cost if kind == "cost" else getattr(before, figure))

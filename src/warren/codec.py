@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
@@ -93,6 +94,19 @@ def _moment(value: Any, _: Any) -> datetime:
     if moment.tzinfo is None:
         raise _BadFieldError("must have a time zone")
     return moment
+
+
+def _decimal(value: Any, _: Any) -> Decimal:
+    """Return a decimal number, which JSON has as a text: readers would make an inexact number of a number."""
+    if type(value) not in (str, int, float, Decimal):
+        raise _BadFieldError("must be a decimal number")
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise _BadFieldError("must be a decimal number") from None
+    if not number.is_finite():
+        raise _BadFieldError("must be a finite number")
+    return number
 
 
 def _origin(cls: Any) -> Any:
@@ -213,6 +227,8 @@ def _make(*, strict: bool) -> cattrs.Converter:
     converter.register_structure_hook(str, _text)
     converter.register_structure_hook(datetime, _moment)
     converter.register_unstructure_hook(datetime, lambda moment: moment)
+    converter.register_structure_hook(Decimal, _decimal)
+    converter.register_unstructure_hook(Decimal, lambda number: format(number.normalize(), "f"))
     converter.register_structure_hook(Path, lambda value, _: Path(_text(value, None)))
     converter.register_unstructure_hook(Path, str)
     converter.register_structure_hook_factory(lambda cls: _origin(cls) is Literal, _one_of)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from warren.budget import Budget
+from warren.catalog import NO_MODELS, Models
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
 from warren.database_url import is_database_url, without_password
@@ -206,6 +207,7 @@ class Config(ModelOptions):
         retry: the backoff of failed model calls.
         limits: the limits.
         intensity: the restart intensity of the storage actor.
+        models: facts about models by their exact names: windows, caps, prices and abilities that win over the catalog.
         node: this process as one of several nodes on the store, which it needs; None if it serves its sessions alone.
     """
 
@@ -222,6 +224,7 @@ class Config(ModelOptions):
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
     limits: Limits = attrs.field(factory=Limits)
     intensity: Intensity = attrs.field(factory=Intensity)
+    models: Models = NO_MODELS
     node: NodeConfig | None = None
 
     def __attrs_post_init__(self) -> None:

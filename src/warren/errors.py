@@ -99,7 +99,7 @@ ProviderCause = Literal[
     "too_long",
     "unauthorized",
 ]
-BudgetCause = Literal["tokens", "time", "tool_calls", "steps"]
+BudgetCause = Literal["tokens", "time", "tool_calls", "steps", "cost"]
 AgentCause = Literal[
     "cancelled",
     "compaction_failed",

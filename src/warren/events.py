@@ -151,7 +151,7 @@ class Retrying:
 class BudgetWarning:
     """A budget is used up to `percent` (0 to 100 and above)."""
 
-    budget_type: Literal["tokens", "time", "tool_calls", "steps"]
+    budget_type: Literal["tokens", "time", "tool_calls", "steps", "cost"]
     used: float
     limit: float
     percent: float

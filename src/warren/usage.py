@@ -1,5 +1,6 @@
 """Token counts of model calls, as a provider reports them."""
 
+from decimal import Decimal
 from typing import Final
 
 import attrs
@@ -18,6 +19,7 @@ class Usage:
         cache_creation_tokens: input tokens the provider wrote to its prompt cache.
         cache_read_tokens: input tokens the provider read from its prompt cache.
         estimated: whether some figure is an estimate from the text's length, as a provider reported none.
+        cost: the cost in US dollars, by the list prices of the catalog; None if the price of some call is unknown.
     """
 
     input_tokens: int = 0
@@ -25,6 +27,13 @@ class Usage:
     cache_creation_tokens: int = 0
     cache_read_tokens: int = 0
     estimated: bool = attrs.field(default=False, metadata=LEFT_OUT)
+
+    cost: Decimal | None = attrs.field(default=None, metadata=LEFT_OUT)
+
+    @property
+    def known_cost(self) -> Decimal | None:
+        """The cost; 0 before the first call, and None if it is unknown."""
+        return self.cost if self.total_tokens else Decimal()
 
     @property
     def total_tokens(self) -> int:
@@ -38,7 +47,14 @@ class Usage:
             self.cache_creation_tokens + other.cache_creation_tokens,
             self.cache_read_tokens + other.cache_read_tokens,
             self.estimated or other.estimated,
+            self._cost_with(other),
         )
+
+    def _cost_with(self, other: "Usage") -> Decimal | None:
+        one, two = self.known_cost, other.known_cost
+        if one is None or two is None:
+            return None
+        return one + two if self.total_tokens or other.total_tokens else None
 
 
 NO_USAGE: Final = Usage()

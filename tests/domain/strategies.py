@@ -3,6 +3,7 @@
 import types
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
@@ -34,6 +35,7 @@ SIMPLE: Final[Mapping[Any, st.SearchStrategy[Any]]] = {
     int: st.integers(),
     bool: st.booleans(),
     float: numbers,
+    Decimal: st.decimals(0, 10**9, places=9),
     bytes: st.binary(),
     datetime: moments,
     type(None): st.none(),

@@ -1,6 +1,7 @@
 """Budgets: what is left, what is used up, who is warned and how often."""
 
 import math
+from decimal import Decimal
 from typing import Any, Final
 
 import pytest
@@ -13,8 +14,14 @@ from warren.fields import LARGEST, FieldValueError
 from warren.usage import Usage
 
 NONE: Final = Budget()
-KINDS: Final = {"tokens": "max_tokens", "time": "max_seconds", "tool_calls": "max_tool_calls", "steps": "max_steps"}
-ENDING: Final = ("steps", "time", "tokens")
+KINDS: Final = {
+    "tokens": "max_tokens",
+    "time": "max_seconds",
+    "tool_calls": "max_tool_calls",
+    "steps": "max_steps",
+    "cost": "max_cost",
+}
+ENDING: Final = ("steps", "time", "tokens", "cost")
 counts: Final = st.integers(0, 10**6)
 
 
@@ -23,6 +30,8 @@ def charged(meter: Meter, kind: str, amount: int) -> Meter:
     match kind:
         case "tokens":
             meter.charge(Usage(amount // 2, amount - amount // 2))
+        case "cost":
+            meter.charge(Usage(1, 1, cost=Decimal(amount)))
         case "time":
             meter.clock = lambda: float(amount)
         case "tool_calls":
@@ -138,3 +147,32 @@ def test_the_largest_limit_can_be_metered(field: str) -> None:
     meter = Meter.of(budget, budget, Spent(1, 1.0, 1, 1))
     assert (meter.warnings(), meter.exhausted(), meter.tool_calls_left(1)) == ([], None, 1)
     assert meter.seconds_left() > 10**9
+
+
+def test_costs_are_summed_exactly() -> None:
+    """Ten calls of ten cents use up a dollar, which they would not as floats; one cent less is left over."""
+    meter = Meter.of(Budget(max_cost=1.0), NONE, Spent())
+    for _call in range(9):
+        meter.charge(Usage(1, 1, cost=Decimal("0.1")))
+    assert meter.exhausted() is None
+    meter.charge(Usage(1, 1, cost=Decimal("0.1")))
+    assert meter.exhausted() == Use("cost", 1.0, 1.0)
+
+
+@pytest.mark.parametrize("before", [None, Decimal(0)])
+def test_an_unknown_cost_uses_all_up(before: Decimal | None) -> None:
+    """An unknown cost, of the turn or of the session before it, ends the budget: nothing is spent uncounted."""
+    meter = Meter.of(NONE, Budget(max_cost=5.0), Spent(), before)
+    if before is not None:
+        meter.charge(Usage(1, 1))
+    assert meter.exhausted() == Use("cost", 5.0, 5.0)
+
+
+def test_the_cost_before_the_turn_counts_for_the_session() -> None:
+    """A turn's own budget begins at 0, that of the session at its cost so far."""
+    before = Decimal("4.5")
+    assert Meter.of(Budget(max_cost=4.0), NONE, Spent(), before).exhausted() is None
+    meter = Meter.of(NONE, Budget(max_cost=5.0), Spent(), before)
+    assert [warning.percent for warning in meter.warnings()] == [90.0]
+    meter.charge(Usage(1, 1, cost=Decimal("0.5")))
+    assert meter.exhausted() == Use("cost", 5.0, 5.0)

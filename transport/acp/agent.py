@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from warren.catalog import NO_MODELS, Models, window_of
 from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
 from warren.errors import InvalidParamsError, SessionBusyError, WarrenError
 from warren.events import Event
@@ -31,7 +32,6 @@ from warren.transport.acp.updates import (
 from warren.values import define, frozen
 from warren.version import VERSION
 from warren.views import SessionSummary
-from warren.windows import window_of
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import SessionTools
@@ -72,17 +72,20 @@ class AgentSettings:
         folder: the absolute path that the agent shows as the folder of sessions that no ACP client created.
         compaction: the settings of compaction; None if it is off.
         tools: connects sessions to the MCP servers that a client names; None if the runtime connects to none.
+        models: the configuration's facts about models.
     """
 
     folder: str
     compaction: CompactionConfig | None = None
     tools: "SessionTools | None" = None
+    models: Models = NO_MODELS
 
     def size_of(self, model: str) -> int | None:
         """Return the tokens that a context may have: the model's window, or else the threshold of compaction."""
+        window = window_of(model, self.models)
         if self.compaction is None:
-            return window_of(model)
-        return self.compaction.window or window_of(model) or self.compaction.auto_compact_threshold or DEFAULT_THRESHOLD
+            return window
+        return self.compaction.window or window or self.compaction.auto_compact_threshold or DEFAULT_THRESHOLD
 
 
 @define(eq=False)

@@ -13,5 +13,5 @@ def acp(options: Options) -> None:
 
 
 async def _serve(client: PipeClient) -> None:
-    settings = AgentSettings(str(Path.cwd()), client.config.compaction, client.session_tools)
+    settings = AgentSettings(str(Path.cwd()), client.config.compaction, client.session_tools, client.config.models)
     await serve_acp(client.service, settings, (client.incoming, client.outgoing), client.stop)

@@ -12,6 +12,7 @@ from warren.transport.cli.option import of_field
 from warren.transport.cli.options import (
     Mode,
     compaction_options,
+    config_option,
     gather,
     memory_options,
     output_options,
@@ -216,11 +217,13 @@ def compact(session: str, instructions: str | None, **given: Any) -> None:
 
 
 @cli.command(epilog=examples("warren models", "OPENAI_BASE_URL=http://127.0.0.1:8000/v1 warren models --output json"))
+@config_option
 @output_options
 def models(**given: Any) -> None:
     """List the models that can be named.
 
-    For each it says whether it can be called now, or the setting that is missing.
+    For each it says whether it can be called now, or the setting that is missing, and what is known of it: the tokens
+    of its window and of an answer, and its prices in US dollars per million tokens.
     """
     from warren.transport.cli import models as naming  # noqa: PLC0415 - help does without it
 

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from warren.budget import Budget
+from warren.catalog import NO_MODELS, Models
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
@@ -129,6 +130,7 @@ class Options(TurnOptions):
         retry: the backoff of failed model calls.
         intensity: the restart intensity of the storage actor.
         storage: settings of the store, by their names in `StoreConfig`; its place is `store`.
+        models: the user's facts about models, by name.
         gateway: settings of the gateway that are no options, by their names in `GatewayConfig`.
         command: the command, which other processes on the same store see.
     """
@@ -155,6 +157,7 @@ class Options(TurnOptions):
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
     intensity: Intensity = attrs.field(factory=Intensity)
     storage: Mapping[str, Any] = attrs.field(factory=dict)
+    models: Models = NO_MODELS
     gateway: Mapping[str, Any] = attrs.field(factory=dict)
     command: str = "warren"
 
@@ -209,6 +212,7 @@ def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, A
         "limits": attrs.evolve(file.limits, **limits),
         "retry": file.retry,
         "intensity": file.intensity,
+        "models": file.models,
         "storage": file.settings("storage") | storage,
         "gateway": file.settings("serve"),
     }
@@ -337,6 +341,14 @@ output_options: Final = group(
         help="Write events, the log and tracebacks to stderr.",
     ),
 )
+config_option: Final = option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    is_eager=True,
+    callback=_load_config,
+    help="TOML file with settings; .rkat/config.toml by default, if there is one.",
+)
 store_options: Final = group(
     option(
         "--store",
@@ -345,14 +357,7 @@ store_options: Final = group(
         help="Folder of the store, or the address of a PostgreSQL database; .rkat by default.",
     ),
     option("--ephemeral", is_flag=True, help="Keep nothing: no store at all."),
-    option(
-        "--config",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        is_eager=True,
-        callback=_load_config,
-        help="TOML file with settings; .rkat/config.toml by default, if there is one.",
-    ),
+    config_option,
 )
 model_options: Final = group(
     of_field(TurnOptions, "model", "-m", "--model", note="See `warren models`."),

@@ -88,6 +88,7 @@ def config_of(options: Options, store: StoreConfig | PostgresConfig | None) -> C
         gates=options.gates,
         retry=options.retry,
         intensity=options.intensity,
+        models=options.models,
         limits=options.limits if options.drain is None else attrs.evolve(options.limits, drain=options.drain),
     )
 

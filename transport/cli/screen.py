@@ -12,7 +12,7 @@ from warren.transport.cli.failures import show_error
 from warren.transport.cli.markdown import MarkdownStream
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
-from warren.transport.event_text import shorten, text_of_event, text_of_shrinking
+from warren.transport.event_text import shorten, text_of_event, text_of_shrinking, usage_text
 from warren.values import define
 from warren.views import TurnResult
 
@@ -167,9 +167,7 @@ def _remark(event: Event) -> str | None:
 def footer(result: TurnResult) -> str:
     """Return the line under an answer."""
     steps = f"{result.steps} step" + ("" if result.steps == 1 else "s")
-    about = "about " if result.usage.estimated else ""
-    tokens = f"{about}{result.usage.input_tokens} in/{result.usage.output_tokens} out"
-    return f"session {result.session_id} · {steps} · tokens {tokens}"
+    return f"session {result.session_id} · {steps} · tokens {usage_text(result.usage)}"
 
 
 def trace(envelope: Envelope) -> str:

@@ -18,6 +18,7 @@ BUDGET: Final = {
     "max_duration": "max_seconds",
     "max_tool_calls": "max_tool_calls",
     "max_steps": "max_steps",
+    "max_cost": "max_cost",
 }
 """The fields of a budget by the names of their options, which the file has too."""
 

@@ -19,7 +19,7 @@ from warren.messages import (
 )
 from warren.records import CompactionEntry
 from warren.transport.cli.streams import Streams, visible
-from warren.transport.event_text import text_of_shrinking
+from warren.transport.event_text import text_of_shrinking, usage_text
 from warren.views import DamagedRow, HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
 
 GAPS: Final = re.compile(r"\s+")
@@ -115,7 +115,7 @@ def facts(view: SessionView) -> list[tuple[str, str]]:
         ("updated", moment(state.updated_at)),
         ("messages", str(state.message_count)),
         ("compactions", str(state.compactions)),
-        ("tokens", f"{usage.input_tokens} in/{usage.output_tokens} out"),
+        ("tokens", usage_text(usage)),
     ]
     if state.parent is not None:
         found.append(("fork of", f"{state.parent.session_id}, after {state.parent.at} messages"))

@@ -3,6 +3,7 @@
 import types
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
@@ -24,6 +25,7 @@ _PLAIN: Final[Mapping[Any, Schema]] = {
     bool: {"type": "boolean"},
     type(None): {"type": "null"},
     datetime: {"type": "string", "format": "date-time"},
+    Decimal: {"type": "string", "format": "decimal"},
 }
 _NAME: Final = f"^{NAME.pattern}$"
 _CHECKS: Final[Mapping[Any, Schema]] = {

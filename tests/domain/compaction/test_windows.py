@@ -2,7 +2,8 @@
 
 import pytest
 
-from warren.windows import WINDOWS, Window, window_of
+from warren.catalog import ModelEntry, known, window_of
+from warren.windows import Window
 
 
 @pytest.mark.parametrize(
@@ -34,20 +35,22 @@ def test_the_longest_beginning_decides(model: str, window: int | None) -> None:
 
 
 def test_a_host_knows_better() -> None:
-    """A host's own figure wins over the table, also for a shorter beginning, and for models that nobody knows."""
-    own = {"gpt-4o": 32_000, "echo": 6_000, "local/": 8_000, "local/big": 64_000}
-    assert [window_of(model, own) for model in ("gpt-4o-mini", "echo", "local/small", "local/bigger", "o3")] == [
+    """A host's own figure wins over the table under the name of the model, also for models that nobody knows."""
+    own = {
+        name: ModelEntry(window=window) for name, window in (("gpt-4o", 32_000), ("echo", 6_000), ("local/x", 8_000))
+    }
+    assert [window_of(model, own) for model in ("gpt-4o", "gpt-4o-mini", "echo", "local/x", "o3")] == [
         32_000,
+        128_000,
         6_000,
         8_000,
-        64_000,
         200_000,
     ]
 
 
 def test_every_window_is_positive() -> None:
     """The table holds tokens."""
-    assert min(WINDOWS.values()) >= 8_192
+    assert min(entry.window or 0 for entry in known().values()) >= 8_192
 
 
 @pytest.mark.parametrize(("window", "answer", "room"), [(1000, 0, 900), (1000, 100, 800), (1000, 32_000, 650)])

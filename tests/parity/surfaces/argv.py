@@ -41,6 +41,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "max_steps": "--max-steps",
     "max_tool_calls": "--max-tool-calls",
     "max_seconds": "--max-duration",
+    "max_cost": "--max-cost",
     "budget.max_tokens": "--max-total-tokens",
     "auto_compact_threshold": "--compact-threshold",
     "recent_turn_budget": "--compact-keep",

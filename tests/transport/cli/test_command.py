@@ -3,6 +3,7 @@
 import re
 import signal
 import subprocess
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -344,6 +345,37 @@ def test_models(cli: Cli) -> None:
     data = cli.run("models", "--output", "json", env=environ)
     assert data.data["default"].startswith("claude-")
     assert "secret" not in ended.out + ended.err + data.out
+    catalog = data.data["catalog"]
+    assert (catalog["claude-haiku-4-5"]["input"], catalog["claude-haiku-4-5"]["images"]) == ("1", True)
+    listed = next(line.split("\t") for line in ended.out.splitlines() if line.startswith("claude-haiku-4-5\t"))
+    assert listed == ["claude-haiku-4-5", "anthropic", "yes", "200000", "64000", "1", "5", "0.1", "1.25", "2"]
+
+
+PRICED = """
+[models.echo]
+input = 1_000.5
+output = 2000
+"""
+
+
+def test_what_a_turn_costs(cli: Cli) -> None:
+    """The prices of the user's own file make the cost of a turn and a session, and a budget in money ends them."""
+    (cli.folder / ".rkat").mkdir()
+    (cli.folder / ".rkat" / "config.toml").write_text(PRICED, encoding="utf-8")
+    ended = cli.run("run", "hello", "--output", "json")
+    usage = ended.data["usage"]
+    cost = (Decimal("1000.5") * usage["input_tokens"] + 2000 * usage["output_tokens"]) / 1_000_000
+    assert Decimal(usage["cost"]) == cost
+    assert Decimal(cli.run("sessions", "show", "last", "--output", "json").data["billing"]["usage"]["cost"]) == cost
+    assert f"· ${cost:.6f}".rstrip("0") in cli.run("sessions", "show", "last").out
+    assert "echo\t\t\t\t\t1000.5\t2000" in cli.run("models").out
+    assert cli.run("config", "show").out.count("models.echo") == 1
+    spent = cli.run("run", "hello", "--max-cost", "0.000001", "--output", "json")
+    assert spent.data["usage"]["cost"] > "0"
+    again = cli.run("resume", "last", "go on", "--output", "json")
+    assert (again.code, again.error["details"]["budget_type"]) == (2, "cost")
+    refused = cli.run("run", "hello", "-m", cli.script({"text": "hi"}), "--max-cost", "1")
+    assert (refused.code, "are unknown" in refused.err) == (2, True)
 
 
 def test_chat_through_a_pipe(cli: Cli) -> None:

@@ -1,6 +1,7 @@
 """The look of a turn on a terminal."""
 
 import io
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -282,3 +283,14 @@ def test_an_estimate_is_marked_in_the_footer() -> None:
     assert footer(TurnResult(ID, "x", 1, usage=Usage(1, 2, estimated=True))).endswith(
         "1 step · tokens about 1 in/2 out"
     )
+
+
+def test_the_footer_tells_cached_tokens_and_the_cost() -> None:
+    """Tokens of the prompt cache are told apart, and the cost is shown to the cent at least; an unknown one is not."""
+    usage = Usage(1_200, 34, cache_creation_tokens=200, cache_read_tokens=900, cost=Decimal("0.001250"))
+    assert footer(TurnResult(ID, "x", 1, usage=usage)).endswith(
+        "tokens 1200 in (900 cached, 200 written)/34 out · $0.00125"
+    )
+    for cost, shown in (("2", "$2.00"), ("0", "$0.00"), ("12.3456789", "$12.345679")):
+        assert footer(TurnResult(ID, "x", 1, usage=Usage(1, 2, cost=Decimal(cost)))).endswith(f"1 in/2 out · {shown}")
+    assert "$" not in footer(TurnResult(ID, "x", 1, usage=Usage(1, 2)))

@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
+from warren.catalog import ModelEntry, Models
 from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, NodeConfig, RetryPolicy
 from warren.database_url import is_place
@@ -68,6 +69,7 @@ TABLES: Final[Mapping[str, type]] = {
     "tools": ToolsTable,
 }
 SERVERS: Final = "mcp_servers"
+MODELS: Final = "models"
 FILE: Final = attrs.make_class(
     "FileSettings",
     {
@@ -82,6 +84,7 @@ FILE: Final = attrs.make_class(
         "embedder": optional(str),
         **{name: attrs.field(factory=table, type=table) for name, table in TABLES.items()},
         SERVERS: attrs.field(factory=dict, type=Mapping[str, ServerTable]),
+        MODELS: attrs.field(factory=dict, type=Mapping[str, ModelEntry]),
     },
     bases=(ModelOptions,),
     frozen=True,
@@ -105,7 +108,7 @@ def _names() -> dict[str, str]:
     names: dict[str, str] = {}
     for field in attrs.fields(FILE):
         table = TABLES.get(field.name)
-        if table is None and field.name != SERVERS:
+        if table is None and field.name not in (SERVERS, MODELS):
             names[field.name] = field.name
         for inner in () if table is None else attrs.fields(table):
             name = f"{field.name}.{inner.name}"
@@ -126,6 +129,7 @@ class ConfigFile:
         values: values of settings without a flag, by their names in the file; times in seconds.
         tools: the table of tools; `defaults` has the settings in it that are options.
         servers: the MCP servers, by name.
+        models: facts about models, by name.
         there: the names of all settings in the file, tables with a dot.
         variables: the settings among `values` that a variable has set, and its name.
     """
@@ -134,6 +138,7 @@ class ConfigFile:
     values: Mapping[str, Any]
     tools: ToolsTable
     servers: Mapping[str, ServerTable]
+    models: Models
     there: frozenset[str]
     variables: Mapping[str, str]
 
@@ -181,7 +186,7 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
         found["no_compaction"] = not found["no_compaction"]
     outside = read_variables(environ or {})
     variables = {name: variable_of(name) for name in outside}
-    return ConfigFile(found, values | outside, settings.tools, settings.mcp_servers, there, variables)
+    return ConfigFile(found, values | outside, settings.tools, settings.mcp_servers, settings.models, there, variables)
 
 
 def _raw(data: Mapping[str, Any], name: str) -> Any:

@@ -102,6 +102,8 @@ def _of_the_runtime(context: click.Context, known: Container[str]) -> Iterator[S
             yield Setting(name, _plain(default_of(name)), "default")
     for name, server in servers.items():
         yield Setting(f"mcp_servers.{name}", server.where, "file", where)
+    for name, entry in {} if file is None else file.models.items():
+        yield Setting(f"models.{name}", codec.to_data(entry), "file", where)
 
 
 def keys(environ: Mapping[str, str]) -> Iterator[Setting]:

@@ -8,6 +8,7 @@ from tests.support.envelopes import NOW, delta, envelope
 from tests.support.fake_service import FakeService
 from tests.transport.stdio.client import near
 from warren import codec
+from warren.catalog import window_of
 from warren.categories import Switches
 from warren.errors import InvalidParamsError
 from warren.events import (
@@ -43,7 +44,6 @@ from warren.transport.rpc.contracts.meerkat.results import history_result
 from warren.transport.rpc.dialect import Native
 from warren.transport.rpc.settings import Settings
 from warren.views import HistoryEntry, HistoryPage
-from warren.windows import window_of
 
 EVENTS: list[tuple[Event, dict[str, Any]]] = [
     (RunStarted("s1", "hi"), {"prompt": "hi", "input": {"kind": "content", "content": "hi"}}),
