@@ -47,6 +47,7 @@ from warren.actors.turn.turn import Turn, cancelled, shut_down
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
 from warren.events import CompactionCompleted, Envelope, RunFailed
 from warren.inputs import Input
+from warren.log_context import LogContext, working_for
 from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage import Archive, Delete, InputOutcome, retired
@@ -505,6 +506,7 @@ class SessionActor:
     async def _run_turn(self, turn: Turn) -> None:
         """Run a turn and commit it. A cancellation from outside ends it without a trace."""
         self.mailbox.busy = self._listen
+        working_for.set(LogContext(self.session_id, turn.record.tenant, turn.record.turns + 1))
         try:
             outcome = await turn.run()
             conversation, record, committed = self.conversation, None, COMMITTED
@@ -517,6 +519,7 @@ class SessionActor:
                 committed = await conversation.commit(record, terminal, ending)
         finally:
             self.mailbox.busy = None
+        working_for.set(LogContext(self.session_id, turn.record.tenant))
         # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
         self._ended = TurnEnd(turn, outcome, ending, terminal, record, committed)
         self._mail.extend(self.mailbox.take())

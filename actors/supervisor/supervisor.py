@@ -20,6 +20,7 @@ from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Re
 from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.fields import encodable
+from warren.log_context import LogContext, working_for
 from warren.mailbox import Mailbox, Message, Reply
 from warren.nodes import NodeLoad
 from warren.records import SessionRecord
@@ -310,6 +311,7 @@ class Supervisor:
 
     async def _run(self, handle: Handle, actor: SessionActor, begin: BeginActor | None) -> None:
         """Run one actor. However it ends, nobody is left waiting."""
+        working_for.set(LogContext(handle.session_id))
         refusal: WarrenError | None = None
         try:
             async with trio.open_nursery() as turns:

@@ -137,7 +137,10 @@ class ToolRun:
             Exception,
             SystemExit,
         ) as exc:  # outside of the scope, which takes its own Cancelled out of an exception group and leaves the rest
-            logger.info("tool %s failed", call.name, exc_info=True)
+            # Errors of tools quote their arguments, which are texts of the conversation: those are for debugging alone.
+            logger.info(
+                "tool %s failed: %s", call.name, type(exc).__name__, exc_info=logger.isEnabledFor(logging.DEBUG)
+            )
             content, is_error = failure_text(exc), True
         if scope.cancelled_caught:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))

@@ -91,10 +91,12 @@ class Mode:
     Attributes:
         json: results and errors are JSON.
         verbose: events, log and tracebacks go to stderr.
+        json_log: the lines of the log are JSON.
     """
 
     json: bool = False
     verbose: bool = False
+    json_log: bool = False
 
     @classmethod
     def guess(cls, argv: list[str], environ: Mapping[str, str]) -> "Mode":
@@ -318,6 +320,11 @@ def _set_json(context: click.Context, _: click.Parameter, value: str) -> str:
     return value
 
 
+def _set_log_format(context: click.Context, _: click.Parameter, value: str) -> str:
+    context.ensure_object(Mode).json_log = value == "json"
+    return value
+
+
 def _set_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's
     context.ensure_object(Mode).verbose = value
     return value
@@ -408,9 +415,17 @@ stream_option: Final = option(
 )
 
 
+log_option: Final = option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    callback=_set_log_format,
+    expose_value=False,
+    help="How the log on stderr is written; json is one object a line, with the session and the turn.",
+)
 serving_options: Final = group(
     *(system_option, model_options, tool_options, kind_options),
-    *(compaction_options, memory_options, store_options, storage_options, output_options),
+    *(compaction_options, memory_options, store_options, storage_options, log_option, output_options),
 )
 stored_options: Final = group(store_options, output_options)
 remembered_options: Final = group(embedder_option, stored_options)

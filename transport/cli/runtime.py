@@ -13,6 +13,7 @@ from warren.config import Config, PostgresConfig, StoreConfig
 from warren.options import ModelOptions, given
 from warren.service import RuntimeService, SessionService
 from warren.transport.cli.chosen_store import existing_store_of, memory_of, store_of
+from warren.transport.cli.logs import JsonLines, OneLine
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
 from warren.transport.embed import Hosted, open_host
@@ -117,17 +118,17 @@ def served_config_of(options: Options) -> Config:
 
 
 def _start_log(mode: Mode, level: int) -> None:
-    """Send the log to stderr: with `verbose` all of it with tracebacks, else single lines from a level on."""
+    """Send the log to stderr: with `verbose` all of it with tracebacks, else from a level on."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s") if mode.verbose else _OneLine())
+    handler.setFormatter(_formatter(mode))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO if mode.verbose else level)
+    if mode.verbose:
+        logging.getLogger("warren.tools").setLevel(logging.DEBUG)  # the tracebacks of tools: they may quote a text
 
 
-class _OneLine(logging.Formatter):
-    """Formats records without their tracebacks."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        cause = record.exc_info[1] if record.exc_info else None
-        return f"{record.levelname}: {record.getMessage()}" + (f": {cause}" if cause is not None else "")
+def _formatter(mode: Mode) -> logging.Formatter:
+    if mode.json_log:
+        return JsonLines()
+    return logging.Formatter("%(levelname)s %(name)s: %(message)s") if mode.verbose else OneLine()

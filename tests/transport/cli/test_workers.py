@@ -1,5 +1,6 @@
 """`warren serve --workers N`: processes that share one port, and the parent that keeps them."""
 
+import json
 import os
 import signal
 import time
@@ -63,6 +64,20 @@ async def test_a_worker_that_dies_is_started_again(cli: Cli) -> None:
     assert (ended.code, ended.out) == (0, "")
     assert ended.err == "WARNING: worker 1 was ended by SIGKILL: it is started again\n"
     assert cli.run("sessions", "show", "last").out.count("assistant") == 3
+
+
+async def test_the_log_as_json(cli: Cli) -> None:
+    """Each line on stderr is an object, that of the parent, too."""
+    running, _url = serve(cli, "--workers", "2", "-m", "echo", "--log-format", "json")
+    killed, _ = workers_of(running)
+    os.kill(killed, signal.SIGKILL)
+    await trio.to_thread.run_sync(wait_until, lambda: replaced(running, killed))
+    running.signal(signal.SIGTERM)
+    ended = await trio.to_thread.run_sync(running.end)
+    lines = [json.loads(line) for line in ended.err.splitlines()]
+    assert [(line["level"], line["message"]) for line in lines] == [
+        ("warning", "worker 1 was ended by SIGKILL: it is started again")
+    ]
 
 
 async def test_one_scrape_has_the_metrics_of_all_workers(cli: Cli) -> None:

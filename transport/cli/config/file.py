@@ -55,6 +55,7 @@ SERVE_TABLE: Final = attrs.make_class(
         "max_connections": setting_of(GatewayConfig, "max_connections"),
         "workers": setting_of(GatewayConfig, "workers"),
         "console": setting_of(GatewayConfig, "console"),
+        "metrics_port": setting_of(GatewayConfig, "metrics_port"),
         "node_name": setting_of(NodeConfig, "name"),
         "node_address": setting_of(NodeConfig, "address"),
     },

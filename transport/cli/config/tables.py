@@ -86,7 +86,8 @@ TABLES: Final[Mapping[str, type]] = {
     "retry": table_of(RetryPolicy),
     "intensity": table_of(Intensity),
     "serve": table_of(
-        GatewayConfig, ("host", "port", "token", "origins", "max_connections", "workers", "console", "runtime")
+        GatewayConfig,
+        ("host", "port", "token", "origins", "max_connections", "workers", "console", "metrics_port", "runtime"),
     ),
     "tools": table_of(ToolsConfig, ("root", "shell", "fetch", "skills", "mcp_servers")),
 }
