@@ -52,7 +52,7 @@ from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage import Archive, Delete, InputOutcome, retired
 from warren.values import define, value
-from warren.views import SessionSummary, SessionView, summary_of, view_of
+from warren.views import PendingApproval, SessionSummary, SessionView, summary_of, view_of
 
 
 class Need(IntEnum):
@@ -167,13 +167,19 @@ class SessionActor:
         """Whether a turn was admitted and is not over."""
         return self._machine.admitted
 
+    @property
+    def pending_approvals(self) -> tuple[PendingApproval, ...]:
+        """The tool calls of the running turn that wait for approval."""
+        return () if self._turn is None else self._turn.pending_approvals
+
     def view(self) -> SessionView:
         """Return the session as of its last finished turn. It has to be loaded."""
-        return view_of(self.conversation.known, live=True, active=self.turn_runs)
+        return view_of(self.conversation.known, live=True, active=self.turn_runs, pending=self.pending_approvals)
 
     def summary(self) -> SessionSummary:
         """Return the session's row in a list. It has to be loaded."""
-        return summary_of(self.conversation.known, live=True, active=self.turn_runs)
+        pending = len(self.pending_approvals)
+        return summary_of(self.conversation.known, live=True, active=self.turn_runs, pending=pending)
 
     # -- the loop
 

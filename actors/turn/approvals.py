@@ -3,17 +3,20 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Final
 
 import attrs
 import trio
 
+from warren.actors.eventlog import utc_now
 from warren.categories import Decision, Gates
 from warren.errors import InvalidParamsError
 from warren.events import Event, ToolApprovalRequested, ToolApprovalResolved
 from warren.messages import ToolUseBlock
 from warren.tools import Tool
 from warren.values import define
+from warren.views import PendingApproval
 
 NOBODY: Final = "not run: it was not approved in time"
 
@@ -57,6 +60,7 @@ class RunningTime:
 
 @define(eq=False)
 class _Waiting:
+    call: PendingApproval
     decided: trio.Event = attrs.field(factory=trio.Event)
     decision: Decision | None = None
 
@@ -99,20 +103,26 @@ class Approvals:
     async def decision(self, call: ToolUseBlock, tool: Tool) -> Decision | None:
         """Wait for the decision on a call, or on a question of a running call. Return None after the timeout."""
         self.emit(ToolApprovalRequested(call.id, call.name, call.args, tool.category, round(self.timeout * 1000)))
-        decision = await self._wait(call.id)
+        until = utc_now() + timedelta(seconds=self.timeout)
+        decision = await self._wait(PendingApproval(call.id, call.name, call.args, tool.category, until))
         if decision is None:
             self.emit(ToolApprovalResolved(call.id, call.name, "timeout"))
         else:
             self.emit(ToolApprovalResolved(call.id, call.name, "allow" if decision.allow else "deny", decision.reason))
         return decision
 
-    async def _wait(self, call_id: str) -> Decision | None:
-        self._waiting[call_id] = waiting = _Waiting()
+    @property
+    def pending(self) -> tuple[PendingApproval, ...]:
+        """The calls that wait for a decision, the oldest first."""
+        return tuple(each.call for each in self._waiting.values() if each.decision is None)
+
+    async def _wait(self, call: PendingApproval) -> Decision | None:
+        self._waiting[call.call_id] = waiting = _Waiting(call)
         try:
             with self.time.stopped(), trio.move_on_after(self.timeout):
                 await waiting.decided.wait()
         finally:
-            del self._waiting[call_id]
+            del self._waiting[call.call_id]
         return waiting.decision
 
     def decide(self, call_id: str, decision: Decision) -> None:

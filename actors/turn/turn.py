@@ -50,6 +50,7 @@ from warren.tools import Tool
 from warren.transcript import Continued, Transcript
 from warren.usage import NO_USAGE, Usage
 from warren.values import define, value
+from warren.views import PendingApproval
 
 logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
@@ -166,6 +167,11 @@ class Turn:
         """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""
         self._interrupted = self._interrupted or error
         self._time.scope.cancel()
+
+    @property
+    def pending_approvals(self) -> tuple[PendingApproval, ...]:
+        """The tool calls that wait for approval."""
+        return self._approvals.pending
 
     def decide(self, call_id: str, decision: Decision) -> None:
         """Approve or refuse a waiting tool call.

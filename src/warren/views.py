@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from warren.categories import Gates, Switches
+from warren.categories import Category, Gates, Switches
 from warren.fields import LEFT_OUT
 from warren.messages import Message, StopReason
 from warren.peers import Peer
@@ -44,6 +44,25 @@ class TurnResult:
 
 
 @frozen
+class PendingApproval:
+    """A tool call that waits for approval.
+
+    Attributes:
+        call_id: id of the call, for `tool/approve`.
+        name: the tool.
+        args: the arguments of the call.
+        category: the kind of the tool.
+        until: time at which it is refused, if nobody has decided (UTC).
+    """
+
+    call_id: str
+    name: str
+    args: Mapping[str, Any]
+    category: Category
+    until: datetime
+
+
+@frozen
 class SessionState:
     """The state and the settings of a session.
 
@@ -55,6 +74,7 @@ class SessionState:
         provider: the provider of its turns; None if the model's name decides.
         tenant: the tenant that it belongs to.
         owner: the name of the principal that created it.
+        pending_approvals: tool calls of the running turn that wait for approval.
     """
 
     session_id: str
@@ -75,6 +95,7 @@ class SessionState:
     provider: str | None = attrs.field(default=None, metadata=LEFT_OUT)
     tenant: str = attrs.field(default=DEFAULT_TENANT, metadata=LEFT_OUT)
     owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
+    pending_approvals: tuple[PendingApproval, ...] = attrs.field(default=(), metadata=LEFT_OUT)
 
 
 @frozen
@@ -95,7 +116,13 @@ class SessionView:
 
 @frozen
 class SessionSummary:
-    """One row of `list`."""
+    """One row of `list`.
+
+    Attributes:
+        tenant: the tenant that it belongs to.
+        owner: the name of the principal that created it.
+        pending_approvals: number of tool calls of the running turn that wait for approval.
+    """
 
     session_id: str
     created_at: datetime
@@ -109,6 +136,7 @@ class SessionSummary:
     title: str | None = None
     tenant: str = attrs.field(default=DEFAULT_TENANT, metadata=LEFT_OUT)
     owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
+    pending_approvals: int = attrs.field(default=0, metadata=LEFT_OUT)
 
 
 @frozen
@@ -185,7 +213,9 @@ def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
     return "live" if live else "stored"
 
 
-def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
+def view_of(
+    record: SessionRecord, *, live: bool, active: bool, pending: tuple[PendingApproval, ...] = ()
+) -> SessionView:
     """Return the view of a session for `read`."""
     state = SessionState(
         session_id=record.session_id,
@@ -206,11 +236,12 @@ def view_of(record: SessionRecord, *, live: bool, active: bool) -> SessionView:
         provider=record.options.provider,
         tenant=record.tenant,
         owner=record.owner,
+        pending_approvals=pending,
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 
 
-def summary_of(record: SessionRecord, *, live: bool, active: bool) -> SessionSummary:
+def summary_of(record: SessionRecord, *, live: bool, active: bool, pending: int = 0) -> SessionSummary:
     """Return a session's row in `list`."""
     return SessionSummary(
         session_id=record.session_id,
@@ -225,4 +256,5 @@ def summary_of(record: SessionRecord, *, live: bool, active: bool) -> SessionSum
         title=record.title,
         tenant=record.tenant,
         owner=record.owner,
+        pending_approvals=pending,
     )

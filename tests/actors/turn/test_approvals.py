@@ -101,6 +101,32 @@ async def test_a_call_waits_for_its_approval_while_others_run() -> None:
     assert recorder.only(ToolApprovalResolved) == [ToolApprovalResolved("call-1", "shell", "allow", "fine")]
 
 
+async def test_whoever_reads_a_session_sees_the_calls_that_wait() -> None:
+    """The view has the calls with all that a decision needs, the list has their number; both end with the decision."""
+    recorder = Asked()
+    async with (
+        open_runtime(says(calls("ls"), reply("done")), tools=(shell, plain), config=ASK) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        nursery.start_soon(lambda: service.start_turn(session_id, "go", on_event=recorder))
+        await recorder.seen.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        (call,) = (await service.read(session_id)).state.pending_approvals
+        assert (call.call_id, call.name, dict(call.args), call.category) == (
+            "call-1",
+            "shell",
+            {"command": "ls"},
+            "shell",
+        )
+        asked = next(each for each in recorder.envelopes if isinstance(each.event, ToolApprovalRequested))
+        assert abs((call.until - asked.timestamp).total_seconds() - 300) < 60
+        assert [each.pending_approvals for each in (await service.list()).sessions] == [1]
+        await service.approve_tool(session_id, call.call_id, "allow")
+        assert (await service.read(session_id)).state.pending_approvals == ()
+        assert [each.pending_approvals for each in (await service.list()).sessions] == [0]
+
+
 async def test_waiting_for_approval_is_free() -> None:
     """The time in which a call waits for somebody's word draws from no time budget; before and after it does."""
     recorder = Asked()

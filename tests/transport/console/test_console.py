@@ -73,11 +73,17 @@ def test_a_session_is_begun_and_its_turn_streams(served: Gateway, watched: Watch
 
 def test_calls_are_approved_and_denied_in_place(served: Gateway, watched: Watched) -> None:
     """A call that waits shows its buttons; the answer goes to the model, with the reason."""
-    session_id = served.create(None, model=served.model("asks", ASKING), approvals=Gates(builtins="ask"))
+    session_id = served.create(
+        None, model=served.model("asks", ASKING), approvals=Gates(builtins="ask"), title="What time?"
+    )
     page = watched.page
     show(page, served, "session", session_id)
     say(page, "What time is it?")
     expect(page.locator(".head .state")).to_have_text("Waits for approval")
+    show(page, served)
+    page.get_by_role("button", name="To approve").click()
+    expect(page.locator(ROWS)).to_contain_text("What time?")
+    page.go_back()
     page.get_by_role("button", name="Approve").click()
     expect(turns(page).first).to_contain_text("Thank you")
     expect(page.locator(".tool .result").first).to_contain_text("done")

@@ -17,9 +17,9 @@ export function Health({ connection }) {
     ${error && html`<${Failure} error=${error} again=${again} />`}
     ${!value && !error && html`<${Loading} what="the health" />`}
     ${value && html`<div class="cards">
-      <${Card} title="Runtime" status="ok" facts=${[["Turns that run", `${count(value.running_turns)} of ${count(value.max_sessions)}`], ["Sessions in memory", count(value.live_sessions)], ["Processes", count(value.processes ?? 1)]]}>
+      <${Card} title="Runtime" facts=${[["Turns that run", `${count(value.running_turns)} of ${count(value.max_sessions)}`], ["Sessions in memory", count(value.live_sessions)], ["Processes", count(value.processes ?? 1)]]}>
         <meter min="0" max=${value.max_sessions} value=${value.running_turns} aria-label="Turns that run"></meter><//>
-      <${Card} title="Event loop" status=${value.loop?.status} facts=${[["Timers late, p99", ms(value.loop?.lag_p99_ms)]]} />
+      <${Card} title="Event loop" status=${value.loop?.status ?? "ok"} facts=${[["Timers late, p99", ms(value.loop?.lag_p99_ms)]]} />
       ${value.store ? html`<${Card} title="Store" status=${value.store.status} error=${value.store.last_error} facts=${[["Commit, median", ms(value.store.commit_p50_ms)], ["Commit, p99", ms(value.store.commit_p99_ms)]]} />` : html`<${Card} title="Store" facts=${[["", "none: sessions are in memory alone"]]} />`}
       ${value.memory && html`<${Card} title="Memory" status=${value.memory.status} error=${value.memory.last_error} facts=${[["Entries not in the index yet", count(value.memory.behind ?? 0)]]} />`}
       ${value.projector && html`<${Card} title="Projections" status=${value.projector.status} error=${value.projector.last_error} facts=${[["Behind", value.projector.behind === null ? "another process writes" : count(value.projector.behind ?? 0)]]} />`}

@@ -6,6 +6,7 @@ import { go, linkTo, putQuery } from "./route.js";
 import { STATES, fitting, stateOf } from "./rows.js";
 
 const OVERSCAN = 8;
+const TABS = { waiting: "To approve" };
 
 export function List({ connection, rows, query, create }) {
   useTitle("Sessions");
@@ -65,7 +66,7 @@ export function List({ connection, rows, query, create }) {
     </div>
     <div class="filters" role="search">
       <div class="tabs" role="group" aria-label="State">
-        ${[["", "Current"], ...Object.entries(STATES)].map(([state, name]) => html`<button aria-pressed=${filter.state === state} onClick=${() => change({ state })}>${name} <span class="number">${compact(counts[state] ?? 0)}</span></button>`)}
+        ${[["", "Current"], ...Object.entries(STATES).map(([state, name]) => [state, TABS[state] ?? name])].map(([state, name]) => html`<button aria-pressed=${filter.state === state} onClick=${() => change({ state })}>${name} <span class="number">${compact(counts[state] ?? 0)}</span></button>`)}
       </div>
       <input ref=${search} type="search" placeholder="Title, id, label…  ( / )" aria-label="Text" value=${filter.text} onInput=${(event) => change({ text: event.target.value })} />
       <select aria-label="Model" value=${filter.model} onChange=${(event) => change({ model: event.target.value })}>
@@ -143,7 +144,7 @@ function Row({ each, index, row, now, chosen, choose, current }) {
   const state = stateOf(each);
   return html`<div id=${`row-${index}`} class=${`row ${current ? "current" : ""} ${chosen ? "chosen" : ""}`} role="row" aria-rowindex=${index + 2} aria-selected=${chosen} style=${{ transform: `translateY(${index * row}px)` }}>
     <span role="gridcell"><input type="checkbox" aria-label=${`Choose ${each.title ?? id}`} checked=${chosen} onChange=${(event) => choose([id], event.target.checked)} /></span>
-    <span role="gridcell" class="name"><a href=${linkTo("session", id)}>${each.title ?? html`<span class="quiet">Untitled</span>`}</a>
+    <span role="gridcell" class="name"><a href=${linkTo("session", id)}>${each.title ?? html`<span class="quiet">${each.is_active ? "First turn" : "Untitled"}</span>`}</a>
       <span class="under"><span class="id">${shortId(id)}</span>${Object.keys(each.labels).length > 0 && html` <span class="labels">${labelsText(each.labels)}</span>`}</span></span>
     <span role="gridcell"><${State} state=${state}>${STATES[state]}${state === "running" && now - each.since > 1500 ? ` ${duration(Math.floor((now - each.since) / 1000) * 1000)}` : ""}<//></span>
     <span role="gridcell" class="model" title=${each.model}>${modelName(each.model)}</span>

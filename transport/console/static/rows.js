@@ -7,11 +7,12 @@ const EVERY = 1000;
 /** The state that a person sees, of a row of `session/list`. */
 export function stateOf(row) {
   if (row.lifecycle === "archived") return "archived";
+  if (row.pending_approvals) return "waiting";
   if (row.is_active) return "running";
   return row.lifecycle === "live" ? "idle" : "stored";
 }
 
-export const STATES = { running: "Running", idle: "Idle", stored: "Stored", archived: "Archived" };
+export const STATES = { waiting: "Waits for approval", running: "Running", idle: "Idle", stored: "Stored", archived: "Archived" };
 
 /**
  * The rows by their ids. While it is started it looks at the newest ones each second, and at one more page of the
@@ -115,7 +116,7 @@ export class Rows {
   }
 }
 
-const FIELDS = ["updated_at", "is_active", "lifecycle", "message_count", "total_tokens", "title", "model"];
+const FIELDS = ["updated_at", "is_active", "pending_approvals", "lifecycle", "message_count", "total_tokens", "title", "model"];
 const same = (one, other) => FIELDS.every((name) => one[name] === other[name]) && JSON.stringify(one.labels) === JSON.stringify(other.labels);
 
 /** Return the rows that fit a filter, the newest first. */

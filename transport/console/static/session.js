@@ -154,7 +154,7 @@ function Opened({ connection, rows, followed, part }) {
   const [report, setReport] = useState(null);
   const [places, setPlaces] = useState(null);
   const now = useNow(conversation.running ? 250 : 5000);
-  const title = view?.state.title ?? (view ? "Untitled" : shortId(session_id));
+  const title = view?.state.title ?? conversation.turns[0]?.prompt?.slice(0, 80) ?? (view ? "Untitled" : shortId(session_id));
   useTitle(title);
   const running = conversation.running;
   const archived = view?.state.lifecycle === "archived";
