@@ -29,7 +29,7 @@ from warren.records import SessionRecord, Span
 from warren.transcript import Continued, Transcript
 from warren.usage import Usage
 from warren.values import frozen
-from warren.views import lifecycle_of, summary_of, view_of
+from warren.views import PendingApproval, lifecycle_of, summary_of, view_of
 
 CREATED: Final = datetime(2024, 5, 17, tzinfo=UTC)
 UPDATED: Final = datetime(2024, 5, 18, tzinfo=UTC)
@@ -249,11 +249,13 @@ def test_a_view_shows_the_record() -> None:
 
 def test_a_summary_shows_the_record() -> None:
     """A row of `list` says the same as `read`, shorter."""
-    summary = summary_of(RECORD, live=False, active=False)
-    view = view_of(RECORD, live=False, active=False)
-    for name in attrs.fields_dict(type(summary)).keys() - {"total_tokens"}:
+    waits = PendingApproval("call-1", "shell", {"command": "ls"}, "shell", RECORD.updated_at)
+    summary = summary_of(RECORD, live=False, active=False, pending=1)
+    view = view_of(RECORD, live=False, active=False, pending=(waits,))
+    for name in attrs.fields_dict(type(summary)).keys() - {"total_tokens", "pending_approvals"}:
         assert getattr(summary, name) == getattr(view.state, name), name
     assert summary.total_tokens == view.billing.total_tokens
+    assert summary.pending_approvals == len(view.state.pending_approvals)
 
 
 SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
