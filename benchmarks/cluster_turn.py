@@ -1,17 +1,19 @@
 """What does a turn cost that another node runs, and a stream of events that another node passes on?
 
 Two `warren serve` processes on one store in a file, and a third one that is no node, with a store of its own; the model
-echoes. A client asks the node that has the session and the other one in turns, a prompt after the other; it reads the
-whole log of the session at both; and it runs turns at a node and at the server that is none. The figures are paired.
+echoes. A client asks the node that has the session and the other one in turns, a prompt after the other; it interrupts
+turns of an endless answer through both; it reads the whole log of the session at both (the other one has it from the
+store); and it runs turns at a node and at the server that is none. The figures are paired.
 """
 
+import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +21,13 @@ import trio
 
 from benchmarks.report import Goal, report
 from warren.client import RemoteService, connect
+from warren.errors import AgentError
+from warren.events import Envelope, TextDelta
 
 TURNS: Final = 300
 """Turns of a session, half of them asked for at each node."""
+INTERRUPTS: Final = 100
+"""Turns that are interrupted, half of them through each node."""
 ROUNDS: Final = 7
 """Rounds of reading the log, and of turns at a node and at a server that is none."""
 ALONE: Final = 200
@@ -57,6 +63,35 @@ async def _turn(service: RemoteService, session_id: str) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
+@contextmanager
+def endless() -> Iterator[str]:
+    """Yield the name of a model that says a word, and the next one after a minute."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"steps": [{"chunks": ["word "] * 2, "chunk_delay": 60}], "loop": True}, file)
+        file.flush()
+        yield f"scripted:{file.name}"
+
+
+async def _interrupt(home: RemoteService, service: RemoteService, session_id: str) -> float:
+    """Return the milliseconds of an interrupt of a turn, which returns behind the turn's end."""
+    speaks = trio.Event()
+
+    def hear(envelope: Envelope) -> None:
+        if isinstance(envelope.event, TextDelta):
+            speaks.set()
+
+    async def turn() -> None:
+        with suppress(AgentError):  # it is cancelled
+            await home.start_turn(session_id, "Go on.", on_event=hear)
+
+    async with trio.open_nursery() as turns:
+        turns.start_soon(turn)
+        await speaks.wait()
+        begun = time.perf_counter()
+        await service.interrupt(session_id)
+        return (time.perf_counter() - begun) * 1000
+
+
 async def _rate(service: RemoteService, session_id: str, last: int) -> float:
     """Return the events a second of reading a log."""
     begun, count = time.perf_counter(), 0
@@ -78,7 +113,14 @@ async def _alone(service: RemoteService, turns: int) -> float:
 
 
 async def measure(
-    home: str, other: str, plain: str, *, turns: int = TURNS, rounds: int = ROUNDS, alone_turns: int = ALONE
+    home: str,
+    other: str,
+    plain: str,
+    *,
+    turns: int = TURNS,
+    interrupts: int = INTERRUPTS,
+    rounds: int = ROUNDS,
+    alone_turns: int = ALONE,
 ) -> tuple[dict[str, float], list[Goal]]:
     """Return the figures of the servers at three addresses, and their goals."""
     async with connect(home) as here, connect(other) as there, connect(plain) as none:
@@ -88,6 +130,12 @@ async def measure(
             direct.append(await _turn(here, session_id))
             forwarded.append(await _turn(there, session_id))
         last = (await here.start_turn(session_id, "The last one.")).last_seq or 0
+        stopped, stopped_there = list[float](), list[float]()
+        with endless() as model:
+            talking = (await here.create_session(None, model=model)).session_id
+            for _ in range(interrupts // 2):
+                stopped.append(await _interrupt(here, here, talking))
+                stopped_there.append(await _interrupt(here, there, talking))
         relayed, read = list[float](), list[float]()
         nodes, alone = list[float](), list[float]()
         for _ in range(rounds):
@@ -101,6 +149,8 @@ async def measure(
     figures = {
         "turn_ms": round(statistics.median(direct), 3),
         "forwarded_turn_ms": round(statistics.median(forwarded), 3),
+        "interrupt_ms": round(statistics.median(stopped), 3),
+        "forwarded_interrupt_ms": round(statistics.median(stopped_there), 3),
         "events_per_s": round(statistics.median(read)),
         "relayed_events_per_s": round(statistics.median(relayed)),
         "turns_per_s_of_a_node": round(statistics.median(nodes)),
@@ -109,6 +159,12 @@ async def measure(
     spread = (min(through), max(through))
     goals = [
         Goal("milliseconds that another node adds to a turn, p50", added, "<=", 2.0),
+        Goal(
+            "milliseconds that another node adds to an interrupt, p50",
+            statistics.median(stopped_there) - statistics.median(stopped),
+            "<=",
+            200.0,
+        ),
         Goal(
             "events a second through another node over those of the own", statistics.median(through), ">=", 0.4, spread
         ),

@@ -3,6 +3,8 @@
 It starts `warren serve` on a file of its own, puts the load tester on it (`warren load` is the same), ends it with
 SIGKILL, starts it again and looks whether anything of a finished turn is missing. It prints what it checked and ends
 with 1 where a check failed. On a terminal it then goes on serving.
+
+It has no `--workers`: its turns wait for the model and not for a processor, and one process is what it kills.
 """
 
 import json

@@ -3,8 +3,9 @@
 import itertools
 import logging
 import math
+import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import anyio
@@ -351,14 +352,23 @@ def _refusal(url: str, failures: list[BaseException]) -> RefusedError:
         case httpx.ReadTimeout():
             return RefusedError(f"{url} cannot be reached: {NO_ANSWER}", retryable=True)
         case failure:
+            for cause in _causes(failure):
+                if isinstance(cause, ssl.SSLCertVerificationError):
+                    problem = f"{url}: its certificate cannot be verified: {cause.verify_message}"
+                    return RefusedError(f"{problem}; SSL_CERT_FILE names the authorities to trust", retryable=False)
             return RefusedError(f"{url} cannot be reached: {_reason(failure)}", retryable=True)
+
+
+def _causes(failure: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception, and those that it wraps."""
+    while failure is not None:
+        yield failure
+        failure = failure.__cause__ or failure.__context__
 
 
 def _reason(failure: BaseException | None) -> str:
     """Return the text of the first exception that has one: those that wrap another one often have none."""
-    cause = failure
-    while cause is not None:
+    for cause in _causes(failure):
         if text := str(cause):
             return text
-        cause = cause.__cause__ or cause.__context__
     return "the connection was closed" if failure is None else type(failure).__name__

@@ -489,7 +489,7 @@ class ClusterService(_Sessions, NodeService):
             except WarrenError as exc:
                 if not (_is_passing(exc) if node is not None else await self._is_leased(exc)):
                     raise
-                refusal = leased(session_id, node.name) if node is not None else exc
+                refusal, problem = leased(session_id, node.name) if node is not None else exc, exc.message
                 if node is not None and exc.details.get("status") == OTHER_VERSION:
                     refusal, deadline = other_version(session_id, node), -math.inf
             if stored or (placed and node is not None):
@@ -497,6 +497,8 @@ class ClusterService(_Sessions, NodeService):
             now = trio.current_time()
             deadline = min(deadline, now + (await self.store()).lease + MARGIN)
             if now >= deadline:
+                if node is not None:
+                    logger.warning("node %s cannot be called: %s", node.name, problem)
                 raise refusal
             await trio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,5 +1,6 @@
 """A cable between a client and a gateway that can be cut."""
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,7 @@ class Cable:
 
     Attributes:
         target: the port of the gateway; it may change.
+        tls: takes the TLS off that clients speak; None if they speak none.
         port: the port of this end.
         closed: whether new connections are refused.
         opened: connections so far.
@@ -23,6 +25,7 @@ class Cable:
 
     target: int
     port: int = 0
+    tls: ssl.SSLContext | None = None
     closed: bool = False
     opened: int = 0
     carried: int = 0
@@ -43,8 +46,11 @@ class Cable:
         for scope in self._scopes:
             scope.cancel()
 
-    async def serve(self, client: trio.SocketStream) -> None:
+    async def serve(self, stream: trio.SocketStream) -> None:
         """Carry one connection."""
+        client: trio.abc.Stream = stream
+        if self.tls is not None:
+            client = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
         async with client:
             if self.closed:
                 return
@@ -60,7 +66,7 @@ class Cable:
                 finally:
                     self._scopes.discard(scope)
 
-    async def _carry(self, source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
+    async def _carry(self, source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, scope: trio.CancelScope) -> None:
         try:
             async for piece in source:
                 self.carried += len(piece)
@@ -71,9 +77,9 @@ class Cable:
 
 
 @asynccontextmanager
-async def cable(target: int) -> AsyncIterator[Cable]:
-    """Lay a cable to a port."""
-    laid = Cable(target)
+async def cable(target: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[Cable]:
+    """Lay a cable to a port; with `tls` clients reach it over TLS."""
+    laid = Cable(target, tls=tls)
     async with trio.open_nursery() as tasks:
         listeners = await tasks.start(trio.serve_tcp, laid.serve, 0)
         laid.port = listeners[0].socket.getsockname()[1]

@@ -522,9 +522,10 @@ async def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.Monk
             async with connect(address, token=RIGHT) as remote:
                 assert (await remote.create_session("hi", model="echo")).text == "hi"
         else:
-            with pytest.raises(AgentError, match="certificate verify failed"):
+            with pytest.raises(AgentError, match=r"certificate cannot be verified: .*SSL_CERT_FILE") as refused:
                 async with connect(address, token=RIGHT):
                     pass
+            assert not refused.value.retryable
             assert heard == []
         tasks.cancel_scope.cancel()
 
