@@ -92,7 +92,7 @@ async def open_host(
     async with AsyncExitStack() as stack:
         limits = config.limits
         bounds = Bounds(limits.model_silence, limits.model_stall, limits.max_answer)
-        opened = open_providers(environ, extra=providers, bounds=bounds)
+        opened = open_providers(environ, extra=providers, servers=config.model_servers, bounds=bounds)
         registry = await stack.enter_async_context(opened)
         own = await _tools_of(config, environ, stack)
         runtime = await stack.enter_async_context(

@@ -1,7 +1,8 @@
 """The settings of a runtime, as plain values."""
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import attrs
 
@@ -10,7 +11,7 @@ from warren.catalog import NO_MODELS, Models
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
 from warren.database_url import is_database_url, without_password
-from warren.fields import FieldValueError, no_url, not_negative, positive
+from warren.fields import FieldValueError, OneOf, is_text, no_url, not_blank, not_negative, optional, positive
 from warren.memory import MemoryConfig
 from warren.nodes import not_empty
 from warren.options import ModelOptions
@@ -184,6 +185,31 @@ class NodeConfig:
     worker: int | None = None
 
 
+Dialect = Literal["anthropic", "gemini", "openai-chat", "openai-responses"]
+
+
+@frozen(kw_only=True)
+class ModelServer:
+    """A server of models, as a provider of its own, or in place of a vendor's server if it has that one's name.
+
+    Attributes:
+        name: name of the provider, with which sessions and turns name the server.
+        base_url: address, as the variables of the vendors have it.
+        key_env: the environment variable with its key; None is `<NAME>_API_KEY`, and that of a vendor under its name.
+        dialect: its protocol; None is OpenAI's chat completions, and that of a vendor under its name.
+    """
+
+    name: str = attrs.field(validator=[is_text, not_blank])
+    base_url: str = attrs.field(repr=False, validator=[is_text, not_blank])  # a URL may contain a password
+    key_env: str | None = attrs.field(default=None, validator=not_empty)
+    dialect: Dialect | None = attrs.field(default=None, validator=optional(OneOf(get_args(Dialect))))
+
+    @property
+    def key_variable(self) -> str:
+        """The variable with the key, unless `key_env` names another one."""
+        return re.sub("[^A-Z0-9]", "_", self.name.upper()) + "_API_KEY"
+
+
 @frozen
 class Config(ModelOptions):
     """All settings of a runtime; the options of model calls are those of sessions that set none.
@@ -196,6 +222,7 @@ class Config(ModelOptions):
         model: the model of sessions that name none.
         provider: the provider of sessions that name none, and of turns that name only a model; None lets the model's
             name decide.
+        model_servers: servers of models besides those of the vendors, each of which is a provider.
         system_prompt: the system prompt of sessions that have none of their own.
         compaction: the settings of compaction; None turns the `session-compaction` capability off.
         compactor: a compactor of your own, or a function that makes one from a session's settings and its model's
@@ -214,6 +241,7 @@ class Config(ModelOptions):
     store: StoreConfig | PostgresConfig | None = None
     model: str = "echo"
     provider: str | None = None
+    model_servers: tuple[ModelServer, ...] = ()
     system_prompt: str | None = None
     compaction: CompactionConfig | None = None
     compactor: "Compactor | NewCompactor | None" = None

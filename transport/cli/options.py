@@ -14,7 +14,7 @@ from warren.budget import Budget
 from warren.catalog import NO_MODELS, Models
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
-from warren.config import Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
+from warren.config import Intensity, Limits, ModelServer, PostgresConfig, RetryPolicy, StoreConfig
 from warren.database_url import DatabaseUrl
 from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
@@ -67,12 +67,13 @@ RUNTIME_OPTIONS: Final = (
     *TOOLS,
     *STORAGE_OPTIONS,
     *LIMIT_OPTIONS,
+    "base_url",
 )
 """Options of the process that runs the sessions, besides the place of its store."""
 _OPTION_OF_LIMIT: Final = {field: name for name, field in BUDGET.items()}
 NOT_SETTINGS: Final = frozenset(
     {"store", "ephemeral", "output", "verbose", "config", "no_compaction"}.union(
-        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, SERVER_OPTIONS, BUDGET
+        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, SERVER_OPTIONS, BUDGET, ("base_url",)
     )
 )
 WEAKEST_FIRST: Final = (
@@ -133,6 +134,7 @@ class Options(TurnOptions):
         intensity: the restart intensity of the storage actor.
         storage: settings of the store, by their names in `StoreConfig`; its place is `store`.
         models: the user's facts about models, by name.
+        model_servers: servers of models, by names of their own.
         gateway: settings of the gateway that are no options, by their names in `GatewayConfig`.
         command: the command, which other processes on the same store see.
     """
@@ -160,6 +162,7 @@ class Options(TurnOptions):
     intensity: Intensity = attrs.field(factory=Intensity)
     storage: Mapping[str, Any] = attrs.field(factory=dict)
     models: Models = NO_MODELS
+    model_servers: tuple[ModelServer, ...] = ()
     gateway: Mapping[str, Any] = attrs.field(factory=dict)
     command: str = "warren"
 
@@ -208,9 +211,11 @@ def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, A
     """Return the settings of the runtime, its store and its gateway; an option wins over variables and the file."""
     storage = {name: given[name] for name in STORAGE_OPTIONS if given.get(name) is not None}
     limits = {name: given[name] for name in LIMIT_OPTIONS if given.get(name) is not None}
+    models = {"model_servers": _model_servers(given, file)}
     if file is None:
-        return {"limits": Limits(**limits), "storage": storage}
+        return {"limits": Limits(**limits), "storage": storage, **models}
     return {
+        **models,
         "limits": attrs.evolve(file.limits, **limits),
         "retry": file.retry,
         "intensity": file.intensity,
@@ -218,6 +223,19 @@ def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, A
         "storage": file.settings("storage") | storage,
         "gateway": file.settings("serve"),
     }
+
+
+def _model_servers(given: Mapping[str, Any], file: "ConfigFile | None") -> tuple[ModelServer, ...]:
+    """Return the servers of models. An address among the options is that of the provider among them."""
+    found = {} if file is None else {server.name: server for server in file.model_servers}
+    url, name = given.get("base_url"), given.get("provider")
+    if url is None:
+        return tuple(found.values())
+    if name is None:
+        raise InvalidParamsError("$.base_url: needs --provider: the name of the server", path="$.base_url")
+    server = found.get(name)
+    named = ModelServer(name=name, base_url=url) if server is None else attrs.evolve(server, base_url=url)
+    return tuple((found | {name: named}).values())
 
 
 def _tools(context: click.Context, given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
@@ -369,6 +387,13 @@ store_options: Final = group(
 model_options: Final = group(
     of_field(TurnOptions, "model", "-m", "--model", note="See `warren models`."),
     of_field(TurnOptions, "provider", "-p", "--provider"),
+    option(
+        "--base-url",
+        type=text_of,
+        metavar="URL",
+        help="Address of the server that --provider names: a vendor's, one of the file's, or any name for a server with"
+        " OpenAI's chat completions.",
+    ),
     *(of_field(TurnOptions, name) for name in MODEL_OPTIONS),
     of_field(Limits, "model_silence"),
 )

@@ -77,8 +77,9 @@ def config_of(options: Options, store: StoreConfig | PostgresConfig | None) -> C
     """Return the settings of the runtime by the options."""
     return Config(
         store=store,
-        model=options.model or default_model(os.environ),
+        model=options.model or default_model(os.environ, options.model_servers, options.provider),
         provider=options.provider,
+        model_servers=options.model_servers,
         system_prompt=options.system,
         compaction=options.compaction,
         compactor=compactor_of(options),

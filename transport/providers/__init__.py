@@ -1,15 +1,16 @@
-"""Model providers: `echo` and `scripted` offline, `openai` and `anthropic` over one shared HTTP client.
+"""Model providers: `echo` and `scripted` offline, those of vendors and of named servers over one shared HTTP client.
 
 May import the packages below transport, and nothing else of `warren.transport`.
 """
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from warren.config import ModelServer
 from warren.model import Provider, Providers
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.registry import KnownModel, ModelRegistry, default_model, known_models
@@ -21,7 +22,7 @@ from warren.transport.providers.scripted import (
     ScriptedStep,
     load_script,
 )
-from warren.transport.providers.settings import Bounds
+from warren.transport.providers.settings import Bounds, endpoints
 from warren.values import define
 
 if TYPE_CHECKING:
@@ -52,22 +53,25 @@ async def open_providers(
     bounds: Bounds | None = None,
     client: "httpx.AsyncClient | None" = None,
     extra: Mapping[str, Provider] | None = None,
+    servers: Iterable[ModelServer] = (),
 ) -> AsyncIterator[Providers]:
     """Open the model providers for a body; on leaving, their shared HTTP client is closed.
 
     Args:
         environ: the variables with keys and addresses (OPENAI_API_KEY, OPENAI_BASE_URL, ANTHROPIC_API_KEY,
-            ANTHROPIC_BASE_URL), read now; None is the environment of the process.
+            ANTHROPIC_BASE_URL, GEMINI_API_KEY or GOOGLE_API_KEY, GOOGLE_GEMINI_BASE_URL), read now; None is the
+            environment of the process.
         bounds: the time for which a server may be silent, and the bytes that it may send.
         client: replaces the shared HTTP client; the caller closes it.
-        extra: more providers by name; they take precedence over the built-in ones.
+        extra: more providers by name; they take precedence over all others.
+        servers: more servers, each under a name of its own, or in place of a vendor's.
 
     Trap: a call that still runs when the body is left fails. Leave this context after the runtime that uses it.
     """
     connection = _Connection(client)
     environ = dict(os.environ if environ is None else environ)
     try:
-        yield ModelRegistry(environ, dict(extra or {}), bounds or Bounds(), connection.get)
+        yield ModelRegistry(endpoints(environ, servers), dict(extra or {}), bounds or Bounds(), connection.get)
     finally:
         await connection.close()
 

@@ -28,7 +28,7 @@ from warren.tools import ToolSpec
 from warren.transport.providers import claude, failures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
 from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, forced_schema
-from warren.transport.providers.encoded import Encoded, EncodedTools, letters, members
+from warren.transport.providers.encoded import BETWEEN, Encoded, EncodedTools, letters, members
 from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
@@ -36,8 +36,6 @@ from warren.values import define, frozen
 VERSION: Final = "2023-06-01"
 MAX_TOKENS: Final = 32_000
 MAX_TOKENS_OF_OLD_MODELS: Final = 4_096
-BETWEEN: Final = letters("\n\n")
-"""The letters between system messages."""
 MOST_MARKS: Final = 4
 """Cache marks that a request may have."""
 LOOKBACK: Final = 20

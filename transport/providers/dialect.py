@@ -10,8 +10,10 @@ from warren.transport.providers.encoded import Encoded
 from warren.transport.providers.settings import ModelEndpoint
 
 OUTPUT: Final = "structured_output"
-"""The name, in both protocols, of the form that an answer is forced into."""
+"""The name, in each protocol that has one, of the form that an answer is forced into."""
 
+SURE_TOKENS: Final = 4_096
+"""Tokens of an answer that every model is assumed to be able to give."""
 DEFAULT_CACHE: Final[CacheTime] = "5m"
 """The prompt cache of calls for which nobody has chosen one."""
 

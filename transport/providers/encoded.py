@@ -18,7 +18,16 @@ MOST_PARTS: Final = 64
 """Parts of the newest piece that each request joins anew: joining a thousand takes as long as sending them."""
 MOST_TOOLS: Final = 1024
 """Definitions of tools that are kept encoded for each protocol."""
-_NO_INSERTS: Final[Mapping[int, bytes]] = {}
+NO_INSERTS: Final[Mapping[int, bytes]] = {}
+
+
+def letters(text: str) -> bytes:
+    """Return a text as JSON has it between the quotes."""
+    return codec.encode_whole(text)[1:-1]
+
+
+BETWEEN: Final = letters("\n\n")
+"""The letters between texts that are merged."""
 
 
 class Encoded(ABC):
@@ -70,12 +79,13 @@ class Encoded(ABC):
     def end_head(self) -> None:  # noqa: B027 - most protocols do not care
         """Note that the messages so far are the head of the context, which stays the same until a compaction."""
 
-    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = _NO_INSERTS) -> list[bytes]:
+    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[bytes]:
         """Return the messages as a member between other members of an object, in pieces of about `PIECE` bytes.
 
         `inserts` are bytes of this request alone, by their places in the bytes of the messages.
         """
-        begin = head + b',"%s":[' % self.MEMBER.encode()
+        comma = b"" if head == b"{" else b","
+        begin = head + comma + b'"%s":[' % self.MEMBER.encode()
         if len(self._newest) > MOST_PARTS:
             self._newest = [b"".join(self._newest)]
         pieces = [*self._pieces, b"".join((*self._newest, self._shut, self._last(), b"]", tail))]
@@ -106,11 +116,6 @@ class Encoded(ABC):
 def members(fields: Mapping[str, Any]) -> bytes:
     """Return the members of a JSON object, without its braces."""
     return codec.encode_whole(fields)[1:-1]
-
-
-def letters(text: str) -> bytes:
-    """Return a text as JSON has it between the quotes."""
-    return codec.encode_whole(text)[1:-1]
 
 
 @define

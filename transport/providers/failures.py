@@ -10,17 +10,18 @@ from typing import Any, Final
 from warren.errors import ProviderCause, ProviderError
 from warren.model import joined
 from warren.transport.providers import wire
-from warren.transport.providers.settings import OPENAI, ModelEndpoint
+from warren.transport.providers.settings import ModelEndpoint
 from warren.values import frozen
 
 LONGEST_QUOTE: Final = 300
-UNAUTHORIZED: Final = 401
 NOTHING_THERE: Final = (404, 405)
 SHORTEST_KEY: Final = 8
 """Shorter texts are no secrets, and replacing each of their occurrences in a message would reveal them."""
 SERVER_FAULTS: Final = range(500, 600)
 REQUEST_FAULTS: Final = range(400, 500)
-_TOO_LONG: Final = re.compile(r"context.{0,12}(length|window|size)|prompt is too long", re.IGNORECASE)
+_TOO_LONG: Final = re.compile(
+    r"context.{0,12}(length|window|size)|prompt is too long|input token count.{0,40}exceeds", re.IGNORECASE
+)
 
 
 @frozen
@@ -54,6 +55,7 @@ _PRECISE: Final = {
     "context_length_exceeded": Refusal("context_length", retryable=False),
     "exceed_context_size_error": Refusal("context_length", retryable=False),
     "overloaded_error": _STATUS[529],
+    "API_KEY_INVALID": Refusal("unauthorized", retryable=False),
 }
 # The other types and codes: an error inside a stream has no HTTP status.
 _KINDS: Final = {
@@ -69,6 +71,13 @@ _KINDS: Final = {
     "model_not_found": _STATUS[404],
     "request_too_large": _STATUS[413],
     "invalid_request_error": _STATUS[400],
+    "invalid_prompt": Refusal("content_filter", retryable=False),
+    "bio_policy": Refusal("content_filter", retryable=False),
+    "misalignment_policy_violation": Refusal("content_filter", retryable=False),
+    "image_content_policy_violation": Refusal("content_filter", retryable=False),
+    "RESOURCE_EXHAUSTED": _STATUS[429],
+    "UNAVAILABLE": _STATUS[503],
+    "DEADLINE_EXCEEDED": _STATUS[504],
 }
 
 
@@ -78,10 +87,10 @@ def refused(endpoint: ModelEndpoint, status: int, headers: Mapping[str, str], bo
     verdict = _judge(status, error)
     retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), verdict.retryable)
     return ProviderError(
-        _refusal(endpoint, status, _message_of(error), path),
+        _refusal(endpoint, status, _message_of(error), path, verdict),
         cause=verdict.cause,
         retryable=retryable,
-        retry_after=retry_after(headers, datetime.now(UTC)),
+        retry_after=retry_after(headers, datetime.now(UTC)) or _retry_delay(error),
         details={"provider": endpoint.vendor.name, "status": status},
     )
 
@@ -110,6 +119,12 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     return max(0.0, (moment - now).total_seconds())
 
 
+def _retry_delay(error: Mapping[str, Any]) -> float | None:
+    """Return the wait in seconds that Google's errors ask for within their details."""
+    texts = (wire.as_text(wire.as_object(each).get("retryDelay")) for each in wire.as_list(error.get("details")))
+    return next((_number(text.removesuffix("s")) for text in texts if text), None)
+
+
 def _number(text: str) -> float | None:
     try:
         number = float(text)
@@ -136,7 +151,8 @@ def _message_of(error: Mapping[str, Any]) -> str:
 
 
 def _judge(status: int | None, error: Mapping[str, Any]) -> Refusal:
-    kinds = (error.get("code"), error.get("type"))
+    reasons = (wire.as_object(each).get("reason") for each in wire.as_list(error.get("details")))
+    kinds = (*reasons, error.get("code"), error.get("type"), error.get("status"))
     known = [kind for kind in kinds if isinstance(kind, str)]
     if precise := _first(_PRECISE, known):
         return precise
@@ -163,16 +179,16 @@ def _by_status(status: int) -> Refusal:
 def hint(endpoint: ModelEndpoint) -> str:
     """Return advice for the user if a server has nothing at the called address; empty if there is none."""
     vendor = endpoint.vendor
-    if vendor is not OPENAI or endpoint.official or endpoint.url.endswith("/v1"):
+    if not vendor.dialect.startswith("openai") or endpoint.official or endpoint.url.endswith("/v1"):
         return ""
     return f"; most servers have the protocol below /v1: set {vendor.url_variable} to an address that ends with /v1"
 
 
-def _refusal(endpoint: ModelEndpoint, status: int, message: str, path: str) -> str:
+def _refusal(endpoint: ModelEndpoint, status: int, message: str, path: str, verdict: Refusal) -> str:
     vendor = endpoint.vendor
-    if status == UNAUTHORIZED:  # servers quote parts of the key here: their message is not passed on
+    if verdict.cause == "unauthorized":  # servers quote parts of the key here: their message is not passed on
         problem = "refused the key in" if endpoint.key else "wants a key; set"
-        return f"{vendor.name} at {endpoint.host} {problem} {vendor.key_variable} (401)"
+        return f"{vendor.name} at {endpoint.host} {problem} {vendor.key_variable} ({status})"
     quote = _quote(endpoint, message)
     nothing_there = status in NOTHING_THERE
     place = f" for {path}" if nothing_there else ""

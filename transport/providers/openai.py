@@ -28,8 +28,8 @@ from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, reply
-from warren.transport.providers.dialect import OUTPUT, cache_key, forced_schema, no_reasoning_cap
-from warren.transport.providers.encoded import Encoded, EncodedTools, letters, members
+from warren.transport.providers.dialect import OUTPUT, SURE_TOKENS, cache_key, forced_schema, no_reasoning_cap
+from warren.transport.providers.encoded import BETWEEN, Encoded, EncodedTools, letters, members
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
 
@@ -39,10 +39,6 @@ _STOP: Final[Mapping[str, StopReason]] = {
     "function_call": "tool_use",
     "content_filter": "content_filter",
 }
-BETWEEN: Final = letters("\n\n")
-"""The letters between user messages that are merged."""
-SURE_TOKENS: Final = 4_096
-"""Tokens of an answer that every model is assumed to be able to give."""
 # These models refuse `max_tokens`, which is what the servers of other makers understand.
 _COMPLETION_TOKENS: Final = re.compile(r"o\d|gpt-[5-9]")
 # From 5.4 on, the chat protocol accepts tools only if reasoning is off.
@@ -300,10 +296,8 @@ def _called(call: ToolUseBlock) -> dict[str, Any]:
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
-    """Return the result of a tool. The protocol has no flag for errors, so the text begins with "Error"."""
-    told = not result.is_error or result.content.lower().startswith("error")
-    content = result.content if told else f"Error: {result.content}"
-    return {"role": "tool", "tool_call_id": wire.call_id(result.tool_use_id), "content": content}
+    call_id = wire.call_id(result.tool_use_id)
+    return {"role": "tool", "tool_call_id": call_id, "content": wire.result_text(result)}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

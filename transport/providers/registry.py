@@ -2,18 +2,19 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from warren.config import ModelServer
 from warren.errors import InvalidParamsError
 from warren.model import ModelChoice, Provider
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.scripted import ScriptedProvider, load_script
-from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, ModelEndpoint, Vendor, endpoint
+from warren.transport.providers.settings import ANTHROPIC, GEMINI, OPENAI, VENDORS, Bounds, ModelEndpoint, endpoints
 from warren.values import define, frozen
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 SCRIPTED: Final = "scripted"
 ECHO: Final = "echo"
-BUILT_IN: Final = (ANTHROPIC.name, OPENAI.name, ECHO, SCRIPTED)
 _NAMES: Final = (
     (re.compile(r"claude-"), ANTHROPIC.name),
     (re.compile(r"(gpt-|chatgpt-|o\d+(-|$))"), OPENAI.name),
+    (re.compile(r"gemini-"), GEMINI.name),
     (re.compile(r"echo$"), ECHO),
     (re.compile(r"scripted:"), SCRIPTED),
 )
@@ -51,9 +52,16 @@ class KnownModel:
 
 @define
 class ModelRegistry:
-    """The providers of one runtime, made on first use; `connect` returns the shared HTTP client."""
+    """The providers of one runtime, made on first use.
 
-    environ: Mapping[str, str] = attrs.field(repr=False)
+    Attributes:
+        endpoints: the addresses and the keys, by the names of their providers.
+        extra: the program's own providers, by name.
+        bounds: the bounds on answers.
+        connect: returns the shared HTTP client.
+    """
+
+    endpoints: Mapping[str, ModelEndpoint] = attrs.field(repr=False)
     extra: Mapping[str, Provider]
     bounds: Bounds
     connect: "Callable[[], httpx.AsyncClient]" = attrs.field(repr=False)
@@ -64,9 +72,9 @@ class ModelRegistry:
     def resolve(self, model: str, provider: str | None) -> ModelChoice:
         """Return the provider to call, and the model's name there.
 
-        The name of one of the program's own providers is also a model (`mine`) and a prefix (`mine:fast`). If
-        OPENAI_BASE_URL is set, every name that matches no other provider is a model of that server. A missing key is no
-        error here: the call will fail.
+        The name of one of the program's own providers is also a model (`mine`) and a prefix (`mine:fast`), and that of
+        a named server is a prefix. If OPENAI_BASE_URL is set, every name that matches no other provider is a model of
+        that server. A missing key is no error here: the call will fail.
 
         Raises:
             InvalidParamsError: if no provider is known for the model (path `$.model`), or the named provider is unknown
@@ -79,22 +87,24 @@ class ModelRegistry:
             return ModelChoice(self.extra[name], model.removeprefix(f"{name}:"), name)
         if name == SCRIPTED:
             return ModelChoice(self._scripted(model.removeprefix(f"{SCRIPTED}:")), model, name)
-        if name not in BUILT_IN:
-            known = ", ".join(sorted({*BUILT_IN, *self.extra}))
-            raise InvalidParamsError(f"$.provider: {name!r} is unknown; there are {known}", path="$.provider")
         if name == ECHO:
             return ModelChoice(self._echo, model, name)
+        if name not in self.endpoints:
+            known = ", ".join(sorted({*self.endpoints, ECHO, SCRIPTED, *self.extra}))
+            raise InvalidParamsError(f"$.provider: {name!r} is unknown; there are {known}", path="$.provider")
+        if name not in VENDORS:
+            model = model.removeprefix(f"{name}:")
         over_http = self._over_http(name)
         return ModelChoice(over_http, model, name, partial(over_http.check, model))
 
     def _provider_of(self, model: str) -> str:
         prefix = model.partition(":")[0]
-        if prefix in self.extra:
+        if prefix in self.extra or (prefix != model and prefix in self.endpoints.keys() - VENDORS.keys()):
             return prefix
         known = _known_provider_of(model)
         if known is not None:
             return known
-        if not endpoint(OPENAI, self.environ).official:
+        if not self.endpoints[OPENAI.name].official:
             return OPENAI.name
         raise InvalidParamsError(
             f"$.model: no provider is known for {model!r}; name the provider, or set {OPENAI.url_variable}"
@@ -107,8 +117,7 @@ class ModelRegistry:
         if made is None:
             from warren.transport.providers import remote  # noqa: PLC0415 - httpx is imported on first use
 
-            vendor = OPENAI if name == OPENAI.name else ANTHROPIC
-            made = self._made[name] = remote.provider(endpoint(vendor, self.environ), self.connect, self.bounds)
+            made = self._made[name] = remote.provider(self.endpoints[name], self.connect, self.bounds)
         return made
 
     def _scripted(self, file: str) -> Provider:
@@ -125,30 +134,42 @@ def _known_provider_of(model: str) -> str | None:
     return next((name for pattern, name in _NAMES if pattern.match(model)), None)
 
 
-def default_model(environ: Mapping[str, str] | None = None) -> str:
+def default_model(
+    environ: Mapping[str, str] | None = None, servers: Iterable[ModelServer] = (), provider: str | None = None
+) -> str:
     """Return the model for sessions that name none: that of the provider with a key in the environment, else `echo`.
 
-    If both keys are set, Anthropic comes first. The model of a server of your own at OPENAI_BASE_URL is `default`.
+    If several keys are set, Anthropic comes first, and OpenAI second. The model of a server of your own is `default`.
+
+    Args:
+        environ: the variables with keys and addresses; None is the environment of the process.
+        servers: more servers.
+        provider: the provider of such sessions; None lets the keys decide.
     """
-    found = os.environ if environ is None else environ
-    claude, gpt = endpoint(ANTHROPIC, found), endpoint(OPENAI, found)
-    if _wanted(claude):
-        return ANTHROPIC.default_model
-    if _wanted(gpt):
-        return OPENAI.default_model if gpt.official else "default"
-    return ECHO
+    found = endpoints(os.environ if environ is None else environ, servers)
+    if provider in found:
+        return _default_of(found[provider])
+    return next((_default_of(found[name]) for name in VENDORS if _wanted(found[name])), ECHO)
 
 
-def known_models(environ: Mapping[str, str] | None = None) -> tuple[KnownModel, ...]:
-    """Return all families of models, and for each whether it can be called now."""
-    found = os.environ if environ is None else environ
-    local = not endpoint(OPENAI, found).official
+def _default_of(target: ModelEndpoint) -> str:
+    own = target.official or target.vendor.dialect != OPENAI.dialect
+    return target.vendor.default_model if own else "default"
+
+
+def known_models(
+    environ: Mapping[str, str] | None = None, servers: Iterable[ModelServer] = ()
+) -> tuple[KnownModel, ...]:
+    """Return all families of models, and for each whether it can be called now; see `default_model`."""
+    found = endpoints(os.environ if environ is None else environ, servers)
     return (
         KnownModel(ECHO, ECHO, usable=True),
         KnownModel("scripted:FILE", SCRIPTED, usable=True),
-        _over_network("claude-*", ANTHROPIC, found),
-        _over_network("gpt-*, chatgpt-*, o1, o3, o4-*", OPENAI, found),
-        *([_over_network("*", OPENAI, found)] if local else ()),
+        _over_network("claude-*", found[ANTHROPIC.name]),
+        _over_network("gpt-*, chatgpt-*, o1, o3, o4-*", found[OPENAI.name]),
+        _over_network("gemini-*", found[GEMINI.name]),
+        *(_over_network(f"{name}:*", each) for name, each in found.items() if name not in VENDORS),
+        *([] if found[OPENAI.name].official else [_over_network("*", found[OPENAI.name])]),
     )
 
 
@@ -156,6 +177,5 @@ def _wanted(target: ModelEndpoint) -> bool:
     return target.key is not None or not target.official
 
 
-def _over_network(pattern: str, vendor: Vendor, environ: Mapping[str, str]) -> KnownModel:
-    problem = endpoint(vendor, environ).problem
-    return KnownModel(pattern, vendor.name, usable=problem is None, reason=problem)
+def _over_network(pattern: str, target: ModelEndpoint) -> KnownModel:
+    return KnownModel(pattern, target.vendor.name, usable=target.problem is None, reason=target.problem)

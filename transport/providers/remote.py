@@ -11,6 +11,7 @@ import attrs
 import httpx
 import trio
 
+from warren.config import Dialect
 from warren.errors import ProviderCause, ProviderError
 from warren.fields import FieldValueError
 from warren.model import ModelReply, ModelRequest, Piece, WholePieces
@@ -19,14 +20,21 @@ from warren.transport.providers import failures
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import Answer, ModelDialect
 from warren.transport.providers.encoder import Encoder
+from warren.transport.providers.gemini import GeminiDialect
 from warren.transport.providers.openai import ChatDialect
 from warren.transport.providers.pace import RequestPace
-from warren.transport.providers.settings import ANTHROPIC, OPENAI, Bounds, ModelEndpoint
+from warren.transport.providers.responses import ResponsesDialect
+from warren.transport.providers.settings import Bounds, ModelEndpoint
 from warren.transport.providers.sse import Splitter
 from warren.values import define, frozen
 
 T = TypeVar("T")
-DIALECTS: Final[dict[str, ModelDialect]] = {OPENAI.name: ChatDialect(), ANTHROPIC.name: MessagesDialect()}
+DIALECTS: Final[dict[Dialect, ModelDialect]] = {
+    "anthropic": MessagesDialect(),
+    "gemini": GeminiDialect(),
+    "openai-chat": ChatDialect(),
+    "openai-responses": ResponsesDialect(),
+}
 CONNECT_SECONDS: Final = 30.0
 USAGE_SECONDS: Final = 5.0
 """Seconds to wait for the token counts of a finished answer."""
@@ -59,7 +67,7 @@ _FOR_GOOD: Final = ("bad_address", "certificate", "too_long")
 
 def provider(endpoint: ModelEndpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds) -> "HttpProvider":
     """Return the provider that calls an endpoint; `connect` returns the client."""
-    return HttpProvider(endpoint, DIALECTS[endpoint.vendor.name], connect, bounds)
+    return HttpProvider(endpoint, DIALECTS[endpoint.dialect], connect, bounds)
 
 
 @frozen

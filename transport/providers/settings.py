@@ -1,12 +1,13 @@
 """Addresses and keys of the HTTP providers, from the environment. Keys stay out of every repr and message."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
 
+from warren.config import Dialect, ModelServer
 from warren.values import frozen
 
 
@@ -41,6 +42,9 @@ class Vendor:
         url_variable: the environment variable with another base URL.
         official_url: the base URL if that variable is not set.
         default_model: the model of sessions that name none.
+        dialect: the protocol of its servers.
+        own_dialect: the protocol at the official URL.
+        second_key_variable: the variable that has the key if the first one is not set.
     """
 
     name: str
@@ -48,12 +52,43 @@ class Vendor:
     url_variable: str
     official_url: str
     default_model: str
+    dialect: Dialect
+    own_dialect: Dialect
+    second_key_variable: str | None = None
 
 
-OPENAI: Final = Vendor("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL", "https://api.openai.com/v1", "gpt-5-mini")
-ANTHROPIC: Final = Vendor(
-    "anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "https://api.anthropic.com", "claude-sonnet-5"
+OPENAI: Final = Vendor(
+    "openai",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "https://api.openai.com/v1",
+    "gpt-5-mini",
+    "openai-chat",
+    "openai-responses",
 )
+ANTHROPIC: Final = Vendor(
+    "anthropic",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "https://api.anthropic.com",
+    "claude-sonnet-5",
+    "anthropic",
+    "anthropic",
+)
+GEMINI: Final = Vendor(
+    "gemini",
+    "GEMINI_API_KEY",
+    "GOOGLE_GEMINI_BASE_URL",
+    "https://generativelanguage.googleapis.com/v1beta",
+    "gemini-3.8-flash",
+    "gemini",
+    "gemini",
+    "GOOGLE_API_KEY",
+)
+VENDORS: Final[Mapping[str, Vendor]] = {vendor.name: vendor for vendor in (ANTHROPIC, OPENAI, GEMINI)}
+_OF_DIALECT: Final[Mapping[Dialect, Vendor]] = {
+    dialect: vendor for vendor in VENDORS.values() for dialect in (vendor.dialect, vendor.own_dialect)
+}
 
 
 @frozen
@@ -74,6 +109,11 @@ class ModelEndpoint:
     def official(self) -> bool:
         """Whether requests go to the vendor itself, not to another server with the same protocol."""
         return self.host == urlsplit(self.vendor.official_url).hostname
+
+    @property
+    def dialect(self) -> Dialect:
+        """The protocol."""
+        return self.vendor.own_dialect if self.official else self.vendor.dialect
 
     @cached_property
     def host(self) -> str:
@@ -110,5 +150,32 @@ class ModelEndpoint:
 def endpoint(vendor: Vendor, environ: Mapping[str, str]) -> ModelEndpoint:
     """Read the address and the key of a provider; blank variables count as unset."""
     url = environ.get(vendor.url_variable, "").strip() or vendor.official_url
-    key = environ.get(vendor.key_variable, "").strip() or None
-    return ModelEndpoint(vendor, url.rstrip("/"), key)
+    return ModelEndpoint(vendor, url.rstrip("/"), _key(vendor, environ))
+
+
+def endpoints(environ: Mapping[str, str], servers: Iterable[ModelServer] = ()) -> dict[str, ModelEndpoint]:
+    """Return the address and the key of each provider: the vendors, and servers, which may replace a vendor."""
+    found = {name: endpoint(vendor, environ) for name, vendor in VENDORS.items()}
+    return found | {server.name: _endpoint_of(server, environ) for server in servers}
+
+
+def _endpoint_of(server: ModelServer, environ: Mapping[str, str]) -> ModelEndpoint:
+    known = VENDORS.get(server.name)
+    dialect = server.dialect or (known.dialect if known is not None else "openai-chat")
+    vendor = Vendor(
+        server.name,
+        server.key_env or (known.key_variable if known is not None else server.key_variable),
+        f"providers.{server.name}.base_url",
+        _OF_DIALECT[dialect].official_url,
+        known.default_model if known is not None else "default",
+        dialect,
+        known.own_dialect if known is not None and server.dialect is None else dialect,
+        known.second_key_variable if known is not None and server.key_env is None else None,
+    )
+    return ModelEndpoint(vendor, server.base_url.strip().rstrip("/"), _key(vendor, environ))
+
+
+def _key(vendor: Vendor, environ: Mapping[str, str]) -> str | None:
+    names = (vendor.key_variable, vendor.second_key_variable)
+    keys = (environ.get(name, "").strip() for name in names if name is not None)
+    return next((key for key in keys if key), None)

@@ -1,4 +1,4 @@
-"""Shared by both dialects: reading JSON of servers, and names and ids that every server accepts. No I/O."""
+"""Shared by the dialects: reading JSON of servers, and names and ids that every server accepts. No I/O."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from warren import codec
 from warren.errors import ProviderError
+from warren.messages import ToolResult
 
 CONTINUE: Final = "Continue."
 """A last message for contexts that end with an answer of the model: some models refuse to continue those."""
@@ -117,6 +118,12 @@ def as_count(value: object) -> int | None:
 def call_id(own: str) -> str:
     """Return a tool call's id in a form that every provider takes; the same for a call and its result."""
     return own if _GOOD_ID.fullmatch(own) else f"call_{hashlib.sha256(own.encode()).hexdigest()[:32]}"
+
+
+def result_text(result: ToolResult) -> str:
+    """Return the result of a tool for protocols that have no flag for errors: their text begins with "Error"."""
+    told = not result.is_error or result.content.lower().startswith("error")
+    return result.content if told else f"Error: {result.content}"
 
 
 def call_name(own: str) -> str:

@@ -7,6 +7,7 @@ import httpx
 import trio
 
 from tests.transport.providers.server import Handler, event, serve
+from warren.config import ModelServer
 from warren.messages import Message, UserMessage
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
 from warren.options import ModelOptions
@@ -14,7 +15,8 @@ from warren.tools import ToolSpec
 from warren.transport.providers import open_providers
 
 KEY = "sk-not-a-real-key"
-GPT, CLAUDE = "gpt-test", "claude-test"
+GPT, CLAUDE, RESPONSES, GEMINI = "gpt-test", "claude-test", "o9-test", "gemini-3-test"
+OPENAI_URL = "https://api.openai.com/v1"
 WEATHER = ToolSpec("weather", "tells the weather", {"type": "object", "properties": {"city": {"type": "string"}}})
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
 
@@ -34,8 +36,18 @@ class Outcome:
 
 def environ(url: str = "") -> dict[str, str]:
     """Return an environment with both keys, and with both base URLs where one is given."""
-    keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
-    return keys | ({"OPENAI_BASE_URL": f"{url}/v1", "ANTHROPIC_BASE_URL": url} if url else {})
+    keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY}
+    urls = {"OPENAI_BASE_URL": f"{url}/v1", "ANTHROPIC_BASE_URL": url, "GOOGLE_GEMINI_BASE_URL": f"{url}/v1beta"}
+    return keys | (urls if url else {})
+
+
+def servers(url: str = "") -> list[ModelServer]:
+    """Return the servers of models that no vendor's name leads to."""
+    base = url or OPENAI_URL
+    return [
+        ModelServer(name="chat", base_url=base, key_env="OPENAI_API_KEY", dialect="openai-chat"),
+        ModelServer(name="responses", base_url=base, key_env="OPENAI_API_KEY", dialect="openai-responses"),
+    ]
 
 
 def request(model: str, *messages: Message | str, **options: object) -> ModelRequest:
@@ -55,17 +67,20 @@ async def over(
 ) -> Outcome:
     """Call a model whose server is a function."""
     got = [] if pieces is None else pieces
+    variables = dict(settings or {})
     async with (
         httpx.AsyncClient(transport=httpx.MockTransport(transport)) as client,
-        open_providers(environ() | dict(settings or {}), client=client) as providers,
+        open_providers(environ() | variables, client=client, servers=servers()) as providers,
     ):
-        choice = providers.resolve(asked.model, provider_of(asked.model))
+        provider = None if variables.get("OPENAI_BASE_URL") else provider_of(asked.model)
+        choice = providers.resolve(asked.model, provider)
         return Outcome(got, await choice.provider.complete(asked, got.append))
 
 
 def provider_of(model: str) -> str | None:
     """Return the provider to name for a model of the tests, whose own name may say nothing of it."""
-    return "anthropic" if model.startswith("kimi") else None
+    names = {"kimi": "anthropic", "gpt": "chat", RESPONSES: "responses"}
+    return next((provider for name, provider in names.items() if model.startswith(name)), None)
 
 
 async def streamed(asked: ModelRequest, *data: object, pieces: list[Piece] | None = None) -> Outcome:
@@ -92,6 +107,6 @@ async def answered(asked: ModelRequest, body: object, code: int = 200, **headers
 async def on_socket(handler: Handler, asked: ModelRequest, pieces: list[Piece] | None = None) -> Outcome:
     """Call a model on a server of its own."""
     got = [] if pieces is None else pieces
-    async with serve(handler) as url, open_providers(environ(url)) as providers:
-        choice = providers.resolve(asked.model, None)
+    async with serve(handler) as url, open_providers(environ(url), servers=servers(f"{url}/v1")) as providers:
+        choice = providers.resolve(asked.model, provider_of(asked.model))
         return Outcome(got, await choice.provider.complete(asked, got.append))

@@ -57,7 +57,13 @@ PING = {"type": "ping"}
 
 def told(context: Encoded, messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Return the messages of a request as a server reads them, when these are added to an empty context."""
+    read: list[dict[str, Any]] = body(context, messages)[context.MEMBER]
+    return read
+
+
+def body(context: Encoded, messages: Iterable[Message]) -> dict[str, Any]:
+    """Return the body of a request as a server reads it, when these messages are added to an empty context."""
     for message in messages:
         context.add(message)
-    read: list[dict[str, Any]] = codec.parse(b"".join(context.between(b'{"model":"m"', b"}")))["messages"]
-    return read
+    whole: dict[str, Any] = codec.parse(b"".join(context.between(b'{"model":"m"', b"}")))
+    return whole

@@ -178,7 +178,7 @@ trio.run(main)
 def test_offline_sessions_load_no_http() -> None:
     """A session on an offline model never imports httpx."""
     done = subprocess.run([sys.executable, "-c", OFFLINE], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["hello", "4", "False"]
+    assert done.stdout.split() == ["hello", "5", "False"]
 
 
 async def test_request_is_decoded_once() -> None:
@@ -191,7 +191,7 @@ async def test_request_is_decoded_once() -> None:
             reads += 1
             return super().__iter__()
 
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, json={"choices": [{}]}))
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json={"output": []}))
     async with httpx.AsyncClient(transport=transport) as client, open_providers(environ(), client=client) as providers:
         choice = providers.resolve("gpt-5", None)
         await choice.provider.complete(ModelRequest("gpt-5", Lazy(request("gpt-5").messages)), lambda _: None)  # type: ignore[arg-type]

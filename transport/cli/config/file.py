@@ -10,9 +10,10 @@ import attrs
 from warren import codec
 from warren.catalog import ModelEntry, Models
 from warren.compaction.config import CompactionConfig
-from warren.config import Intensity, Limits, NodeConfig, RetryPolicy
+from warren.config import Dialect, Intensity, Limits, ModelServer, NodeConfig, RetryPolicy
 from warren.database_url import is_place
 from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
 from warren.options import ModelOptions, SessionRequest, TurnOptions
 from warren.retention import Retention
 from warren.transport.cli.config.tables import (
@@ -71,6 +72,18 @@ TABLES: Final[Mapping[str, type]] = {
 }
 SERVERS: Final = "mcp_servers"
 MODELS: Final = "models"
+PROVIDERS: Final = "providers"
+
+
+@frozen(kw_only=True)
+class ProviderTable:
+    """The table `[providers.NAME]`, a server of models: as `warren.config.ModelServer`."""
+
+    base_url: str
+    key_env: str | None = None
+    dialect: Dialect | None = None
+
+
 FILE: Final = attrs.make_class(
     "FileSettings",
     {
@@ -86,6 +99,7 @@ FILE: Final = attrs.make_class(
         **{name: attrs.field(factory=table, type=table) for name, table in TABLES.items()},
         SERVERS: attrs.field(factory=dict, type=Mapping[str, ServerTable]),
         MODELS: attrs.field(factory=dict, type=Mapping[str, ModelEntry]),
+        PROVIDERS: attrs.field(factory=dict, type=Mapping[str, ProviderTable]),
     },
     bases=(ModelOptions,),
     frozen=True,
@@ -109,7 +123,7 @@ def _names() -> dict[str, str]:
     names: dict[str, str] = {}
     for field in attrs.fields(FILE):
         table = TABLES.get(field.name)
-        if table is None and field.name not in (SERVERS, MODELS):
+        if table is None and field.name not in (SERVERS, MODELS, PROVIDERS):
             names[field.name] = field.name
         for inner in () if table is None else attrs.fields(table):
             name = f"{field.name}.{inner.name}"
@@ -131,6 +145,7 @@ class ConfigFile:
         tools: the table of tools; `defaults` has the settings in it that are options.
         servers: the MCP servers, by name.
         models: facts about models, by name.
+        model_servers: the servers of models.
         there: the names of all settings in the file, tables with a dot.
         variables: the settings among `values` that a variable has set, and its name.
     """
@@ -140,6 +155,7 @@ class ConfigFile:
     tools: ToolsTable
     servers: Mapping[str, ServerTable]
     models: Models
+    model_servers: tuple[ModelServer, ...]
     there: frozenset[str]
     variables: Mapping[str, str]
 
@@ -187,7 +203,17 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
         found["no_compaction"] = not found["no_compaction"]
     outside = read_variables(environ or {})
     variables = {name: variable_of(name) for name in outside}
-    return ConfigFile(found, values | outside, settings.tools, settings.mcp_servers, settings.models, there, variables)
+    of_models = tuple(_model_server(name, table) for name, table in settings.providers.items())
+    tools, servers = settings.tools, settings.mcp_servers
+    return ConfigFile(found, values | outside, tools, servers, settings.models, of_models, there, variables)
+
+
+def _model_server(name: str, table: ProviderTable) -> ModelServer:
+    try:
+        return ModelServer(name=name, base_url=table.base_url, key_env=table.key_env, dialect=table.dialect)
+    except FieldValueError as exc:
+        path = f"$.config.{PROVIDERS}.{name}.{exc.field}"
+        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
 
 
 def _raw(data: Mapping[str, Any], name: str) -> Any:

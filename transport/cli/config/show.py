@@ -21,7 +21,7 @@ from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
 from warren.transport.http.config import GatewayConfig
 from warren.transport.providers import default_model
-from warren.transport.providers.settings import ANTHROPIC, OPENAI, Vendor, endpoint
+from warren.transport.providers.settings import VENDORS, Vendor, endpoint
 from warren.values import frozen
 
 Source = Literal["flag", "environment", "file", "default"]
@@ -104,11 +104,14 @@ def _of_the_runtime(context: click.Context, known: Container[str]) -> Iterator[S
         yield Setting(f"mcp_servers.{name}", server.where, "file", where)
     for name, entry in {} if file is None else file.models.items():
         yield Setting(f"models.{name}", codec.to_data(entry), "file", where)
+    for model_server in () if file is None else file.model_servers:
+        name, url = model_server.name, _without_password(model_server.base_url)
+        yield Setting(f"providers.{name}", url, "file", where)
 
 
 def keys(environ: Mapping[str, str]) -> Iterator[Setting]:
     """Yield the settings of the model providers in the environment; keys and passwords are masked."""
-    for vendor in (ANTHROPIC, OPENAI):
+    for vendor in VENDORS.values():
         found = endpoint(vendor, environ)
         yield _from_environment("api_key", vendor, vendor.key_variable, MASK if found.key else None, environ)
         yield _from_environment("base_url", vendor, vendor.url_variable, _without_password(found.url), environ)

@@ -7,15 +7,11 @@ from typing import Final
 
 from warren.catalog import window_of
 from warren.transport.providers.registry import ECHO, default_model, known_models
-from warren.transport.providers.settings import ANTHROPIC, OPENAI
+from warren.transport.providers.settings import VENDORS
 from warren.transport.rpc.settings import Settings
 from warren.values import frozen
 
-FIRST_CHOICE: Final = {
-    ECHO: ECHO,
-    ANTHROPIC.name: ANTHROPIC.default_model,
-    OPENAI.name: OPENAI.default_model,
-}
+FIRST_CHOICE: Final = {ECHO: ECHO} | {vendor.name: vendor.default_model for vendor in VENDORS.values()}
 
 
 @frozen

@@ -1,0 +1,339 @@
+"""Google's protocol for Gemini models. No I/O."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import attrs
+
+from warren import codec
+from warren.errors import ProviderError
+from warren.fields import FieldValueError
+from warren.messages import (
+    AssistantMessage,
+    Block,
+    ContextMessage,
+    Message,
+    ReasoningBlock,
+    StopReason,
+    SystemMessage,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
+from warren.options import Effort, ModelOptions
+from warren.tools import ToolSpec
+from warren.transport.providers import failures, wire
+from warren.transport.providers.accumulate import Counts, Ids, reply
+from warren.transport.providers.dialect import SURE_TOKENS, forced_schema
+from warren.transport.providers.encoded import BETWEEN, NO_INSERTS, Encoded, EncodedTools, letters, members
+from warren.transport.providers.kept import keep, kept
+from warren.transport.providers.settings import ModelEndpoint
+from warren.values import define, frozen
+
+PROTOCOL: Final = "gemini"
+"""The name under which blocks have the data that goes back verbatim."""
+SIGNATURE: Final = "thoughtSignature"
+FOREIGN: Final = "skip_thought_signature_validator"
+"""The signature, by Google's documentation, of a call that another model made."""
+_STOP: Final[Mapping[str, StopReason]] = {
+    "MAX_TOKENS": "max_tokens",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "LANGUAGE": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+}
+# The model made a mistake that it may not make again.
+_BROKEN: Final = frozenset(
+    {
+        "MALFORMED_FUNCTION_CALL",
+        "MALFORMED_RESPONSE",
+        "MISSING_THOUGHT_SIGNATURE",
+        "OTHER",
+        "TOO_MANY_TOOL_CALLS",
+        "UNEXPECTED_TOOL_CALL",
+    }
+)
+# These models reason by a budget of tokens, or not at all; later ones by levels, and they want signatures.
+_BUDGETED: Final = re.compile(r"gemini-[12]")
+_PRO: Final = re.compile(r"gemini-2\.5-pro")
+_BUDGETS: Final[Mapping[Effort, int]] = {
+    "none": 0,
+    "minimal": 512,
+    "low": 2048,
+    "medium": 8192,
+    "high": 16384,
+    "xhigh": 24576,
+    "max": 24576,
+}
+_LEVELS: Final[Mapping[Effort, str]] = {
+    "minimal": "minimal",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+
+
+@frozen
+class GeminiDialect:
+    """Google's `streamGenerateContent`."""
+
+    def url(self, endpoint: ModelEndpoint, model: str) -> str:
+        """Return the address for requests to a model."""
+        name = quote(model.removeprefix("models/"), safe="")
+        return f"{endpoint.url}/models/{name}:streamGenerateContent?alt=sse"
+
+    def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
+        """Return the headers of every request to a model."""
+        return {"x-goog-api-key": key} if key else {}
+
+    def check(self, model: str, options: ModelOptions) -> None:
+        """Refuse options that a model does not have; see `dialect.ModelDialect`."""
+        budgeted = _BUDGETED.search(model)
+        if options.reasoning_tokens is not None and budgeted is None:
+            raise FieldValueError("reasoning_tokens", f"{model} has no such cap; use `effort`")
+        if options.effort == "none" and (budgeted is None or _PRO.search(model)):
+            raise FieldValueError("effort", f"{model} cannot turn its reasoning off")
+
+    def context(self, model: str) -> "GeminiContext":
+        """Return an empty context for a model, to which messages are added."""
+        return GeminiContext(model)
+
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
+        """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
+        head = b"{"
+        if request.tools:
+            head += b'"tools":[{"functionDeclarations":' + _TOOLS.encoded(request.tools) + b"}]"
+        config: dict[str, Any] = {}
+        if (cap := request.answer_cap(SURE_TOKENS)) is not None:
+            config["maxOutputTokens"] = cap
+        if request.options.temperature is not None:
+            config["temperature"] = request.options.temperature
+        if request.options.top_p is not None:
+            config["topP"] = request.options.top_p
+        if thinking := _thinking(request.model, request.options):
+            config["thinkingConfig"] = thinking
+        if (schema := forced_schema(request)) is not None:
+            config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
+        behind = b"," + members({"generationConfig": config}) if config else b""
+        return context.between(head, behind + b"}")
+
+    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "GeminiAnswer":
+        """Return the empty answer to a request, to be fed with the events of the stream."""
+        return GeminiAnswer(endpoint, request.model, known)
+
+
+def _thinking(model: str, options: ModelOptions) -> dict[str, Any]:
+    effort, budget = options.effort, options.reasoning_tokens
+    if budget is None and effort is None:
+        return {}
+    if effort is None or _BUDGETED.search(model):
+        tokens = budget if effort is None else _BUDGETS[effort]
+        return {"thinkingBudget": tokens} | ({"includeThoughts": True} if tokens else {})
+    return {"thinkingLevel": _LEVELS[effort], "includeThoughts": True}
+
+
+@define
+class _Part:
+    """A part of the answer; texts that arrive one after the other are one part, unless one is signed."""
+
+    kind: str
+    text: list[str] = attrs.field(factory=list)
+    call: dict[str, Any] = attrs.field(factory=dict)
+    signature: str = ""
+
+    def block(self, model: str, ids: Ids) -> Block | None:
+        """Return the block, or None if it is empty."""
+        own, text = keep(PROTOCOL, model, {SIGNATURE: self.signature} if self.signature else {}), joined(self.text)
+        if self.kind == "call":
+            args, name = self.call.get("args"), joined([wire.as_text(self.call.get("name"))])
+            call_id = ids.unique(joined([wire.as_text(self.call.get("id"))]))
+            if args is None or isinstance(args, dict):
+                return ToolUseBlock(call_id, name, args or {}, metadata=own)
+            return ToolUseBlock(call_id, name, {}, codec.encode(args).decode(), own)
+        if self.kind == "text" and text:
+            return TextBlock(text, own)
+        return ReasoningBlock(text, own) if text or own else None
+
+
+@define
+class GeminiAnswer:
+    """An answer, assembled from its chunks; see `dialect.Answer`."""
+
+    _endpoint: ModelEndpoint
+    _model: str
+    _known: Collection[str]
+    complete: bool = False
+    closed: bool = False
+    size: int = 0
+    _parts: list[_Part] = attrs.field(factory=list)
+    _stop_reason: StopReason = "end_turn"
+    _counts: Counts = attrs.field(factory=Counts)
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
+        if not data.strip() or data.strip() == b"[DONE]":
+            return []
+        return self._take(wire.with_halves(data, wire.parse_object(data)))
+
+    def whole(self, data: bytes) -> list[Piece]:
+        """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
+        response = wire.parse_object(data)
+        if not {"candidates", "promptFeedback", "error"} & response.keys():
+            raise wire.bad_response("JSON that is no answer")
+        pieces = self._take(response)
+        self.complete = self.closed = True
+        return pieces
+
+    def reply(self, sent: int) -> ModelReply:
+        """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
+        ids = Ids(self._known)
+        blocks = (part.block(self._model, ids) for part in self._parts)
+        return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self._counts, sent)
+
+    def _take(self, chunk: dict[str, Any]) -> list[Piece]:
+        if chunk.get("error"):
+            raise failures.in_stream(self._endpoint, chunk["error"])
+        if usage := wire.object_in(chunk, "usageMetadata"):
+            self._counts = _counts(usage)
+        if wire.object_in(chunk, "promptFeedback").get("blockReason"):
+            self._stop_reason, self.complete = "content_filter", True
+        candidates = [each for each in wire.objects_in(chunk, "candidates") if not each.get("index")]
+        return [piece for candidate in candidates for piece in self._candidate(candidate)]
+
+    def _candidate(self, candidate: dict[str, Any]) -> list[Piece]:
+        parts = wire.objects_in(wire.object_in(candidate, "content"), "parts")
+        pieces = [piece for part in parts for piece in self._part(part)]
+        if finish := wire.text_in(candidate, "finishReason"):
+            if finish in _BROKEN:
+                said = wire.as_text(candidate.get("finishMessage"))
+                problem = f"the model broke off with {finish}" + (f": {said[: failures.LONGEST_QUOTE]}" if said else "")
+                raise ProviderError(problem, cause="bad_response", retryable=True)
+            self._stop_reason = _STOP.get(finish, "end_turn")
+            self.complete = True
+        return pieces
+
+    def _part(self, data: dict[str, Any]) -> list[Piece]:
+        signature, text = wire.text_in(data, SIGNATURE), wire.text_in(data, "text")
+        if call := wire.object_in(data, "functionCall"):
+            self._parts.append(_Part("call", call=call, signature=signature))
+            self.size += len(codec.encode(call))
+            return []
+        kind = "thought" if data.get("thought") else "text"
+        last = self._parts[-1] if self._parts else None
+        if last is None or last.kind != kind or last.signature or (signature and not text):
+            last = _Part(kind)
+            self._parts.append(last)
+        last.signature = signature
+        last.text.append(text)
+        self.size += len(text)
+        if not text:
+            return []
+        return [ReasoningPiece(text) if kind == "thought" else TextPiece(text)]
+
+
+class GeminiContext(Encoded):
+    """A transcript in the form of the protocol.
+
+    Unknown blocks and reasoning of other models are left out, and so are answers that hold nothing else. Signatures go
+    back with the parts that came with them. Prompts of the user in a row are merged; results of tools stay apart,
+    because the next prompt begins another turn. The protocol wants the system messages beside the others.
+    """
+
+    __slots__ = ("_names", "_role", "_system")
+    MEMBER = "contents"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self._system = b""  # as JSON has it between the quotes
+        self._role = ""  # of the newest message; "tool" for results
+        self._names: dict[str, str] = {}  # of the newest answer's calls, by their ids
+
+    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[bytes]:
+        """Return the system messages and the others between other bytes; see `Encoded.between`."""
+        if self._system:
+            comma = b"" if head == b"{" else b","
+            head += comma + b'"systemInstruction":{"parts":[{"text":"' + self._system + b'"}]}'
+        return super().between(head, tail, inserts)
+
+    def _write(self, message: Message) -> None:
+        if isinstance(message, SystemMessage):
+            if message.content.strip():
+                self._system += (BETWEEN if self._system else b"") + letters(message.content)
+            return
+        role, parts = self._turn(message)
+        if not parts:
+            return
+        if role == self._role:
+            before = b","
+        else:
+            name = b"model" if role == "model" else b"user"
+            before = (self._shut + b"," if self._role else b"") + b'{"role":"%s","parts":[' % name
+        self._grow(before + codec.encode_whole(parts)[1:-1])
+        self._role, self._shut = role, b"]}"
+
+    def _last(self) -> bytes:
+        if self._role in ("user", "tool"):
+            return b""
+        more = {"role": "user", "parts": [{"text": wire.CONTINUE}]}
+        return (b"," if self._role else b"") + codec.encode_whole(more)
+
+    def _turn(
+        self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
+    ) -> tuple[str, list[dict[str, Any]]]:
+        match message:
+            case UserMessage() | ContextMessage():
+                return "user", [{"text": message.content}] if message.content else []
+            case ToolResultsMessage():
+                return "tool", [self._result(result) for result in message.results]
+            case AssistantMessage():
+                self._names = {call.id: wire.call_name(call.name) for call in message.tool_calls}
+                return "model", list(self._said(message))
+
+    def _said(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
+        first = _BUDGETED.search(self.model) is None
+        for block in message.blocks:
+            if not isinstance(block, TextBlock | ReasoningBlock | ToolUseBlock):
+                continue
+            own = kept(block, PROTOCOL, self.model)
+            if isinstance(block, ToolUseBlock):
+                # The first call of an answer has to be signed, also if another model made it.
+                signed = own or ({SIGNATURE: FOREIGN} if first else {})
+                first = False
+                call = {"id": wire.call_id(block.id), "name": wire.call_name(block.name), "args": block.args}
+                yield {"functionCall": call} | signed
+            elif isinstance(block, TextBlock) and block.text:
+                yield {"text": block.text} | own
+            elif isinstance(block, ReasoningBlock) and own:
+                yield {"text": block.text, "thought": True} | own if block.text else {"text": ""} | own
+
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        name = self._names.get(result.tool_use_id, "unknown")
+        said = {"error" if result.is_error else "output": result.content}
+        return {"functionResponse": {"id": wire.call_id(result.tool_use_id), "name": name, "response": said}}
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {"name": spec.name, "description": spec.description, "parametersJsonSchema": spec.input_schema}
+
+
+_TOOLS: Final = EncodedTools(_tool)
+
+
+def _counts(usage: dict[str, Any]) -> Counts:
+    """Return the counts; the protocol reports reasoning, and what tools of its own have read, separately."""
+    sent, said = wire.as_count(usage.get("promptTokenCount")), wire.as_count(usage.get("candidatesTokenCount"))
+    thought, used = (wire.as_count(usage.get(name)) or 0 for name in ("thoughtsTokenCount", "toolUsePromptTokenCount"))
+    read = wire.as_count(usage.get("cachedContentTokenCount")) or 0
+    output = None if said is None and not thought else (said or 0) + thought
+    return Counts(None if sent is None else sent + used, output, read=read)

@@ -1,0 +1,365 @@
+"""OpenAI's responses protocol, stateless: the server stores nothing, and reasoning goes back encrypted. No I/O."""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from warren import codec
+from warren.messages import (
+    AssistantMessage,
+    Block,
+    ContextMessage,
+    Message,
+    ReasoningBlock,
+    StopReason,
+    SystemMessage,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UnknownBlock,
+    UserMessage,
+)
+from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
+from warren.options import ModelOptions
+from warren.tools import ToolSpec
+from warren.transport.providers import failures, wire
+from warren.transport.providers.accumulate import Call, Counts, Ids, reply
+from warren.transport.providers.dialect import OUTPUT, SURE_TOKENS, cache_key, forced_schema, no_reasoning_cap
+from warren.transport.providers.encoded import BETWEEN, NO_INSERTS, Encoded, EncodedTools, letters, members
+from warren.transport.providers.kept import keep, kept
+from warren.transport.providers.settings import ModelEndpoint
+from warren.values import define, frozen
+
+PROTOCOL: Final = "openai"
+"""The name under which blocks have the data that goes back verbatim."""
+LEAST_CAP: Final = 16
+"""The smallest cap of an answer that the protocol takes."""
+_STOP: Final[Mapping[str, StopReason]] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+# Others refuse to be asked for encrypted reasoning.
+_REASONS: Final = re.compile(r"(^|/)(o\d|gpt-([5-9]|\d\d|oss)(?!.*-chat)|codex)")
+
+
+@frozen
+class ResponsesDialect:
+    """OpenAI's responses protocol, streamed."""
+
+    def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
+        """Return the address for requests."""
+        return f"{endpoint.url}/responses"
+
+    def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
+        """Return the headers of every request to a model."""
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def check(self, model: str, options: ModelOptions) -> None:  # noqa: ARG002 - of the protocol
+        """Refuse options that the protocol does not have; see `dialect.ModelDialect`."""
+        no_reasoning_cap(options, "OpenAI's protocol")
+
+    def context(self, model: str) -> "ResponsesContext":
+        """Return an empty context for a model, to which messages are added."""
+        return ResponsesContext(model)
+
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
+        """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
+        head: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
+        if _REASONS.search(request.model):
+            head["include"] = ["reasoning.encrypted_content"]
+        if (key := cache_key(request, endpoint)) is not None:
+            head["prompt_cache_key"] = key
+        tail: dict[str, Any] = {}
+        if (cap := request.answer_cap(SURE_TOKENS)) is not None:
+            tail["max_output_tokens"] = max(LEAST_CAP, cap)
+        if request.options.temperature is not None:
+            tail["temperature"] = request.options.temperature
+        if request.options.top_p is not None:
+            tail["top_p"] = request.options.top_p
+        if request.options.effort is not None:
+            tail["reasoning"] = {"effort": request.options.effort}
+        if (schema := forced_schema(request)) is not None:
+            # Strict mode refuses most schemas.
+            tail["text"] = {"format": {"type": "json_schema", "name": OUTPUT, "schema": schema, "strict": False}}
+        tools = b',"tools":' + _TOOLS.encoded(request.tools) if request.tools else b""
+        behind = b"," + members(tail) if tail else b""
+        return context.between(b"{" + members(head) + tools, behind + b"}")
+
+    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "ResponsesAnswer":
+        """Return the empty answer to a request, to be fed with the events of the stream."""
+        return ResponsesAnswer(endpoint, request.model, known)
+
+
+@define
+class _Item:
+    """An item of the answer that is still arriving."""
+
+    kind: str
+    text: list[str] = attrs.field(factory=list)
+    call: Call = attrs.field(factory=Call)
+    whole: dict[str, Any] = attrs.field(factory=dict)
+
+    def block(self, model: str, ids: Ids) -> Block | None:
+        """Return the block, or None if it is empty."""
+        text = joined(self.text)
+        match self.kind:
+            case "message":
+                phase = wire.as_text(self.whole.get("phase"))
+                return TextBlock(text, keep(PROTOCOL, model, {"phase": phase} if phase else {})) if text else None
+            case "reasoning":
+                names = ("id", "encrypted_content") if self.whole.get("encrypted_content") else ()
+                own = keep(PROTOCOL, model, {name: wire.as_text(self.whole.get(name)) for name in names})
+                return ReasoningBlock(text, own) if text or own else None
+            case "function_call":
+                return self.call.block(ids)
+            case _:
+                return UnknownBlock(self.kind, {name: value for name, value in self.whole.items() if name != "type"})
+
+
+class _TextDelta(msgspec.Struct, tag="response.output_text.delta", tag_field="type"):
+    delta: str
+    output_index: int
+
+
+_text_delta: Final = codec.parser_of(_TextDelta)
+
+
+@define
+class ResponsesAnswer:
+    """An answer, assembled from its events; see `dialect.Answer`."""
+
+    _endpoint: ModelEndpoint
+    _model: str
+    _known: Collection[str]
+    complete: bool = False
+    closed: bool = False
+    size: int = 0
+    _items: dict[int, _Item] = attrs.field(factory=dict)
+    _stop_reason: StopReason = "end_turn"
+    _counts: Counts = attrs.field(factory=Counts)
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
+        if (delta := _delta_of(data)) is not None:  # nearly every event; the others are read member by member
+            return self._say(self._item(delta.output_index, "message"), delta.delta)
+        if self.closed or not data.strip() or data.strip() == b"[DONE]":
+            return []
+        event = wire.with_halves(data, wire.parse_object(data))
+        take = _EVENTS.get(wire.as_text(event.get("type")))
+        return take(self, event) if take is not None else []
+
+    def whole(self, data: bytes) -> list[Piece]:
+        """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
+        response = wire.parse_object(data)
+        if "output" not in response and not response.get("error"):
+            raise wire.bad_response("JSON that is no response")
+        return self._end({"response": response})
+
+    def reply(self, sent: int) -> ModelReply:
+        """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
+        ids = Ids(self._known)
+        blocks = (self._items[index].block(self._model, ids) for index in sorted(self._items))
+        return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self._counts, sent)
+
+    def _item(self, index: int, kind: str) -> _Item:
+        return self._items.setdefault(index, _Item(kind))
+
+    def _item_added(self, event: dict[str, Any]) -> list[Piece]:
+        item = wire.object_in(event, "item")
+        self._begin(self._item(_index(event), wire.as_text(item.get("type"))), item)
+        return []
+
+    def _begin(self, kept_item: _Item, item: dict[str, Any]) -> None:
+        kept_item.whole = item
+        kept_item.call.id = kept_item.call.id or joined([wire.as_text(item.get("call_id"))])
+        if not kept_item.call.name:
+            kept_item.call.add(joined([wire.as_text(item.get("name"))]), "")
+        self.size += 1
+
+    def _item_done(self, event: dict[str, Any]) -> list[Piece]:
+        """Take a whole item; those of its parts that did not come before are said now."""
+        data = wire.object_in(event, "item")
+        item = self._item(_index(event), wire.as_text(data.get("type")))
+        self._begin(item, data)
+        if item.kind == "function_call" and not item.call.arguments:
+            item.call.add("", wire.text_in(data, "arguments"))
+        return self._say(item, "" if item.text else _text_in(data))
+
+    def _text(self, event: dict[str, Any]) -> list[Piece]:
+        return self._say(self._item(_index(event), "message"), wire.text_in(event, "delta"))
+
+    def _reasoning(self, event: dict[str, Any]) -> list[Piece]:
+        return self._say(self._item(_index(event), "reasoning"), wire.text_in(event, "delta"))
+
+    def _next_summary(self, event: dict[str, Any]) -> list[Piece]:
+        item = self._item(_index(event), "reasoning")
+        return self._say(item, "\n\n" if item.text else "")
+
+    def _arguments(self, event: dict[str, Any]) -> list[Piece]:
+        arguments = wire.text_in(event, "delta")
+        self._item(_index(event), "function_call").call.add("", arguments)
+        self.size += len(arguments)
+        return []
+
+    def _say(self, item: _Item, text: str) -> list[Piece]:
+        if not text:
+            return []
+        item.text.append(text)
+        self.size += len(text)
+        return [ReasoningPiece(text) if item.kind == "reasoning" else TextPiece(text)]
+
+    def _end(self, event: dict[str, Any]) -> list[Piece]:
+        """Take the end of the answer, and those of its items that did not come before."""
+        response = wire.object_in(event, "response")
+        if response.get("error") or response.get("status") == "failed":
+            self._error(response)
+        pieces: list[Piece] = []
+        for index, item in enumerate(wire.objects_in(response, "output")):
+            if index not in self._items:
+                pieces += self._item_done({"output_index": index, "item": item})
+        reason = wire.as_text(wire.object_in(response, "incomplete_details").get("reason"))
+        self._stop_reason = _STOP.get(reason, "end_turn")
+        self._counts = _counts(wire.as_object(response.get("usage")))
+        self.complete = self.closed = True
+        return pieces
+
+    def _error(self, event: dict[str, Any]) -> list[Piece]:
+        raise failures.in_stream(self._endpoint, event.get("error") or event)
+
+
+_EVENTS: Final[Mapping[str, Callable[[ResponsesAnswer, dict[str, Any]], list[Piece]]]] = {
+    "response.output_item.added": ResponsesAnswer._item_added,  # noqa: SLF001 - the table belongs to the class
+    "response.output_item.done": ResponsesAnswer._item_done,  # noqa: SLF001
+    "response.output_text.delta": ResponsesAnswer._text,  # noqa: SLF001
+    "response.refusal.delta": ResponsesAnswer._text,  # noqa: SLF001
+    "response.reasoning_summary_part.added": ResponsesAnswer._next_summary,  # noqa: SLF001
+    "response.reasoning_summary_text.delta": ResponsesAnswer._reasoning,  # noqa: SLF001
+    "response.reasoning_text.delta": ResponsesAnswer._reasoning,  # noqa: SLF001
+    "response.function_call_arguments.delta": ResponsesAnswer._arguments,  # noqa: SLF001
+    "response.completed": ResponsesAnswer._end,  # noqa: SLF001
+    "response.incomplete": ResponsesAnswer._end,  # noqa: SLF001
+    "response.failed": ResponsesAnswer._end,  # noqa: SLF001
+    "error": ResponsesAnswer._error,  # noqa: SLF001
+}
+
+
+def _delta_of(data: bytes) -> _TextDelta | None:
+    """Return the event if it has the next part of the text, in the form that the vendor sends; else None."""
+    if b"response.output_text.delta" not in data:
+        return None
+    try:
+        return _text_delta(data)
+    except ValueError:
+        return None
+
+
+def _index(event: dict[str, Any]) -> int:
+    index = event.get("output_index")
+    return index if type(index) is int else 0
+
+
+def _text_in(item: dict[str, Any]) -> str:
+    """Return the text of a whole message, or that of reasoning: its summary, or all of it if the server shows it."""
+    if item.get("type") == "message":
+        parts = wire.objects_in(item, "content")
+        return "".join(wire.text_in(part, "text") + wire.text_in(part, "refusal") for part in parts)
+    if item.get("type") == "reasoning":
+        parts = wire.objects_in(item, "summary") or wire.objects_in(item, "content")
+        return "\n\n".join(wire.text_in(part, "text") for part in parts)
+    return ""
+
+
+class ResponsesContext(Encoded):
+    """A transcript as items of the protocol.
+
+    Unknown blocks are left out, and so is reasoning of other models, and reasoning that nothing of its answer follows:
+    the server refuses these. The system messages go beside the items.
+    """
+
+    __slots__ = ("_ends_with_answer", "_system")
+    MEMBER = "input"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self._system = b""  # as JSON has it between the quotes
+        self._ends_with_answer = True
+
+    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[bytes]:
+        """Return the system messages and the items between other bytes; see `Encoded.between`."""
+        if self._system:
+            head += b',"instructions":"' + self._system + b'"'
+        return super().between(head, tail, inserts)
+
+    def _write(self, message: Message) -> None:
+        if isinstance(message, SystemMessage):
+            if message.content.strip():
+                self._system += (BETWEEN if self._system else b"") + letters(message.content)
+            return
+        items = list(self._items(message))
+        if items:
+            before = b"," if self.size else b""
+            self._grow(before + codec.encode_whole(items)[1:-1])
+            self._ends_with_answer = isinstance(message, AssistantMessage)
+
+    def _last(self) -> bytes:
+        if not self._ends_with_answer:
+            return b""
+        return (b"," if self.size else b"") + codec.encode_whole(_message("user", wire.CONTINUE))
+
+    def _items(
+        self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
+    ) -> Iterator[dict[str, Any]]:
+        match message:
+            case UserMessage() | ContextMessage():
+                yield _message("user", message.content)
+            case ToolResultsMessage():
+                yield from map(_result, message.results)
+            case AssistantMessage():
+                yield from self._answer(message)
+
+    def _answer(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
+        waiting: list[dict[str, Any]] = []  # reasoning that nothing follows yet
+        for block in message.blocks:
+            if isinstance(block, ReasoningBlock):
+                own = kept(block, PROTOCOL, self.model)
+                summary = [{"type": "summary_text", "text": block.text}] if block.text else []
+                waiting += [{"type": "reasoning", "summary": summary, **own}] if own else []
+            elif isinstance(block, ToolUseBlock) or (isinstance(block, TextBlock) and block.text):
+                yield from waiting
+                waiting = []
+                yield _called(block) if isinstance(block, ToolUseBlock) else self._said(block)
+
+    def _said(self, block: TextBlock) -> dict[str, Any]:
+        return _message("assistant", block.text) | kept(block, PROTOCOL, self.model)
+
+
+def _message(role: str, content: str) -> dict[str, Any]:
+    return {"type": "message", "role": role, "content": content}
+
+
+def _called(call: ToolUseBlock) -> dict[str, Any]:
+    arguments = codec.encode_whole(call.args).decode()
+    own = {"call_id": wire.call_id(call.id), "name": wire.call_name(call.name), "arguments": arguments}
+    return {"type": "function_call", **own}
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    call_id = wire.call_id(result.tool_use_id)
+    return {"type": "function_call_output", "call_id": call_id, "output": wire.result_text(result)}
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    # Strict is the default of the protocol, and refuses most schemas.
+    own = {"name": spec.name, "description": spec.description, "parameters": spec.input_schema, "strict": False}
+    return {"type": "function", **own}
+
+
+_TOOLS: Final = EncodedTools(_tool)
+
+
+def _counts(usage: dict[str, Any]) -> Counts:
+    details = wire.as_object(usage.get("input_tokens_details"))
+    read, created = (wire.as_count(details.get(name)) or 0 for name in ("cached_tokens", "cache_write_tokens"))
+    counted = wire.as_count(usage.get("input_tokens")), wire.as_count(usage.get("output_tokens"))
+    return Counts(*counted, created, read)
