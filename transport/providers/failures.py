@@ -101,7 +101,8 @@ def in_stream(endpoint: ModelEndpoint, error: object) -> ProviderError:
     verdict = _judge(None, data)
     text = f"{endpoint.vendor.name} broke off: {_quote(endpoint, _message_of(data)) or verdict.cause}"
     details = {"provider": endpoint.vendor.name}
-    return ProviderError(text, cause=verdict.cause, retryable=verdict.retryable, details=details)
+    wait = _retry_delay(data)
+    return ProviderError(text, cause=verdict.cause, retryable=verdict.retryable, retry_after=wait, details=details)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
