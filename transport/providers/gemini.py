@@ -331,7 +331,7 @@ _TOOLS: Final = EncodedTools(_tool)
 
 
 def _counts(usage: dict[str, Any]) -> Counts:
-    """Return the counts; the protocol reports reasoning, and what tools of its own have read, separately."""
+    """Return the counts; the protocol reports those of reasoning and of results of its own tools beside the others."""
     sent, said = wire.as_count(usage.get("promptTokenCount")), wire.as_count(usage.get("candidatesTokenCount"))
     thought, used = (wire.as_count(usage.get(name)) or 0 for name in ("thoughtsTokenCount", "toolUsePromptTokenCount"))
     read = wire.as_count(usage.get("cachedContentTokenCount")) or 0
