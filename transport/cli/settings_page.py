@@ -33,8 +33,8 @@ In a program the same settings are the fields of `warren.Config` and of what is 
 HEAD: Final = ("in the file", "variable", "flag", "default", "meaning")
 SERVERS: Final = """\
 The tables `[mcp_servers.NAME]` have no variables: `--mcp-config` names a file with servers in the form that other
-programs use. [MCP servers](mcp-client.md) explains both. Nor have the tables `[models.NAME]`, of which
-[model servers](models.md) has the settings.
+programs use. [MCP servers](mcp-client.md) explains both. Nor have the tables `[models.NAME]` and `[providers.NAME]`, of
+which [model servers](models.md) has the settings.
 """
 
 

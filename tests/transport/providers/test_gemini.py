@@ -260,7 +260,7 @@ async def test_stop_reasons(finish: str, stop_reason: str) -> None:
         await streamed(request(GEMINI), last({"text": "a"}, finish=finish))
     ).reply.message.stop_reason == stop_reason
     empty = {"candidates": [{"finishReason": finish}]}
-    assert (await answered(request(GEMINI), empty)).reply.message == AssistantMessage((), stop_reason)  # type: ignore[arg-type]
+    assert (await answered(request(GEMINI), empty)).reply.message == AssistantMessage((), stop_reason)
 
 
 async def test_a_blocked_prompt() -> None:
