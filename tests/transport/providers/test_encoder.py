@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from tests.support.runtime import open_runtime
 from tests.support.steps import Calls
-from tests.transport.providers.calls import CLAUDE, GPT, SSE, environ
+from tests.transport.providers.calls import CLAUDE, GPT, SSE, environ, provider_of, servers
 from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped
 from tests.transport.providers.server import events
 from warren import codec
@@ -252,8 +252,11 @@ class Server(httpx.AsyncBaseTransport):
     @asynccontextmanager
     async def opened(self, model: str) -> AsyncIterator[Provider]:
         """Open the provider that calls this server."""
-        async with httpx.AsyncClient(transport=self) as client, open_providers(environ(), client=client) as providers:
-            yield providers.resolve(model, None).provider
+        async with (
+            httpx.AsyncClient(transport=self) as client,
+            open_providers(environ(), client=client, servers=servers()) as providers,
+        ):
+            yield providers.resolve(model, provider_of(model)).provider
 
 
 def up_to_the_last(sent: bytes) -> bytes:

@@ -15,7 +15,7 @@ import trio
 
 from tests.support.prompt_cache import PromptCache, RefusedError
 from tests.support.runtime import new_session, open_runtime
-from tests.transport.providers.calls import CLAUDE, GPT, SSE, WEATHER, environ, over, request
+from tests.transport.providers.calls import CLAUDE, GPT, SSE, WEATHER, environ, over, provider_of, request, servers
 from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped, used
 from tests.transport.providers.server import events
 from warren import codec
@@ -115,8 +115,11 @@ class Server(httpx.AsyncBaseTransport):
     @asynccontextmanager
     async def opened(self, model: str) -> AsyncIterator[Provider]:
         """Open the provider that calls this server."""
-        async with httpx.AsyncClient(transport=self) as client, open_providers(environ(), client=client) as providers:
-            yield providers.resolve(model, None).provider
+        async with (
+            httpx.AsyncClient(transport=self) as client,
+            open_providers(environ(), client=client, servers=servers()) as providers,
+        ):
+            yield providers.resolve(model, provider_of(model)).provider
 
 
 async def converse(server: Server, model: str, folder: Path) -> str:
