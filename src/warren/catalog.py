@@ -4,7 +4,7 @@ import pkgutil
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import attrs
@@ -153,11 +153,17 @@ def entry_of(model: str, own: Models = NO_MODELS) -> ModelEntry:
         model: the model's name. A path before it, as in `anthropic/claude-sonnet-5`, is ignored for the table.
         own: entries that win over the table, under the exact names of models.
     """
+    found = _listed(model)
+    return found if model not in own else found.under(own[model])
+
+
+@lru_cache(maxsize=256)  # bounded, because clients name models
+def _listed(model: str) -> ModelEntry:
+    """Return the facts of the table about a model."""
     name = model.rpartition("/")[2]
     models = _table()["models"]
     plain = name if name in models else _EDITION.sub("", name)
-    found = _entry(plain) if plain in models else _family(name)
-    return found if model not in own else found.under(own[model])
+    return _entry(plain) if plain in models else _family(name)
 
 
 def window_of(model: str, own: Models = NO_MODELS) -> int | None:
@@ -169,7 +175,6 @@ def window_of(model: str, own: Models = NO_MODELS) -> int | None:
     return entry_of(model, own).window
 
 
-@cache
 def _family(name: str) -> ModelEntry:
     windows = {**_table()["families"], **{each: entry["window"] for each, entry in _table()["models"].items()}}
     found = [beginning for beginning in windows if name.startswith(beginning)]
