@@ -42,6 +42,8 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/gateway/handshake.py",
     "transport/http/auth.py",
     "transport/http/head.py",
+    "transport/http/jwt_config.py",
+    "transport/http/logins.py",
     "transport/http/refusals.py",
     "transport/load/diff.py",
     "transport/load/failover/ledger.py",

@@ -8,6 +8,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": ("click", "rich"),
     "client": ("anyio", "wsproto"),
     "gateway": ("wsproto", "starlette"),
+    "jwt": ("jwt", "cryptography"),
     "load": ("hdrh", "anyio", "wsproto"),
     "mcp": ("mcp",),
     "memory-store": ("apsw", "numpy", "Stemmer", "usearch"),

@@ -66,6 +66,20 @@ class ProjectorHealth:
 
 
 @frozen
+class AccessHealth:
+    """The health of the tokens that a server lets in.
+
+    Attributes:
+        status: degraded while the newest file of tokens or keys cannot be used, or the keys of JWTs cannot be fetched:
+            those that were known before stay in use.
+        last_error: the reason; None if there is none.
+    """
+
+    status: Status
+    last_error: str | None = None
+
+
+@frozen
 class LoopHealth:
     """The health of the event loop.
 

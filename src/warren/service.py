@@ -9,7 +9,7 @@ import attrs
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.events import Envelope, Event
 from warren.fields import FieldValueError
-from warren.health import LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
+from warren.health import AccessHealth, LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
 from warren.inputs import Input
 from warren.keywords import keywords_of
 from warren.memory import MemoryHit
@@ -198,6 +198,7 @@ class Health:
         projector: None if no projections are configured.
         memory: None without a memory.
         mcp: the MCP servers of all sessions; None without any.
+        access: the tokens of clients; None if the server has no file of them, and takes no JWTs.
         loop: the event loop.
         processes: processes that it tells of: the workers of one command answer for each other.
     """
@@ -210,6 +211,7 @@ class Health:
     projector: ProjectorHealth | None = None
     memory: MemoryHealth | None = None
     mcp: tuple[McpHealth, ...] | None = None
+    access: AccessHealth | None = None
     loop: LoopHealth = attrs.field(factory=LoopHealth)
     processes: int = 1
 

@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-SURFACES: Final = ("cli", "client", "gateway", "load", "mcp")
+SURFACES: Final = ("cli", "client", "gateway", "jwt", "load", "mcp")
 TOOLS: Final = ("skills", "tools")
 DATABASES: Final = ("postgres",)
 CAPABILITIES: Final = ("session-store", "memory-store", "session-compaction")

@@ -28,6 +28,7 @@ READ_HERE: Final = (
         "peers",
         "scale",
         "scripted",
+        "security",
         "stdio",
         "structured-output",
         "tools",

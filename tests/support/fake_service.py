@@ -209,6 +209,7 @@ class FakeService(RuntimeService):
         compaction: the result of every compaction; an exception is raised. None waits for an interrupt.
         can: the capabilities.
         calls: all calls so far: the method and its arguments.
+        principals: those that a service was asked for, each once a call of `as_`.
         sessions: all sessions, oldest first: s1 to s3 exist from the start, and `create_session` adds n1, n2 and so on.
     """
 
@@ -221,6 +222,7 @@ class FakeService(RuntimeService):
     compaction: CompactionEntry | Exception | None = ENTRY
     can: Capabilities = attrs.field(factory=lambda: Capabilities(False, False, False))
     calls: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)
+    principals: list[Principal] = attrs.field(factory=list)
     sessions: dict[str, FakeSession] = attrs.field(factory=lambda: sessions_of("s1", "s2", "s3"))
     _created: int = 0
     _draining: bool = False
@@ -228,8 +230,8 @@ class FakeService(RuntimeService):
     _compacting: trio.CancelScope | None = None
 
     def as_(self, principal: Principal) -> Self:
-        """Note the call: it has sessions of one tenant only."""
-        self.calls.append(("as_", {"principal": principal}))
+        """Note the principal: there are sessions of one tenant only."""
+        self.principals.append(principal)
         return self
 
     def called(self, method: str) -> list[dict[str, Any]]:

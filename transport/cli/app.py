@@ -51,7 +51,7 @@ class _Group(click.Group):
 
 ELSEWHERE: Final = (
     *("sessions", "memory", "serve", "rpc", "mcp", "acp"),
-    *("config", "completion", "doctor", "backup", "restore", "copy", "project", "load", "store", "nodes"),
+    *("config", "completion", "doctor", "backup", "restore", "copy", "project", "load", "store", "nodes", "token"),
 )
 """The commands that are in modules of their own."""
 
@@ -87,6 +87,10 @@ def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911 - one case for
             from warren.transport.cli.nodes_app import nodes  # noqa: PLC0415
 
             return nodes
+        case "token":
+            from warren.transport.cli.token_app import token  # noqa: PLC0415
+
+            return token
         case "load":
             from warren.transport.cli.load_app import load  # noqa: PLC0415
 

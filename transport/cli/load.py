@@ -18,8 +18,8 @@ from warren.fields import FieldValueError
 from warren.transport.cli.ending import graceful_signals
 from warren.transport.cli.process import allow_files, tune
 from warren.transport.cli.streams import Streams
-from warren.transport.http.auth import read_token
 from warren.transport.http.shutdown import Shutdown
+from warren.transport.http.token_list import read_token
 from warren.transport.load.plan import BadClients, LoadPlan, Mix, Profile
 from warren.transport.load.scenarios import SCENARIOS
 from warren.transport.load.target import Target, TargetError

@@ -135,7 +135,7 @@ class Options(TurnOptions):
         storage: settings of the store, by their names in `StoreConfig`; its place is `store`.
         models: the user's facts about models, by name.
         model_servers: servers of models, by names of their own.
-        gateway: settings of the gateway that are no options, by their names in `GatewayConfig`.
+        gateway: settings of the gateway that are no options, by their names in `GatewayConfig`; `jwt` is a mapping.
         command: the command, which other processes on the same store see.
     """
 
@@ -221,7 +221,7 @@ def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, A
         "intensity": file.intensity,
         "models": file.models,
         "storage": file.settings("storage") | storage,
-        "gateway": file.settings("serve"),
+        "gateway": file.settings("serve") | ({"jwt": jwt} if (jwt := file.settings("jwt")) else {}),
     }
 
 
@@ -399,6 +399,12 @@ model_options: Final = group(
 )
 project_option: Final = of_field(
     PostgresConfig, "project", type=click.Path(path_type=Path, file_okay=False), metavar="DIR"
+)
+token_file_option: Final = option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file of the tokens that clients may have: one word, or the list that `warren token` keeps.",
 )
 storage_options: Final = group(
     of_field(StoreConfig, "synchronous"),

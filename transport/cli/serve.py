@@ -27,8 +27,8 @@ from warren.transport.cli.turns import NO_MODEL
 from warren.transport.cli.workers import Seat, Workers, until_workers_end
 from warren.transport.cluster.door import NodeService
 from warren.transport.gateway.link import address_of, check_address, open_link
-from warren.transport.http.auth import read_token
 from warren.transport.http.config import GatewayConfig
+from warren.transport.http.jwt_config import JwtConfig
 from warren.transport.providers.registry import ECHO
 from warren.values import frozen
 
@@ -95,12 +95,16 @@ def _node(config: Config, named: Named, *, workers: bool) -> NodeConfig | None:
 
 
 def _gateway_config(settings: Mapping[str, Any], token_file: Path | None, runtime: Config) -> GatewayConfig:
-    token = read_token(token_file) if token_file is not None else None
+    from warren.transport.http.access import check_access  # noqa: PLC0415 - it has an extra of its own
+
+    root = "$.jwt"
     try:
-        config = GatewayConfig(token=token, runtime=runtime, **settings)
+        jwt = JwtConfig(**settings["jwt"]) if "jwt" in settings else None
+        root = "$"
+        config = GatewayConfig(token_file=token_file, runtime=runtime, **{**settings, "jwt": jwt})
     except FieldValueError as exc:
-        raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
-    config.check_exposure()
+        raise InvalidParamsError(f"{root}.{exc.field}: {exc.problem}", path=f"{root}.{exc.field}") from None
+    check_access(config)
     return config
 
 

@@ -7,8 +7,8 @@ import click
 
 from warren.config import Limits, NodeConfig
 from warren.transport.cli.help import examples
-from warren.transport.cli.option import of_field, option
-from warren.transport.cli.options import gather, serving_options
+from warren.transport.cli.option import of_field
+from warren.transport.cli.options import gather, serving_options, token_file_option
 from warren.transport.http.config import GatewayConfig
 
 OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers", "console", "metrics_port")
@@ -25,7 +25,7 @@ OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers", "console"
 )
 @of_field(GatewayConfig, "host", metavar="ADDRESS")
 @of_field(GatewayConfig, "port")
-@option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Clients have to know the token in it.")
+@token_file_option
 @of_field(GatewayConfig, "origins", "--origin", "origin", metavar="URL", note="Repeatable.")
 @of_field(GatewayConfig, "max_connections")
 @of_field(GatewayConfig, "workers")

@@ -12,7 +12,7 @@ import click
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.service import SessionService
-from warren.transport.http.auth import is_token, read_token
+from warren.transport.http.token_list import is_token, read_token
 from warren.values import frozen
 
 TOKEN: Final = "WARREN_TOKEN"  # noqa: S105 - a name

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-PREFIXES: Final = tuple(f"WARREN_{table}_" for table in ("STORAGE", "LIMITS", "RETRY", "INTENSITY", "SERVE", "TOOLS"))
+PREFIXES: Final = tuple(
+    f"WARREN_{table}_" for table in ("STORAGE", "LIMITS", "RETRY", "INTENSITY", "SERVE", "JWT", "TOOLS")
+)
 OPTIONS: Final[Mapping[str, str]] = {
     "limits.drain": "drain",
     "limits.model_silence": "model_silence",

@@ -75,7 +75,7 @@ def rows() -> Iterator[SettingRow]:
 
 def _of_table(name: str) -> SettingRow:
     text, default = about(name), default_of(name)
-    return SettingRow(name, variable_of(name), "", words(name, None if default == () else default), text)
+    return SettingRow(name, variable_of(name), "", words(name, None if default in ((), "") else default), text)
 
 
 def _of_option(option: click.Option) -> SettingRow:

@@ -35,7 +35,7 @@ OTHER_VERSION: Final = 409
 BUSY: Final = (OTHER_VERSION, 429, 502, 503, 504)
 """The statuses of a gateway, or of a proxy before one, that may open the connection later."""
 REASONS: Final = {
-    401: "the token is missing or wrong",
+    401: "the token is missing or wrong, or it has expired or was revoked",
     403: "it does not let this client in",
     **dict.fromkeys(BUSY, "it is busy or away"),
     OTHER_VERSION: "its release and this one speak no version of the links between nodes in common",

@@ -22,6 +22,8 @@ from warren.transport.rpc.server import serve_client
 
 NORMAL: Final = 1000
 RESTART: Final = 1012
+UNAUTHORIZED: Final = 4401
+"""The client's token has expired or was revoked. It has the digits of HTTP's 401, in the range of applications."""
 TOO_BIG: Final = 1009
 CHUNK: Final = 64 * 1024
 PART: Final = 512 * 1024
@@ -54,6 +56,12 @@ class WebSocketConnection:
         self._frames = Frames(wire, config.max_message_bytes)
         self._endpoint = Endpoint(self._frames, bounds)
         self.serving = self._endpoint.serving
+        self._ended_with = RESTART
+
+    def end_login(self) -> None:
+        """End the connection as `serving` does, with close code 4401: its client may not stay."""
+        self._ended_with = UNAUTHORIZED
+        self.serving.cancel()
 
     async def run(self) -> None:
         """Serve the client until it leaves, breaks a rule, or `serving` is cancelled; then close within a bound.
@@ -62,7 +70,7 @@ class WebSocketConnection:
         """
         await serve_client(self._endpoint, self._host, Native(), self._config.max_subscriptions)
         with trio.move_on_after(self._config.close_timeout):
-            await self._frames.close(RESTART if self.serving.cancelled_caught else NORMAL)
+            await self._frames.close(self._ended_with if self.serving.cancelled_caught else NORMAL)
 
 
 class Frames:

@@ -1,24 +1,29 @@
 """The gateway: on one port, JSON-RPC over WebSocket at `/ws`, the console at `/console/`, and REST everywhere else."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import lru_cache, partial
 from typing import Final
 
 import attrs
 import trio
 from starlette.types import ASGIApp
 
+from warren.actors.access import denied
 from warren.extras import installed
+from warren.health import worst
 from warren.metrics import Metric, Metrics, Series
-from warren.service import RuntimeService
+from warren.principals import Principal
+from warren.service import Health, RuntimeService
 from warren.transport.cluster.door import NodeService
 from warren.transport.console.pages import console_pages
 from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import accept
-from warren.transport.http.auth import AccessPolicy, read_token
+from warren.transport.http.access import Access, check_access, open_access
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
 from warren.transport.http.head import Head
+from warren.transport.http.logins import Login
 from warren.transport.http.refusals import RefusedError
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
@@ -27,9 +32,11 @@ from warren.transport.rest.app import LOOPBACK, metrics_app, rest_app
 from warren.transport.rpc.methods import Host
 from warren.values import frozen
 
-__all__ = ["GatewayConfig", "listen", "read_token", "serve_gateway"]
+__all__ = ["GatewayConfig", "listen", "serve_gateway"]
 
 MCP_PATH: Final = "/mcp"
+MAX_HOSTS: Final = 1_024
+"""Logins whose hosts are kept: making one takes as long as the look-up of the token."""
 
 
 async def serve_gateway(
@@ -54,10 +61,11 @@ async def serve_gateway(
         task_status: gets the port once clients can connect.
 
     Raises:
-        InvalidParamsError: others than this machine reach the address, and there is no token; nothing is bound then.
+        InvalidParamsError: others than this machine reach the address, and there is no token, or the file of the tokens
+            is bad; nothing is bound then.
         OSError: the address cannot be bound.
     """
-    config.check_exposure()
+    check_access(config)
     accepting = list(listeners) or await listen(config)
     scraped = list(metrics)
     try:
@@ -75,27 +83,32 @@ async def _serve(
     scraped: list[trio.SocketListener],
     task_status: trio.TaskStatus[int],
 ) -> None:
-    shutdown = Shutdown()
+    node = service if isinstance(service, NodeService) else None
+    settings, shutdown = config.public(), Shutdown()
 
     async def with_clients(own: Metrics) -> Metrics:
         return _with_connections(own, server.connections)
 
     async def whole_metrics(own: Metrics) -> Metrics:
         found = await with_clients(own)
-        return await service.metrics_of_group(found) if isinstance(service, NodeService) else found
+        return found if node is None else await node.metrics_of_group(found)
 
-    whole = service.health_of_group if isinstance(service, NodeService) else None
-    host = Host(service, config.public(), whole, whole_metrics)
-    async with trio.open_nursery() as nursery:
+    async with (
+        open_access(config, None if node is None else node.proof_for) as access,
+        trio.open_nursery() as nursery,
+    ):
+        host_of = _hosts(Host(service, settings, metrics=whole_metrics), access)
         mounts: dict[str, ASGIApp] = {}
         if installed("mcp"):  # it has an extra of its own
             mounts[MCP_PATH] = mcp = LateMcp()
             bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight}
             nursery.start_soon(partial(mcp.hold, service, shutdown, **bounds))
-        app = rest_app(host, config, shutdown, mounts, console_pages() if config.console else {})
-        sockets = _sockets_of(service, host, with_clients, config, shutdown)
-        server = HttpServer(config, shutdown, app, sockets.serve)
-        scraping = HttpServer(config, shutdown, metrics_app(host), _no_websocket)
+        app = rest_app(
+            host_of, access, config, shutdown, mounts=mounts, pages=console_pages() if config.console else {}
+        )
+        own = None if node is None else Host(node.own, settings, metrics=with_clients, of_nodes=True)
+        server = HttpServer(config, shutdown, app, _WebSockets(host_of, own, access, config, shutdown).serve)
+        scraping = HttpServer(config, shutdown, metrics_app(host_of), _no_websocket)
         try:
             connections = await nursery.start(server.hold_connections)
             if scraped:
@@ -138,19 +151,27 @@ async def listen_for_metrics(config: GatewayConfig) -> list[trio.SocketListener]
     return await trio.open_tcp_listeners(config.metrics_port, host=LOOPBACK)
 
 
-def _sockets_of(
-    service: RuntimeService | NodeService,
-    host: Host,
-    with_clients: Callable[[Metrics], Awaitable[Metrics]],
-    config: GatewayConfig,
-    shutdown: Shutdown,
-) -> "_WebSockets":
-    """Return the opener of WebSockets; that of a node also serves the other nodes of its cluster."""
-    if not isinstance(service, NodeService):
-        return _WebSockets(host, host, config.access, config, shutdown)
-    access = attrs.evolve(config.access, proves_node=service.proof_for)
-    own = Host(service.own, host.settings, metrics=with_clients, of_nodes=True)
-    return _WebSockets(host, own, access, config, shutdown)
+def _hosts(host: Host, access: Access) -> Callable[[Login], Host]:
+    """Return the function that gives each client its host: the service of its principal."""
+
+    @lru_cache(MAX_HOSTS)
+    def host_of(login: Login) -> Host:
+        own = host.of(login.principal)
+        return attrs.evolve(own, health=partial(_health, login.principal, own.service, access))
+
+    return host_of
+
+
+async def _health(principal: Principal, service: RuntimeService, access: Access) -> Health:
+    """Return the health of all processes that serve the port, and of the tokens of this one.
+
+    Raises PermissionDeniedError without the scope `metrics:read`.
+    """
+    if "metrics:read" not in principal.scopes:
+        raise denied("metrics:read")
+    found = await service.health_of_group() if isinstance(service, NodeService) else service.health()
+    own = access.health
+    return found if own is None else attrs.evolve(found, status=worst(found.status, own.status), access=own)
 
 
 @frozen
@@ -158,25 +179,31 @@ class _WebSockets:
     """Opens WebSockets on connections that ask for one.
 
     Attributes:
-        host: runs the methods that clients call.
-        own: runs the methods that other nodes of the cluster call.
+        host_of: returns the host whose methods a client calls.
+        own: runs the methods that other nodes of the cluster call; None if the runtime is no node.
         access: the access rules.
         config: the bounds of one client.
         shutdown: its begin closes all of them with code 1012.
     """
 
-    host: Host
-    own: Host
-    access: AccessPolicy
+    host_of: Callable[[Login], Host]
+    own: Host | None
+    access: Access
     config: GatewayConfig
     shutdown: Shutdown
 
     async def serve(self, http: HttpConnection, head: Head) -> None:
         """Answer an upgrade request and serve its client. Raises RefusedError before the answer."""
-        answer = accept(head, self.access)
-        host = self.host if self.access.proof_for(head.lines("authorization")) is None else self.own
+        policy, authorization = self.access.policy, head.lines("authorization")
+        answer = accept(head, policy)
+        if self.own is not None and policy.proof_for(authorization) is not None:
+            host, login = self.own, None
+        else:
+            login = await policy.login(authorization, head.values("sec-websocket-protocol"))
+            host = self.host_of(login)
         wire = http.unread()
         await wire.send_all(answer)
         connection = WebSocketConnection(wire, host, self.config)
-        with self.shutdown.cancels(connection.serving):
+        stays = nullcontext() if login is None else self.access.stays.ends(login, connection.end_login)
+        with self.shutdown.cancels(connection.serving), stays:
             await connection.run()

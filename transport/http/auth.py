@@ -1,16 +1,12 @@
 """Access to the gateway: bearer tokens, origins of web pages, addresses that only this machine reaches. No network."""
 
-import hmac
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Final
 
-import attrs
-
-from warren.errors import InvalidParamsError
+from warren.transport.http.logins import HEADER, REALM, Authenticator, Login, unauthorized
 from warren.transport.http.refusals import RefusedError
 from warren.values import frozen
 
@@ -23,32 +19,11 @@ NODE_PREFIX: Final = "node."
 """The beginning of the tokens by which nodes of a cluster know each other."""
 NODE_PROOF: Final = "Warren-Node"
 """The header by which a node proves that it is the one that a token is meant for."""
+MAX_OFFERED: Final = 2
+"""Tokens that one request may have: one for each way to send it."""
 ANY_PORT: Final = ":*"
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[^\s/:*]+)(:([0-9]+|\*))?")
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s/?#@:\[\]]+))(?::[0-9]*)?", re.ASCII)
-_TOKEN: Final = re.compile(r"[!-~]+")
-
-
-def read_token(path: str | Path) -> str:
-    """Return the token that a file holds, without the white space around it.
-
-    A browser can only send tokens made of letters, digits and `-._~+`, as it sends them in `Sec-WebSocket-Protocol`.
-    Raises InvalidParamsError (path `$.token_file`) if the file cannot be read, is empty, or holds several words.
-    """
-    try:
-        token = Path(path).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeError) as exc:
-        raise InvalidParamsError(f"$.token_file: cannot read {path}: {exc}", path="$.token_file") from exc
-    if not token:
-        raise InvalidParamsError(f"$.token_file: {path} is empty", path="$.token_file")
-    if not is_token(token):
-        raise InvalidParamsError(f"$.token_file: {path} must hold one word without spaces", path="$.token_file")
-    return token
-
-
-def is_token(token: str) -> bool:
-    """Return whether a text can be a token: one word of visible ASCII."""
-    return _TOKEN.fullmatch(token) is not None
 
 
 def is_origin_pattern(pattern: str) -> bool:
@@ -59,16 +34,6 @@ def is_origin_pattern(pattern: str) -> bool:
 def origin_allowed(origin: str, patterns: Iterable[str]) -> bool:
     """Return whether the allow-list has a page's origin; `:*` at a pattern's end stands for any port or none."""
     return any(_matches(origin.lower(), pattern) for pattern in patterns)
-
-
-def token_matches(expected: str, authorization: Iterable[str], subprotocols: Iterable[str]) -> bool:
-    """Return whether a client knows the token, from its `Authorization` or its `Sec-WebSocket-Protocol` values.
-
-    The time it takes does not tell how much of a wrong token was right.
-    """
-    offered = _offered(authorization)
-    offered += [value.removeprefix(TOKEN_PREFIX) for value in subprotocols if value.startswith(TOKEN_PREFIX)]
-    return any(hmac.compare_digest(token.encode(), expected.encode()) for token in offered)
 
 
 def subprotocol_of(offered: Sequence[str]) -> str | None:
@@ -101,7 +66,7 @@ class AccessPolicy:
     """The clients that are let in, over WebSocket and over HTTP.
 
     Attributes:
-        token: the token that each client has to know; None lets all clients in.
+        authenticator: knows the tokens of clients.
         origins: pages whose scripts may call, besides those of this machine. A request without an origin comes from
             no page.
         host: the gateway's own name, besides those of this machine.
@@ -109,7 +74,7 @@ class AccessPolicy:
             other token; None if the runtime is no node.
     """
 
-    token: str | None = attrs.field(repr=False)
+    authenticator: Authenticator
     origins: tuple[str, ...]
     host: str
     proves_node: Callable[[str], str | None] | None = None
@@ -124,7 +89,7 @@ class AccessPolicy:
             return None
         proof = self.proves_node(token)
         if proof is None:
-            raise _unauthorized("a valid token of a node is needed")
+            raise RefusedError(401, "a valid token of a node is needed", REALM, field=HEADER)
         return proof
 
     def check_source(self, origins: Iterable[str], hosts: Iterable[str]) -> None:
@@ -136,21 +101,28 @@ class AccessPolicy:
         patterns = (*OWN_ORIGINS, *self.origins)
         if not all(origin_allowed(origin, patterns) for origin in origins):
             raise RefusedError(403, "this origin is not on the gateway's allow-list", field="$.headers.origin")
-        if self.token is None and not all(self._is_own(host_of(host)) for host in hosts):
+        if self.authenticator.is_open and not all(self._is_own(host_of(host)) for host in hosts):
             problem = "without a token, only this machine's own names lead here"
             raise RefusedError(403, problem, field="$.headers.host")
 
-    def check_token(self, authorization: Iterable[str], subprotocols: Iterable[str] = ()) -> None:
-        """Raise RefusedError (401) for a client that does not know the token."""
-        if self.token is not None and not token_matches(self.token, authorization, subprotocols):
-            raise _unauthorized("a valid bearer token is needed")
+    async def login(self, authorization: Iterable[str], subprotocols: Iterable[str] = ()) -> Login:
+        """Return the login of a client, from its `Authorization` and its `Sec-WebSocket-Protocol` values.
+
+        A client may send one token in each way; one of them has to be good. Raises RefusedError (401).
+        """
+        offered = _offered(authorization)
+        offered += [value.removeprefix(TOKEN_PREFIX) for value in subprotocols if value.startswith(TOKEN_PREFIX)]
+        if len(offered) > MAX_OFFERED:  # each may cost a signature
+            raise unauthorized(offered[0])
+        for token in offered[:-1]:
+            try:
+                return await self.authenticator.authenticate(token)
+            except RefusedError:
+                continue
+        return await self.authenticator.authenticate(offered[-1] if offered else None)
 
     def _is_own(self, name: str) -> bool:
         return is_loopback(name) or (name != "" and name.lower() == self.host.lower())
-
-
-def _unauthorized(problem: str) -> RefusedError:
-    return RefusedError(401, problem, ("WWW-Authenticate", "Bearer"), field="$.headers.authorization")
 
 
 def _offered(authorization: Iterable[str]) -> list[str]:

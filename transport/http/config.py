@@ -1,5 +1,6 @@
 """Settings of the gateway; plain values, no I/O."""
 
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -8,10 +9,17 @@ from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.fields import Between, FieldValueError, not_negative, positive
 from warren.transport.http import auth
+from warren.transport.http.jwt_config import JwtConfig
+from warren.transport.http.token_list import is_token
 from warren.transport.rpc.settings import Settings, public_settings
 from warren.values import frozen
 
 MAX_PORT: Final = 65_535
+PRIVATE: Final = (
+    *("host", "port", "token", "token_file", "jwt", "public_url"),
+    *("origins", "console", "metrics_port", "runtime"),
+)
+"""Settings that clients do not see."""
 FAR: Final = 64
 """How many times the limit a message may have before it is not even read to its end."""
 
@@ -22,8 +30,13 @@ def _host(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> N
 
 
 def _token(_instance: object, attribute: "attrs.Attribute[str | None]", value: str | None) -> None:
-    if value is not None and not auth.is_token(value):
+    if value is not None and not is_token(value):
         raise FieldValueError(attribute.name, "must be one word of visible ASCII")
+
+
+def _public_url(_instance: object, attribute: "attrs.Attribute[str | None]", value: str | None) -> None:
+    if value is not None and not auth.is_origin_pattern(value.rstrip("/").lower()):
+        raise FieldValueError(attribute.name, f"must be like https://warren.example.org, not {value!r}")
 
 
 def _origins(_instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
@@ -41,7 +54,12 @@ class GatewayConfig:
     Attributes:
         host: the address to bind; another than this machine's own needs a token.
         port: the port to bind; 0 picks a free one.
-        token: the secret that clients have to know; None lets in every client that can connect.
+        token: the one secret that all clients have to know. With none of `token`, `token_file` and `jwt` every client
+            that can connect is let in, as the local user.
+        token_file: the file of the tokens that are let in: one word, or TOML as `warren token` writes it.
+        jwt: the signed tokens that are let in; None for none.
+        public_url: the address by which clients reach the gateway, for the OAuth metadata of `/mcp`; None takes the one
+            that a client has used, without TLS.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
         max_message_bytes: a longer message, or body of a request, is refused with an error; a message of more than 64
             times that closes its connection with code 1009.
@@ -67,6 +85,9 @@ class GatewayConfig:
     host: str = attrs.field(default="127.0.0.1", validator=_host)
     port: int = attrs.field(default=8420, validator=Between(0, MAX_PORT))
     token: str | None = attrs.field(default=None, validator=_token, repr=False)
+    token_file: Path | None = None
+    jwt: JwtConfig | None = None
+    public_url: str | None = attrs.field(default=None, validator=_public_url)
     origins: tuple[str, ...] = attrs.field(default=(), validator=_origins)
     max_message_bytes: int = attrs.field(default=1024 * 1024, validator=positive)
     max_in_flight: int = attrs.field(default=256, validator=positive)
@@ -84,14 +105,10 @@ class GatewayConfig:
     metrics_port: int | None = attrs.field(default=None, validator=attrs.validators.optional(Between(0, MAX_PORT)))
     runtime: Config | None = None
 
-    @property
-    def access(self) -> auth.AccessPolicy:
-        """The clients that are let in."""
-        return auth.AccessPolicy(self.token, self.origins, self.host)
-
     def check_exposure(self) -> None:
         """Raise InvalidParamsError if other machines could connect without a token."""
-        if self.token is None and not auth.is_loopback(self.host):
+        has_tokens = (self.token, self.token_file, self.jwt) != (None, None, None)
+        if not has_tokens and not auth.is_loopback(self.host):
             raise InvalidParamsError(
                 f"$.token: is required to bind {self.host}, which others can reach; without one, bind 127.0.0.1",
                 path="$.token",
@@ -99,8 +116,5 @@ class GatewayConfig:
 
     def public(self) -> Settings:
         """Return the settings that clients may see."""
-        limits = attrs.asdict(
-            self,
-            filter=attrs.filters.exclude("host", "port", "token", "origins", "console", "metrics_port", "runtime"),
-        )
+        limits = attrs.asdict(self, filter=attrs.filters.exclude(*PRIVATE))
         return public_settings(self.runtime, gateway=limits)

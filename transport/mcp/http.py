@@ -6,13 +6,17 @@ from typing import Final
 
 import attrs
 import trio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from warren.principals import Principal
 from warren.service import RuntimeService
 from warren.transport.http import auth
+from warren.transport.http.logins import PRINCIPAL
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
 from warren.transport.rpc.endpoint import GRACE
@@ -65,6 +69,11 @@ async def open_mcp(
         following.cancel_scope.cancel()
 
 
+def _user_of(principal: Principal) -> AuthenticatedUser:
+    """Return a principal as the library knows users: an MCP session is open to the one that has opened it."""
+    return AuthenticatedUser(AccessToken(token="", client_id=principal.tenant, subject=principal.name, scopes=[]))
+
+
 @define(eq=False)
 class _ClosableApp:
     """An application that answers 503 once it is closed.
@@ -79,6 +88,9 @@ class _ClosableApp:
     _closed: bool = attrs.field(default=False, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        principal = scope.get(PRINCIPAL)
+        if principal is not None:
+            scope["user"] = _user_of(principal)
         if self._closed:
             await PlainTextResponse("the server is shutting down\n", 503)(scope, receive, send)
         elif scope.get("method") == "POST":

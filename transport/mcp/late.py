@@ -8,7 +8,7 @@ import trio
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.http.shutdown import Shutdown
 from warren.values import define
 
@@ -29,7 +29,7 @@ class LateMcp:
         await self._known.wait()
         await self._app(scope, receive, send)
 
-    async def hold(self, service: SessionService, shutdown: Shutdown, *, max_body: int, max_calls: int) -> None:
+    async def hold(self, service: RuntimeService, shutdown: Shutdown, *, max_body: int, max_calls: int) -> None:
         """Load MCP on the first request and serve it until the server ends; later requests are answered with 503."""
         try:
             await self._asked.wait()

@@ -13,7 +13,8 @@ from mcp.shared.exceptions import MCPError
 from warren import codec
 from warren.errors import CapacityExceededError, SessionNotFoundError, WarrenError
 from warren.events import TERMINAL, StreamTruncated
-from warren.service import SessionService
+from warren.principals import Principal
+from warren.service import RuntimeService
 from warren.transport.mcp.refusal import refusal
 from warren.transport.rpc.jsonrpc import shorten
 from warren.values import define, frozen
@@ -88,8 +89,12 @@ class Resources:
         nursery: runs the tasks of subscriptions; they end with it.
     """
 
-    service: SessionService
+    service: RuntimeService
     nursery: trio.Nursery
+
+    def of(self, principal: Principal) -> "Resources":
+        """Return the resources of a client."""
+        return attrs.evolve(self, service=self.service.as_(principal))
 
     async def listed(self, cursor: str | None) -> types.ListResourcesResult:
         """Return a page of the sessions that are not archived, the most recently changed one first."""
@@ -99,14 +104,11 @@ class Resources:
         return types.ListResourcesResult(resources=[_shown(each) for each in page.sessions], next_cursor=following)
 
     async def read(self, uri: str) -> types.ReadResourceResult:
-        """Return a session. Raises MCPError if there is no such session."""
+        """Return a session. Raises MCPError for a URI of another form, and the errors of the service."""
         session_id = session_of(uri)
-        try:
-            view = await self.service.read(session_id)
-            offset = max(0, view.state.message_count - NEWEST)
-            page = await self.service.history(session_id, offset=offset, limit=NEWEST)
-        except WarrenError as exc:
-            raise _failure(exc) from None
+        view = await self.service.read(session_id)
+        offset = max(0, view.state.message_count - NEWEST)
+        page = await self.service.history(session_id, offset=offset, limit=NEWEST)
         text = SessionResource(view, _fitting(page.messages)).text()
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=MIME, text=text)])
 
@@ -126,20 +128,14 @@ class Resources:
             MCPError: if there is no such session, or the connection has `MAX_WATCHED` subscriptions.
         """
         session_id = session_of(uri)
-        try:
-            await self.service.read(session_id)
-        except WarrenError as exc:
-            raise _failure(exc) from None
+        await self.service.read(session_id)
         if uri in watched.scopes:
             return
         if len(watched.scopes) >= MAX_WATCHED:
             full = f"this connection has {MAX_WATCHED} subscriptions, which is the limit: end one first"
-            raise _failure(CapacityExceededError(full, cause="max_subscriptions"))
+            raise CapacityExceededError(full, cause="max_subscriptions")
         watched.scopes[uri] = scope = trio.CancelScope()
-        try:
-            await self.nursery.start(self._follow, watched, uri, scope, changed)
-        except WarrenError as exc:  # the session was deleted between the read and the subscription
-            raise _failure(exc) from None
+        await self.nursery.start(self._follow, watched, uri, scope, changed)  # the session may be deleted by now
 
     async def _follow(
         self,
@@ -215,7 +211,8 @@ def template() -> types.ResourceTemplate:
     )
 
 
-def _failure(exc: WarrenError) -> MCPError:
+def failure_of(exc: WarrenError) -> MCPError:
+    """Return the error of a request that is no call of a tool."""
     number = NOT_FOUND if isinstance(exc, SessionNotFoundError) else exc.numbers.jsonrpc
     data: dict[str, Any] = exc.body()
     return MCPError(code=number, message=exc.message, data=data)

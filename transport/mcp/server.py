@@ -19,12 +19,14 @@ from pydantic import ValidationError
 from warren import codec
 from warren.errors import AgentError, CapacityExceededError, WarrenError
 from warren.events import Envelope
+from warren.principals import LOCAL, Principal
 from warren.service import Capabilities, RuntimeService
+from warren.transport.http.logins import PRINCIPAL
 from warren.transport.mcp import logs
 from warren.transport.mcp.calls import ToolCall, key_of, keyed
 from warren.transport.mcp.progress import Send, message_of
 from warren.transport.mcp.refusal import refusal
-from warren.transport.mcp.resources import Resources, Watched, template
+from warren.transport.mcp.resources import Resources, Watched, failure_of, template
 from warren.transport.mcp.schemas import input_schema, result_schema
 from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.rpc.endpoint import BULKY, check_room
@@ -92,7 +94,12 @@ class Tools:
         return [_shown(tool) for tool in TOOLS.values() if _is_on(tool, capabilities)]
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], send: Send | None, client: Hashable = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        send: Send | None,
+        client: Hashable = None,
+        principal: Principal = LOCAL,
     ) -> types.CallToolResult:
         """Call a tool for a client, and return its result or its error as a result.
 
@@ -103,6 +110,7 @@ class Tools:
             arguments: its arguments as plain data.
             send: sends an event of the turn to the client; None if the client wants no events.
             client: identifies the client, whose unanswered calls are bounded.
+            principal: the client.
 
         Raises:
             MCPError: if there is no such tool.
@@ -112,21 +120,22 @@ class Tools:
             raise refusal("$.params.name", f"unknown tool {shorten(name)}")
         try:
             params = keyed(tool.method.decode(arguments))
+            host = self._host.of(principal)
             check_room(self._running[client], self._max_calls, urgent=tool.method.urgent)
-            with self._calling(client, ToolCall(self._host.service, send, key_of(params))) as caller:
-                return _result(await self._called(tool, caller, params))
+            with self._calling(client, ToolCall(host.service, send, key_of(params))) as caller:
+                return _result(await self._called(tool, host, caller, params))
         except WarrenError as exc:
             return _result(exc.body(), is_error=True)
         except Exception:
             logger.exception("%s failed", name)
             return _result(AgentError("internal error", cause="internal").body(), is_error=True)
 
-    async def _called(self, tool: McpTool, caller: ToolCall, params: object) -> Any:
+    async def _called(self, tool: McpTool, host: Host, caller: ToolCall, params: object) -> Any:
         if not tool.method.bulky:
-            return await tool.method.call(self._host, caller, params)
+            return await tool.method.call(host, caller, params)
         async with self._bulky:
             await self._room()
-            result = await tool.method.handler(self._host, caller, params)
+            result = await tool.method.handler(host, caller, params)
             if (size := codec.weight(result)) > MAX_ANSWER:
                 problem = (
                     f"the page has about {size} bytes, of at most {MAX_ANSWER} over MCP: ask for less with `limit`"
@@ -156,10 +165,12 @@ def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
         return types.ListToolsResult(tools=tools.listed())
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return await tools.call(params.name, params.arguments or {}, _sender(context), _client_of(context))
+        arguments, principal = params.arguments or {}, _principal_of(context)
+        return await tools.call(params.name, arguments, _sender(context), _client_of(context), principal)
 
-    async def complete(_context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        found = await resources.complete(params.ref, params.argument.name, params.argument.value)
+    async def complete(context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        argument = params.argument
+        found = await resources.of(_principal_of(context)).complete(params.ref, argument.name, argument.value)
         return types.CompleteResult(completion=found)
 
     async def set_level(context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
@@ -177,7 +188,7 @@ def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
     )
     # Added here and not as a keyword: the library would warn that newer revisions have no such request.
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
-    server.middleware.append(_name_bad_field)
+    server.middleware.append(_explain)
     return server
 
 
@@ -185,20 +196,21 @@ def _resource_handlers(resources: Resources) -> dict[str, Any]:
     """Return the handlers of requests about resources, by the names of the library's keywords."""
 
     async def list_resources(
-        _context: Context, params: types.PaginatedRequestParams | None
+        context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        return await resources.listed(None if params is None else params.cursor)
+        return await resources.of(_principal_of(context)).listed(None if params is None else params.cursor)
 
     async def list_templates(
         _context: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[template()])
 
-    async def read(_context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await resources.read(params.uri)
+    async def read(context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await resources.of(_principal_of(context)).read(params.uri)
 
     async def subscribe(context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        await resources.watch(_watched_of(context), params.uri, context.session.send_resource_updated)
+        watcher = resources.of(_principal_of(context))
+        await watcher.watch(_watched_of(context), params.uri, context.session.send_resource_updated)
         return types.EmptyResult()
 
     async def unsubscribe(context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
@@ -228,10 +240,15 @@ def _watched_of(context: Context) -> Watched:
     return watched
 
 
-async def _name_bad_field(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Answer a request of the wrong shape with the name of the bad field; the library's own answer has none."""
+async def _explain(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Answer a request of the wrong shape with the name of the bad field; the library's own answer has none.
+
+    An error of the service is answered with its body, as on every surface.
+    """
     try:
         return await call_next(ctx)
+    except WarrenError as exc:
+        raise failure_of(exc) from None
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
         raise refusal(_path_of(first["loc"]), _PROBLEMS.get(first["type"], first["msg"])) from None
@@ -276,6 +293,12 @@ def _levels_of(context: Context) -> frozenset[types.LoggingLevel]:
         return allowed
     own = logs.LEVELS.index(_state_of(context).get(LEVEL, logs.USUAL))
     return allowed & frozenset(logs.LEVELS[own:])
+
+
+def _principal_of(context: Context) -> Principal:
+    """Return the client: over HTTP the one that the server in front has found, or else the local user."""
+    request = context.request
+    return LOCAL if request is None else request.scope.get(PRINCIPAL, LOCAL)
 
 
 def _client_of(context: Context) -> Hashable:

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
@@ -17,12 +18,17 @@ from warren.errors import InvalidParamsError, WarrenError
 from warren.extras import installed
 from warren.fields import CAN_CONFLICT
 from warren.metrics import Metrics
+from warren.service import Capabilities
+from warren.transport.http.access import Access
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
+from warren.transport.http.logins import LOCAL_LOGIN, PRINCIPAL, Authenticator, Login
 from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
+from warren.transport.http.watched import Stays
 from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, internal_error
 from warren.transport.rest.events import EventStream, last_event_id
+from warren.transport.rest.oauth import WELL_KNOWN, Metadata, with_metadata
 from warren.transport.rest.openapi import document, missing
 from warren.transport.rest.parameters import (
     from_body,
@@ -50,40 +56,54 @@ logger: Final = logging.getLogger(__name__)
 
 
 def rest_app(
-    host: Host,
+    host_of: Callable[[Login], Host],
+    access: Access,
     config: GatewayConfig,
     shutdown: Shutdown,
+    *,
     mounts: Mapping[str, ASGIApp],
     pages: Mapping[str, ASGIApp],
 ) -> ASGIApp:
     """Return the application that serves the table of routes, and other applications at paths of their own.
 
-    The token guards the `mounts` too, which do all other checks themselves. The `pages` are for clients without it.
+    Args:
+        host_of: returns the host whose methods a client calls.
+        access: the access rules. They guard all applications but the pages.
+        config: the bounds of a request.
+        shutdown: its begin ends streams, and calls that wait.
+        mounts: the other applications. They find the principal of a request in its scope, under `PRINCIPAL`.
+        pages: applications that need no token.
     """
-    rest = _Rest(host, config, shutdown)
+    rest = _Rest(host_of, access, config, shutdown)
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
     apps: dict[str, ASGIApp] = {path: rest.resource(tuple(rows)) for path, rows in by_path}
-    apps["/openapi.json"] = _Resource(config.access, {"GET": rest.openapi}, ("GET",))
+    apps["/openapi.json"] = _Resource(access, {"GET": rest.openapi}, ("GET",))
     if installed("metrics"):
-        apps[METRICS_PATH] = _metrics(config.access, host)
-    apps |= {**pages, **{path: _Guarded(config.access, app) for path, app in mounts.items()}}
-    return Site(config.access, config.origins, apps)
+        apps[METRICS_PATH] = _metrics(access, host_of)
+    apps |= pages
+    for path, app in mounts.items():
+        metadata = Metadata(path, config)
+        apps[path] = _Guarded(access, metadata, app)
+        if not access.policy.authenticator.is_open:
+            apps[WELL_KNOWN + path] = apps[WELL_KNOWN] = metadata
+    return Site(access.policy, config.origins, apps)
 
 
-def metrics_app(host: Host) -> ASGIApp:
+def metrics_app(host_of: Callable[[Login], Host]) -> ASGIApp:
     """Return the application for a port of this machine that has the metrics alone. It asks for no token."""
-    policy = AccessPolicy(None, (), LOOPBACK)
-    return Site(policy, (), {METRICS_PATH: _metrics(policy, host)})
+    authenticator = Authenticator()
+    policy = AccessPolicy(authenticator, (), LOOPBACK)
+    return Site(policy, (), {METRICS_PATH: _metrics(Access(policy, Stays(authenticator)), host_of)})
 
 
-def _metrics(policy: AccessPolicy, host: Host) -> "_Resource":
-    async def scrape(request: Request) -> Response:
-        metrics = await METHODS["metrics/get"].handler(host, Unheard(), NoParams())
+def _metrics(access: Access, host_of: Callable[[Login], Host]) -> "_Resource":
+    async def scrape(request: Request, login: Login) -> Response:
+        metrics = await METHODS["metrics/get"].handler(host_of(login), Unheard(), NoParams())
         # In a thread: with many models and tools it takes a while, and the library is imported at the first request.
         body, media_type = await trio.to_thread.run_sync(_exposed, metrics, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": media_type})
 
-    return _Resource(policy, {"GET": scrape, "HEAD": scrape}, ("GET",))
+    return _Resource(access, {"GET": scrape, "HEAD": scrape}, ("GET",))
 
 
 def _exposed(metrics: Metrics, accept: str) -> tuple[bytes, str]:
@@ -110,18 +130,27 @@ class Unheard(Caller):
 
 @frozen
 class _Guarded:
-    """An application for clients that know the token.
+    """An application for clients that are let in.
 
-    It is called once the body is there, whole: a body that breaks off is answered before.
+    It is called once the body is there, whole: a body that breaks off is answered before. It is cancelled soon after
+    the token of its client ends, in the middle of its answer.
     """
 
-    policy: AccessPolicy
+    access: Access
+    metadata: Metadata
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        self.policy.check_token(request.headers.getlist("authorization"))
-        await self.app(scope, _begun_with(await whole_body(request), receive), send)
+        try:
+            login = await self.access.policy.login(request.headers.getlist("authorization"))
+        except RefusedError as exc:
+            raise with_metadata(exc, self.metadata.url(request)) from None
+        body = await whole_body(request)
+        scope[PRINCIPAL] = login.principal
+        answering = trio.CancelScope()
+        with self.access.stays.ends(login, answering.cancel), answering:
+            await self.app(scope, _begun_with(body, receive), send)
 
 
 def _begun_with(body: bytes, receive: Receive) -> Receive:
@@ -134,7 +163,7 @@ def _begun_with(body: bytes, receive: Receive) -> Receive:
     return next_message
 
 
-Endpoint = Callable[[Request], Awaitable[Answer]]
+Endpoint = Callable[[Request, Login], Awaitable[Answer]]
 
 
 @frozen
@@ -142,12 +171,12 @@ class _Resource:
     """Everything at one path, by HTTP method; HEAD is GET without its body.
 
     Attributes:
-        policy: has the token.
+        access: the access rules.
         endpoints: the endpoint of each HTTP method.
         allowed: the HTTP methods that `Allow` names.
     """
 
-    policy: AccessPolicy
+    access: Access
     endpoints: Mapping[str, Endpoint]
     allowed: Collection[str]
 
@@ -157,8 +186,8 @@ class _Resource:
         if endpoint is None:
             allow = ", ".join(self.allowed)
             raise RefusedError(405, f"{request.method} is not for this path", ("Allow", allow), field="$.method")
-        self.policy.check_token(request.headers.getlist("authorization"))
-        response = await endpoint(request)
+        login = await self.access.policy.login(request.headers.getlist("authorization"))
+        response = await endpoint(request, login)
         await response(scope, receive, send)
 
 
@@ -166,20 +195,24 @@ class _Resource:
 class _Rest:
     """Runs the methods of the table for requests."""
 
-    host: Host
+    host_of: Callable[[Login], Host]
+    access: Access
     config: GatewayConfig
     shutdown: Shutdown
     unread: Unread = attrs.field(factory=Unread)
 
-    async def openapi(self, _request: Request) -> Response:
+    async def openapi(self, _request: Request, _login: Login) -> Response:
         """Return the OpenAPI document."""
-        return answer(document(self.host.service.capabilities()))
+        return answer(document(self._capabilities()))
+
+    def _capabilities(self) -> Capabilities:
+        return self.host_of(LOCAL_LOGIN).service.capabilities()
 
     def resource(self, rows: Sequence[RestRoute]) -> _Resource:
         """Return the resource at a path; a method of a capability that is off is refused, and not in `Allow`."""
-        off = missing(self.host.service.capabilities())
+        off = missing(self._capabilities())
         there = [row for row in rows if row.method.capability not in off]
-        return _Resource(self.config.access, self._endpoints(rows), tuple(self._endpoints(there or rows)))
+        return _Resource(self.access, self._endpoints(rows), tuple(self._endpoints(there or rows)))
 
     def _endpoints(self, rows: Iterable[RestRoute]) -> Mapping[str, Endpoint]:
         """Return the endpoint of each HTTP method of a path."""
@@ -193,13 +226,14 @@ class _Rest:
     def _calling(self, row: RestRoute) -> Endpoint:
         making = trio.CapacityLimiter(BULKY)
 
-        async def call(request: Request) -> Answer:
+        async def call(request: Request, login: Login) -> Answer:
+            host = self.host_of(login)
             params = row.method.decode(await _parameters(row, request))
             try:  # from here on the form is right
                 if row.method.bulky:
                     async with making:
-                        return await self._page(row, params)
-                return _answered(row, await self._call(row.method, params))
+                        return await self._page(row, host, params)
+                return _answered(row, await self._call(row.method, host, params))
             except InvalidParamsError as exc:
                 return failure(exc, _refusal(row, exc.path))
             except WarrenError:
@@ -210,29 +244,36 @@ class _Rest:
 
         return call
 
-    async def _page(self, row: RestRoute, params: object) -> Answer:
-        result = await self._call(row.method, params)
+    async def _page(self, row: RestRoute, host: Host, params: object) -> Answer:
+        result = await self._call(row.method, host, params)
         if not is_large(result):
             return _answered(row, result)
         self.unread.check()
         body = await trio.to_thread.run_sync(codec.encode_in_pieces, result)
         return LargeAnswer(self.unread, body, row.status, None, JSON)
 
-    async def _call(self, method: Method[Any, Any], params: object) -> Any:
+    async def _call(self, method: Method[Any, Any], host: Host, params: object) -> Any:
         """Return a method's result. Raises AgentError if the gateway ends before it is there."""
         if not method.waits:  # a scope would take a twelfth of the time of `GET /health`
-            return await method.handler(self.host, Unheard(), params)
+            return await method.handler(host, Unheard(), params)
         scope = trio.CancelScope()
         with self.shutdown.cancels(scope), scope:
-            return await method.handler(self.host, Unheard(), params)
+            return await method.handler(host, Unheard(), params)
         raise abandoned()
 
     def _streaming(self, row: RestRoute) -> Endpoint:
-        async def stream(request: Request) -> Answer:
+        async def stream(request: Request, login: Login) -> Answer:
             wanted, seen = row.method.decode(await _parameters(row, request)), request.headers.get("last-event-id")
             if seen:
                 wanted = attrs.evolve(wanted, after_seq=last_event_id(seen))
-            return EventStream(self.host.service, wanted, self.config.heartbeat, self.shutdown, by_header=bool(seen))
+            return EventStream(
+                self.host_of(login).service,
+                wanted,
+                self.config.heartbeat,
+                self.shutdown,
+                partial(self.access.stays.ends, login),
+                by_header=bool(seen),
+            )
 
         return stream
 

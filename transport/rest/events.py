@@ -1,7 +1,8 @@
 """Server-sent events: a session's log as a stream that a client can leave and come back to."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import trio
@@ -77,6 +78,7 @@ class EventStream:
         wanted: the session, and after which event to begin.
         heartbeat: seconds of silence before a comment says that the stream is there.
         shutdown: its begin ends the stream.
+        stays: calls a function once the client may not stay, during a block: the stream ends then, too.
         by_header: whether `Last-Event-ID` says after which event: an error names it then.
     """
 
@@ -84,6 +86,7 @@ class EventStream:
     wanted: SubscribeRequest
     heartbeat: float
     shutdown: Shutdown
+    stays: Callable[[Callable[[], None]], AbstractContextManager[None]]
     by_header: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,7 +102,8 @@ class EventStream:
         async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as reader:
             await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
             async with trio.open_nursery() as tasks:
-                with self.shutdown.cancels(tasks.cancel_scope):
+                end = tasks.cancel_scope.cancel
+                with self.shutdown.cancels(tasks.cancel_scope), self.stays(end):
                     tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
                     await self._relay(reader, send)
                     tasks.cancel_scope.cancel()

@@ -10,6 +10,7 @@ from warren.errors import InvalidParamsError
 from warren.metrics import Metrics
 from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerMessage
+from warren.principals import Principal
 from warren.records import CompactionEntry
 from warren.requests import (
     ApproveRequest,
@@ -123,6 +124,10 @@ class Host:
     health: Callable[[], Awaitable[Health]] | None = None
     metrics: Callable[[Metrics], Awaitable[Metrics]] | None = None
     of_nodes: bool = False
+
+    def of(self, principal: Principal) -> "Host":
+        """Return the host of a client: its service is that of the principal."""
+        return attrs.evolve(self, service=self.service.as_(principal))
 
 
 @frozen

@@ -369,7 +369,7 @@ def test_the_tables_have_every_setting_of_the_runtime() -> None:
         "serve.token": "serve.token_file",
         **{f"limits.turn.{field}": f"limits.turn.{name}" for name, field in BUDGET.items()},
     }
-    objects = {"limits.turn", "serve.runtime", "storage.holder", "tools.mcp_servers"}
+    objects = {"limits.turn", "serve.jwt", "serve.runtime", "storage.holder", "tools.mcp_servers"}
     for table, cls in CLASSES.items():
         for field in attrs.fields(cls):
             name = f"{table}.{field.name}"

@@ -7,8 +7,12 @@ import pytest
 
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
-from warren.transport.http.auth import OWN_ORIGINS, is_loopback, origin_allowed, read_token, token_matches
+from warren.principals import Principal
+from warren.transport.http.auth import OWN_ORIGINS, AccessPolicy, is_loopback, origin_allowed
 from warren.transport.http.config import GatewayConfig
+from warren.transport.http.logins import Authenticator, single
+from warren.transport.http.refusals import RefusedError
+from warren.transport.http.token_list import read_token
 
 
 @pytest.mark.parametrize("written", ["abc-123", "abc-123\n", "  abc-123 \r\n"])
@@ -58,9 +62,22 @@ def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
         ([], ["Bearer.right"], False),
     ],
 )
-def test_who_knows_the_token(authorization: list[str], subprotocols: list[str], let_in: bool) -> None:  # noqa: FBT001
+async def test_the_token_of_a_request(authorization: list[str], subprotocols: list[str], let_in: bool) -> None:  # noqa: FBT001
     """The token is right or not; both ways of sending it count."""
-    assert token_matches("right", authorization, subprotocols) is let_in
+    policy = AccessPolicy(Authenticator(single("right")), (), "localhost")
+    if let_in:
+        assert (await policy.login(authorization, subprotocols)).principal == Principal("default", "token")
+        return
+    with pytest.raises(RefusedError) as caught:
+        await policy.login(authorization, subprotocols)
+    assert caught.value.status == 401
+
+
+async def test_a_request_with_many_tokens() -> None:
+    """Each may cost a signature, so a request has one for each way to send it."""
+    policy = AccessPolicy(Authenticator(single("right")), (), "localhost")
+    with pytest.raises(RefusedError):
+        await policy.login(["Bearer a", "Bearer right"], ["bearer.b"])
 
 
 @pytest.mark.parametrize(

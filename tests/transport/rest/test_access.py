@@ -21,7 +21,9 @@ async def test_without_the_token_nobody_gets_in() -> None:
             for headers in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": TOKEN}, {"Cookie": TOKEN}):
                 refused = await http.get(path, headers=headers)
                 assert problem(refused) == (401, "INVALID_PARAMS", "$.headers.authorization"), path
-                assert refused.headers["www-authenticate"] == "Bearer"
+                challenge = refused.headers["www-authenticate"]
+                assert challenge.startswith('Bearer error="invalid_token"' if "Bearer" in str(headers) else "Bearer")
+                assert ("resource_metadata" in challenge) == (path == "/mcp")
         assert (await http.get("/health", headers=BEARER)).status_code == 200
         assert (await http.get("/health")).status_code == 401
         assert (await http.get(f"/health?token={TOKEN}")).status_code == 401

@@ -18,6 +18,7 @@ from warren.transport.cli.option import may_be_zero, sentence
 from warren.transport.cli.setting_names import BUDGET, variable_of, variables_in
 from warren.transport.cli.values import seconds_of
 from warren.transport.http.config import GatewayConfig
+from warren.transport.http.jwt_config import JwtConfig
 
 YES_OR_NO: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
@@ -70,6 +71,11 @@ def table_of(cls: type, without: Collection[str] = (), **more: Any) -> type:
 
 LIMITS_OF_TURNS: Final[Mapping[str, Any]] = {name: setting_of(Budget, field) for name, field in BUDGET.items()}
 TURN_TABLE: Final = attrs.make_class("TurnTable", dict(LIMITS_OF_TURNS), frozen=True, kw_only=True)
+OF_SERVE: Final = (
+    *("host", "port", "token_file", "origins", "max_connections", "workers", "console", "metrics_port"),
+    *("token", "jwt", "runtime"),
+)
+"""Fields of `GatewayConfig` that have flags, and those that are no settings of `[serve]`."""
 CLASSES: Final[Mapping[str, type]] = {
     "storage": StoreConfig,
     "limits": Limits,
@@ -77,6 +83,7 @@ CLASSES: Final[Mapping[str, type]] = {
     "retry": RetryPolicy,
     "intensity": Intensity,
     "serve": GatewayConfig,
+    "jwt": JwtConfig,
     "tools": ToolsConfig,
 }
 """The class that each table is about."""
@@ -85,10 +92,8 @@ TABLES: Final[Mapping[str, type]] = {
     "limits": table_of(Limits, ("turn",), turn=optional(TURN_TABLE)),
     "retry": table_of(RetryPolicy),
     "intensity": table_of(Intensity),
-    "serve": table_of(
-        GatewayConfig,
-        ("host", "port", "token", "origins", "max_connections", "workers", "console", "metrics_port", "runtime"),
-    ),
+    "serve": table_of(GatewayConfig, OF_SERVE),
+    "jwt": table_of(JwtConfig),
     "tools": table_of(ToolsConfig, ("root", "shell", "fetch", "skills", "mcp_servers")),
 }
 MIXED: Final = frozenset({"serve", "tools"})

@@ -1,0 +1,115 @@
+"""Access to one gateway: its tokens, kept up to date while it runs, and the connections that end with their tokens."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import httpx
+import trio
+
+from warren.errors import InvalidParamsError
+from warren.extras import missing
+from warren.health import AccessHealth
+from warren.transport.http.auth import AccessPolicy
+from warren.transport.http.config import GatewayConfig
+from warren.transport.http.jwt_config import JwtConfig, is_url
+from warren.transport.http.logins import Authenticator, Login, single
+from warren.transport.http.token_list import ROOT, read_logins
+from warren.transport.http.watched import Stays, WatchedFile
+from warren.values import define
+
+JWT: Final = "$.jwt"
+
+
+@define(eq=False)
+class Access:
+    """The access rules of a gateway that runs.
+
+    Attributes:
+        policy: the clients that are let in.
+        stays: the open connections and answers, which end with their tokens.
+        problems: each says why tokens or keys are not up to date; None if they are.
+    """
+
+    policy: AccessPolicy
+    stays: Stays
+    problems: list[Callable[[], str | None]] = attrs.field(factory=list)
+
+    @property
+    def health(self) -> AccessHealth | None:
+        """The health of the tokens; None if they do not come from anywhere."""
+        if not self.problems:
+            return None
+        problem = next((found for each in self.problems if (found := each()) is not None), None)
+        return AccessHealth("ok" if problem is None else "degraded", problem)
+
+
+def check_access(config: GatewayConfig) -> None:
+    """Raise InvalidParamsError if others could connect without a token, or a file of tokens or keys is bad."""
+    config.check_exposure()
+    if config.token_file is not None:
+        if config.token is not None:
+            raise InvalidParamsError(f"{ROOT}: and a single token exclude each other", path=ROOT)
+        _tokens_of(config.token_file).load()
+    if config.jwt is not None:
+        if problem := missing("jwt", "JWTs need"):
+            raise InvalidParamsError(f"{JWT}: {problem}", path=JWT)
+        from warren.transport.http import jwt_verifier  # noqa: PLC0415 - it has an extra of its own
+
+        if not is_url(config.jwt.keys):
+            WatchedFile(Path(config.jwt.keys), jwt_verifier.read_keys, jwt_verifier.FIELD).load()
+
+
+@asynccontextmanager
+async def open_access(
+    config: GatewayConfig, proves_node: Callable[[str], str | None] | None = None
+) -> AsyncIterator[Access]:
+    """Open the access rules of a gateway for a body: meanwhile files and keys are read again when they change.
+
+    Raises InvalidParamsError as `check_access`.
+    """
+    check_access(config)
+    authenticator = Authenticator(None if config.token is None else single(config.token))
+    access = Access(AccessPolicy(authenticator, config.origins, config.host, proves_node), Stays(authenticator))
+    async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+        if config.token_file is not None:
+            _follow_tokens(config.token_file, access, nursery)
+        if config.jwt is not None:
+            await _follow_keys(config.jwt, access, nursery, stack)
+        nursery.start_soon(access.stays.run)
+        yield access
+        nursery.cancel_scope.cancel()
+
+
+def _tokens_of(path: Path) -> WatchedFile[Mapping[bytes, Login]]:
+    return WatchedFile(path, read_logins, ROOT)
+
+
+def _follow_tokens(path: Path, access: Access, nursery: trio.Nursery) -> None:
+    authenticator, file = access.policy.authenticator, _tokens_of(path)
+
+    def use(tokens: Mapping[bytes, Login]) -> None:
+        authenticator.tokens = tokens
+
+    use(file.load())
+    access.problems.append(lambda: file.problem)
+    nursery.start_soon(file.follow, use)
+
+
+async def _follow_keys(config: JwtConfig, access: Access, nursery: trio.Nursery, stack: AsyncExitStack) -> None:
+    from warren.transport.http.jwt_verifier import FIELD, JwtVerifier, RemoteKeys, read_keys  # noqa: PLC0415 - as above
+
+    access.policy.authenticator.verifier = verifier = JwtVerifier(config)
+    if is_url(config.keys):
+        http = await stack.enter_async_context(httpx.AsyncClient())
+        remote = RemoteKeys(config.keys, http, verifier.use)
+        verifier.refresh = remote.refresh
+        access.problems.append(lambda: remote.problem)
+        nursery.start_soon(remote.follow)
+    else:
+        file = WatchedFile(Path(config.keys), read_keys, FIELD)
+        verifier.use(file.load())
+        access.problems.append(lambda: file.problem)
+        nursery.start_soon(file.follow, verifier.use)

@@ -1,0 +1,137 @@
+"""The logins of clients: the principal behind each token, and whether its client may stay. No I/O."""
+
+import time
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Final, Protocol
+
+import attrs
+
+from warren.principals import DEFAULT_TENANT, LOCAL, Principal
+from warren.transport.http.refusals import RefusedError
+from warren.values import define, frozen
+
+MAX_VERIFIED: Final = 10_000
+"""Verified tokens that are remembered; one more makes room by forgetting all of them."""
+REALM: Final = ("WWW-Authenticate", "Bearer")
+INVALID: Final = ("WWW-Authenticate", 'Bearer error="invalid_token"')
+"""The answer to every bad token: it does not say whether the token is unknown, revoked, expired or forged."""
+HEADER: Final = "$.headers.authorization"
+PRINCIPAL: Final = "warren.principal"
+"""The key in the scope of a request (ASGI) whose value is the principal of its client, for applications behind REST."""
+
+
+@frozen(eq=False)
+class Login:
+    """A client that was let in. It is compared by identity: one token has one login as long as nothing changes.
+
+    Attributes:
+        principal: the client.
+        key: the hash of its token; empty if it needed none.
+        expires: the end of the token, in seconds since 1970; None if it has none.
+        signer: the key that signed the token; None if the token is one of a list.
+    """
+
+    principal: Principal
+    key: bytes = attrs.field(default=b"", repr=False)
+    expires: float | None = None
+    signer: str | None = None
+
+
+class Verifier(Protocol):
+    """Verifies tokens that carry their own claims."""
+
+    async def verify(self, token: str, key: bytes) -> Login | None:
+        """Return the login of a token; None if the token is not valid. `key` is the hash of the token."""
+        ...
+
+    def trusts(self, signer: str) -> bool:
+        """Return whether a key that has signed a token is still one of those that may."""
+        ...
+
+
+def key_of(token: str) -> bytes:
+    """Return the hash by which a token is known.
+
+    A token has 256 random bits, so a plain hash cannot be reversed, and needs neither salt nor many rounds. The look-up
+    in a dict may tell by its time something about hashes, and nobody can choose a token by its hash.
+    """
+    return sha256(token.encode()).digest()
+
+
+def unauthorized(token: str | None) -> RefusedError:
+    """Return the refusal (401) of a client without a token, or with a bad one."""
+    return RefusedError(401, "a valid bearer token is needed", REALM if token is None else INVALID, field=HEADER)
+
+
+LOCAL_LOGIN: Final = Login(LOCAL)
+
+
+def single(token: str) -> Mapping[bytes, Login]:
+    """Return the list of one token, whose clients may do everything within the default tenant."""
+    key = key_of(token)
+    return {key: Login(Principal(DEFAULT_TENANT, "token"), key)}
+
+
+@define(eq=False)
+class Authenticator:
+    """The tokens that are let in: those of a list, and those that a verifier knows.
+
+    Attributes:
+        tokens: the login of each token in the list, by the hash of the token; None without a list. A new list may take
+            its place at any time.
+        verifier: verifies the tokens that are not in the list; None if no others are let in.
+        clock: the time in seconds since 1970.
+    """
+
+    tokens: Mapping[bytes, Login] | None = attrs.field(default=None, repr=False)
+    verifier: Verifier | None = None
+    clock: Callable[[], float] = time.time
+    _verified: dict[bytes, Login] = attrs.field(factory=dict, init=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether clients need no token: each of them is the local user."""
+        return self.tokens is None and self.verifier is None
+
+    async def authenticate(self, token: str | None) -> Login:
+        """Return the login of a client by its token; None is no token. Raises RefusedError (401)."""
+        if self.is_open:
+            return LOCAL_LOGIN
+        if token is None:
+            raise unauthorized(token)
+        key = key_of(token)
+        login = self._known(key)
+        if login is None and self.verifier is not None:
+            login = await self.verifier.verify(token, key)
+            if login is not None:
+                self._remember(login)
+        if login is None or self._has_ended(login):
+            raise unauthorized(token)
+        return login
+
+    def holds(self, login: Login) -> bool:
+        """Return whether a client may stay: its token has not expired, was not revoked, and has the same rights."""
+        if self.is_open or login is LOCAL_LOGIN:
+            return self.is_open
+        if login.signer is not None:
+            return self.verifier is not None and self.verifier.trusts(login.signer) and not self._has_ended(login)
+        found = None if self.tokens is None else self.tokens.get(login.key)
+        return found is not None and found.principal == login.principal and not self._has_ended(found)
+
+    def _known(self, key: bytes) -> Login | None:
+        if self.tokens is not None and (found := self.tokens.get(key)) is not None:
+            return found
+        found = self._verified.get(key)
+        if found is not None and not self.holds(found):
+            del self._verified[key]
+            return None
+        return found
+
+    def _remember(self, login: Login) -> None:
+        if len(self._verified) >= MAX_VERIFIED:
+            self._verified.clear()
+        self._verified[login.key] = login
+
+    def _has_ended(self, login: Login) -> bool:
+        return login.expires is not None and self.clock() >= login.expires
