@@ -342,16 +342,6 @@ class OwnSessions(_Sessions):
         with _not_owned():
             return await of_value(self._local.create_session)(call)
 
-    @keywords_of(SessionRef)
-    async def read(self, session: SessionRef) -> SessionView:
-        """See SessionService. A session that has gone is not shown, also if no other node has it: any can read it.
-
-        A feed whose log has ended asks so whether to tell the other node, which would else wait here for ever.
-        """
-        if not (self._is_here(session.session_id) or self._supervisor.stopping):
-            raise not_owner(session.session_id, None)
-        return await super().read(session.session_id)
-
     async def _at(self, session_id: str, call: Call[T], *, begins: bool = False, stored: bool = False) -> T:
         del stored
         holder = await self._elsewhere(session_id)
