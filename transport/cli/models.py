@@ -15,7 +15,8 @@ COLUMNS = ("model", "provider", "usable", "window", "answer", "input", "output",
 
 def list_models(options: Options) -> None:
     """Run `warren models`: no network, no store; keys are never shown. Prices are US dollars per million tokens."""
-    streams, default, families = Streams(), default_model(os.environ), known_models(os.environ)
+    streams, servers = Streams(), options.model_servers
+    default, families = default_model(os.environ, servers), known_models(os.environ, servers)
     catalog = {**known(), **{name: entry_of(name, options.models) for name in options.models}}
     if options.mode.json:
         found = {"default": default, "models": codec.to_data(families), "catalog": codec.to_data(catalog)}

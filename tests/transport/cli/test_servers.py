@@ -5,11 +5,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from tests.transport.cli.parsing import parse
 from tests.transport.providers.calls import request
 from warren.config import ModelServer
 from warren.errors import InvalidParamsError
+from warren.transport.cli.app import cli
 from warren.transport.cli.config.file import read_config
 from warren.transport.providers import default_model, known_models, open_providers
 
@@ -106,3 +108,12 @@ def test_the_option(tmp_path: Path) -> None:
     with pytest.raises(InvalidParamsError) as caught:
         parse(*run)
     assert caught.value.path == "$.base_url"
+
+
+def test_the_list_of_models(tmp_path: Path) -> None:
+    """`warren models` has a line for each server of the file."""
+    path = tmp_path / "config.toml"
+    path.write_text(FILE)
+    done = CliRunner().invoke(cli, ["models", "--config", str(path)], env={"THE_KEY": "k"})
+    rows = {line.split("\t")[0]: line.split("\t")[1] for line in done.output.splitlines() if "\t" in line}
+    assert (rows["local:*"], rows["proxy:*"]) == ("local", "proxy")
