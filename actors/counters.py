@@ -114,6 +114,7 @@ class Counters:
         tools: the tool calls that have ended, by the tool's name and the outcome.
         tool_seconds: the durations of tool calls that were begun.
         compactions: the attempts to compact, by outcome.
+        forwarded: the calls that were passed on to other nodes.
     """
 
     models: dict[tuple[str, str], ModelCounters] = attrs.field(factory=dict)
@@ -123,6 +124,7 @@ class Counters:
     tools: dict[tuple[str, str], int] = attrs.field(factory=dict)
     tool_seconds: Histogram = attrs.field(factory=lambda: Histogram(OF_CALLS))
     compactions: Counter[str] = attrs.field(factory=Counter)
+    forwarded: int = 0
     _tool_names: set[str] = attrs.field(factory=set)
 
     def model(self, choice: ModelChoice) -> ModelCounters:

@@ -124,6 +124,8 @@ def _of_sessions(supervisor: Supervisor) -> Iterator[Metric]:
     yield _counted("warren_admission_refused_total", help_, "reason", scheduler.refused)
     help_ = "Sessions that were told to leave memory."
     yield _one("warren_evictions_total", "counter", help_, scheduler.evictions)
+    help_ = "Calls that were passed on to other nodes."
+    yield _one("warren_forwarded_total", "counter", help_, supervisor.shared.counters.forwarded)
     yield _one("warren_subscribers", "gauge", "Readers of events.", supervisor.subscriptions)
 
 

@@ -512,7 +512,7 @@ class SessionActor:
     async def _run_turn(self, turn: Turn) -> None:
         """Run a turn and commit it. A cancellation from outside ends it without a trace."""
         self.mailbox.busy = self._listen
-        working_for.set(LogContext(self.session_id, turn.record.tenant, turn.record.turns + 1))
+        between = working_for.set(LogContext(self.session_id, turn.record.tenant, turn.record.turns + 1))
         try:
             outcome = await turn.run()
             conversation, record, committed = self.conversation, None, COMMITTED
@@ -525,7 +525,7 @@ class SessionActor:
                 committed = await conversation.commit(record, terminal, ending)
         finally:
             self.mailbox.busy = None
-        working_for.set(LogContext(self.session_id, turn.record.tenant))
+            working_for.reset(between)
         # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
         self._ended = TurnEnd(turn, outcome, ending, terminal, record, committed)
         self._mail.extend(self.mailbox.take())

@@ -9,7 +9,7 @@ class LogContext(NamedTuple):
 
     Attributes:
         session_id: the session.
-        tenant: the tenant of the session; None until the session is loaded.
+        tenant: the tenant of the session; None between two turns.
         turn: the number of the running turn within its session, from 1 on; None between two turns.
     """
 

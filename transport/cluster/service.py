@@ -464,7 +464,7 @@ class ClusterService(_Sessions, NodeService):
         if node is not None:
             call = attrs.evolve(call, idempotency_key=call.idempotency_key or new_key())
             try:
-                return await self._run(self.remote(node).create_session, call)
+                return await self._run(self._passed_on_to(node).create_session, call)
             except WarrenError as exc:
                 if not _is_passing(exc):
                     raise
@@ -485,7 +485,7 @@ class ClusterService(_Sessions, NodeService):
             if placed:
                 node = await self._better_place()
             try:
-                return await call(self._local if node is None else self.remote(node))
+                return await call(self._local if node is None else self._passed_on_to(node))
             except WarrenError as exc:
                 if not (_is_passing(exc) if node is not None else await self._is_leased(exc)):
                     raise
@@ -502,6 +502,11 @@ class ClusterService(_Sessions, NodeService):
                 raise refusal
             await trio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _passed_on_to(self, node: Node) -> RemoteService:
+        """Return the client of another node, for a call that is counted."""
+        self._supervisor.shared.counters.forwarded += 1
+        return self.remote(node)
 
     async def _is_leased(self, error: WarrenError) -> bool:
         """Return whether a call has failed here because another node has taken the session meanwhile."""

@@ -73,6 +73,8 @@ async def test_turns_and_views_at_another_node(store: StoreConfig | PostgresConf
         session_id, heard = first.session_id, list[Envelope]()
         second = await berta.service.start_turn(session_id, "two", on_event=heard.append)
         assert second.text == "two"
+        passed_on = [each.service.metrics().total("warren_forwarded_total") for each in (anna, berta)]
+        assert passed_on == [0, 1]
         assert (heard[0].seq, heard[-1].seq) == (second.first_seq, second.last_seq)
         assert (type(heard[0].event), type(heard[-1].event)) == (RunStarted, RunCompleted)
         third = await berta.service.start_turn(session_id, "three", mode="queue", idempotency_key="k")
