@@ -388,7 +388,7 @@ class ClusterService(_Sessions, NodeService):
         self.tokens = tokens
         self._peers = peers
         self._own = OwnSessions(runtime)
-        self.fanout = Fanout(peers.tasks, self.store, runtime.supervisor.registry.read_log)
+        self.fanout: Fanout = Fanout(peers.tasks, self.store, runtime.supervisor.registry.read_log)
 
         runtime.supervisor.inboxes.on_elsewhere = lambda session_id: peers.tasks.start_soon(self._hint, session_id)
 
