@@ -74,12 +74,12 @@ class MessagesDialect:
         """Refuse options that a model does not have; see `dialect.ModelDialect`."""
         claude.check(model, options)
 
-    def context(self, model: str) -> "MessagesContext":
-        """Return an empty context for a model, to which messages are added."""
-        return MessagesContext(model)
+    def context(self, endpoint: ModelEndpoint, model: str) -> "MessagesContext":
+        """Return an empty context for a model of a provider, to which messages are added."""
+        return MessagesContext(endpoint.vendor.name, model)
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
-        """Return the body of a request, in pieces; see `dialect.Dialect`. It always has a cap, which is required."""
+        """Return the body of a request, in pieces; see `dialect.ModelDialect`. The server requires a cap."""
         most = _most_tokens(request.model)
         tail: dict[str, Any] = {"max_tokens": request.answer_cap(most) or most}
         schema, forced = forced_schema(request), _forces(request)
@@ -114,6 +114,7 @@ class _Part:
     """A content block that is still arriving."""
 
     kind: str
+    provider: str
     model: str
     start: dict[str, Any]
     text: list[str] = attrs.field(factory=list)
@@ -128,9 +129,13 @@ class _Part:
                 return TextBlock(text) if text else None
             case "thinking":
                 own = {"type": "thinking", **_rest(self.start, "thinking"), "signature": "".join(self.signature)}
-                return ReasoningBlock(text, keep(PROTOCOL, self.model, own)) if text or own["signature"] else None
+                return (
+                    ReasoningBlock(text, keep(PROTOCOL, self.provider, self.model, own))
+                    if text or own["signature"]
+                    else None
+                )
             case "redacted_thinking":
-                return ReasoningBlock("", keep(PROTOCOL, self.model, self.start))
+                return ReasoningBlock("", keep(PROTOCOL, self.provider, self.model, self.start))
             case "tool_use":
                 return self._called().block(ids)
             case _:
@@ -220,7 +225,7 @@ class MessagesAnswer:
     def _block_start(self, event: dict[str, Any]) -> list[Piece]:
         """Begin a block; in an answer that was not streamed it has its whole content already."""
         start = wire.object_in(event, "content_block")
-        part = _Part(wire.as_text(start.get("type")), self._model, start)
+        part = _Part(wire.as_text(start.get("type")), self._endpoint.vendor.name, self._model, start)
         self._parts[_index(event)] = part
         part.call = Call(id=wire.as_text(start.get("id")))
         part.call.add(wire.as_text(start.get("name")), "")
@@ -322,8 +327,8 @@ class MessagesContext(Encoded):
 
     __slots__ = ("_asked", "_blocks", "_head", "_role", "_system")
 
-    def __init__(self, model: str) -> None:
-        super().__init__(model)
+    def __init__(self, provider: str, model: str) -> None:
+        super().__init__(provider, model)
         self._system = b""  # as JSON has it between the quotes
         self._role = ""  # of the newest message
         self._blocks = 0
@@ -398,10 +403,12 @@ class MessagesContext(Encoded):
             case ToolResultsMessage():
                 return "user", [_result(result) for result in message.results]
             case AssistantMessage():
-                return "assistant", [part for block in message.blocks for part in _block(block, self.model)]
+                return "assistant", [
+                    part for block in message.blocks for part in _block(block, self.provider, self.model)
+                ]
 
 
-def _block(block: Block, model: str) -> Sequence[dict[str, Any]]:
+def _block(block: Block, provider: str, model: str) -> Sequence[dict[str, Any]]:
     match block:
         case TextBlock():
             return _text(block.text)
@@ -409,13 +416,13 @@ def _block(block: Block, model: str) -> Sequence[dict[str, Any]]:
             call = {"id": wire.call_id(block.id), "name": wire.call_name(block.name), "input": dict(block.args)}
             return [{"type": "tool_use", **call}]
         case ReasoningBlock():
-            return _thought(block, model)
+            return _thought(block, provider, model)
         case UnknownBlock():
             return []
 
 
-def _thought(block: ReasoningBlock, model: str) -> list[dict[str, Any]]:
-    own = kept(block, PROTOCOL, model)
+def _thought(block: ReasoningBlock, provider: str, model: str) -> list[dict[str, Any]]:
+    own = kept(block, PROTOCOL, provider, model)
     if own.get("type") == "redacted_thinking":
         return [own]
     return [{**own, "thinking": block.text}] if own.get("signature") else []

@@ -64,8 +64,8 @@ class ModelDialect(Protocol):
         """Refuse options that the protocol or the model does not have. Raises FieldValueError that names the option."""
         ...
 
-    def context(self, model: str) -> Encoded:
-        """Return an empty context for a model, to which messages are added."""
+    def context(self, endpoint: ModelEndpoint, model: str) -> Encoded:
+        """Return an empty context for a model of a provider, to which messages are added."""
         ...
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:

@@ -37,19 +37,22 @@ class Encoded(ABC):
     message stays open, because a protocol may merge the next one with it.
 
     Attributes:
-        model: the model that gets the messages.
+        provider: the name of the provider that gets the messages.
+        model: the model that gets them.
         end: the position in the conversation of the next message to add, which the reader of the conversation sets; -1
             at first.
         calls: the ids of the tool calls in the messages.
     """
 
-    __slots__ = ("_newest", "_newest_size", "_pieces", "_shut", "calls", "end", "model")
+    __slots__ = ("_newest", "_newest_size", "_pieces", "_shut", "calls", "end", "model", "provider")
     MEMBER: ClassVar = "messages"
     calls: set[str]
     end: int
     model: str
+    provider: str
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, provider: str, model: str) -> None:
+        self.provider = provider
         self.model = model
         self.end = -1
         self.calls = set()

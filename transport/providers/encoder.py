@@ -22,10 +22,10 @@ class Encoder:
     """Encodes the messages of requests for one protocol.
 
     The encoded messages of a transcript stay with it, as its `form`: they take about as much memory as the transcript,
-    and go with it. A transcript keeps those of one protocol and model.
+    and go with it. A transcript keeps those of one protocol, provider and model.
 
     Attributes:
-        new: returns an empty context of the protocol for a model.
+        new: returns an empty context of the protocol and the provider for a model.
         pace: the pace of long contexts.
     """
 
@@ -52,7 +52,7 @@ class Encoder:
 
     async def _form(self, transcript: Transcript, model: str) -> Encoded:
         form, context = transcript.form, self.new(model)
-        if type(form) is type(context) and form.model == model:
+        if type(form) is type(context) and (form.provider, form.model) == (context.provider, model):
             context = form
         bodies, end = transcript.bodies_from(context.end), transcript.end
         head = bodies[: len(transcript.prefix)] if context.end < 0 else ()

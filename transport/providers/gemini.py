@@ -105,9 +105,9 @@ class GeminiDialect:
         if options.effort == "none" and (budgeted is None or _PRO.search(model)):
             raise FieldValueError("effort", f"{model} cannot turn its reasoning off")
 
-    def context(self, model: str) -> "GeminiContext":
-        """Return an empty context for a model, to which messages are added."""
-        return GeminiContext(model)
+    def context(self, endpoint: ModelEndpoint, model: str) -> "GeminiContext":
+        """Return an empty context for a model of a provider, to which messages are added."""
+        return GeminiContext(endpoint.vendor.name, model)
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
         """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
@@ -152,9 +152,10 @@ class _Part:
     call: dict[str, Any] = attrs.field(factory=dict)
     signature: str = ""
 
-    def block(self, model: str, ids: Ids) -> Block | None:
+    def block(self, provider: str, model: str, ids: Ids) -> Block | None:
         """Return the block, or None if it is empty."""
-        own, text = keep(PROTOCOL, model, {SIGNATURE: self.signature} if self.signature else {}), joined(self.text)
+        signed = {SIGNATURE: self.signature} if self.signature else {}
+        own, text = keep(PROTOCOL, provider, model, signed), joined(self.text)
         if self.kind == "call":
             args, name = self.call.get("args"), joined([wire.as_text(self.call.get("name"))])
             call_id = ids.unique(joined([wire.as_text(self.call.get("id"))]))
@@ -198,7 +199,8 @@ class GeminiAnswer:
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         ids = Ids(self._known)
-        blocks = (part.block(self._model, ids) for part in self._parts)
+        provider = self._endpoint.vendor.name
+        blocks = (part.block(provider, self._model, ids) for part in self._parts)
         return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self._counts, sent)
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
@@ -253,8 +255,8 @@ class GeminiContext(Encoded):
     __slots__ = ("_names", "_role", "_system")
     MEMBER = "contents"
 
-    def __init__(self, model: str) -> None:
-        super().__init__(model)
+    def __init__(self, provider: str, model: str) -> None:
+        super().__init__(provider, model)
         self._system = b""  # as JSON has it between the quotes
         self._role = ""  # of the newest message; "tool" for results
         self._names: dict[str, str] = {}  # of the newest answer's calls, by their ids
@@ -305,7 +307,7 @@ class GeminiContext(Encoded):
         for block in message.blocks:
             if not isinstance(block, TextBlock | ReasoningBlock | ToolUseBlock):
                 continue
-            own = kept(block, PROTOCOL, self.model)
+            own = kept(block, PROTOCOL, self.provider, self.model)
             if isinstance(block, ToolUseBlock):
                 # The first call of an answer has to be signed, also if another model made it.
                 signed = own or ({SIGNATURE: FOREIGN} if first else {})

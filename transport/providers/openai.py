@@ -61,12 +61,12 @@ class ChatDialect:
         """Refuse options that the protocol does not have; see `dialect.ModelDialect`."""
         no_reasoning_cap(options, "OpenAI's protocol")
 
-    def context(self, model: str) -> "ChatContext":
-        """Return an empty context for a model, to which messages are added."""
-        return ChatContext(model)
+    def context(self, endpoint: ModelEndpoint, model: str) -> "ChatContext":
+        """Return an empty context for a model of a provider, to which messages are added."""
+        return ChatContext(endpoint.vendor.name, model)
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
-        """Return the body of a request, in pieces; see `dialect.Dialect`."""
+        """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
         head: dict[str, Any] = {
             "model": request.model,
             "stream": True,
@@ -240,8 +240,8 @@ class ChatContext(Encoded):
 
     __slots__ = ("_role",)
 
-    def __init__(self, model: str) -> None:
-        super().__init__(model)
+    def __init__(self, provider: str, model: str) -> None:
+        super().__init__(provider, model)
         self._role = ""  # of the newest message
 
     def _write(self, message: Message) -> None:

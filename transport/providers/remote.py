@@ -91,7 +91,7 @@ class HttpProvider:
 
     @_encoder.default
     def _new_encoder(self) -> Encoder:
-        return Encoder(self.dialect.context, self._pace)
+        return Encoder(partial(self.dialect.context, self.endpoint), self._pace)
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""

@@ -59,9 +59,9 @@ class ResponsesDialect:
         """Refuse options that the protocol does not have; see `dialect.ModelDialect`."""
         no_reasoning_cap(options, "OpenAI's protocol")
 
-    def context(self, model: str) -> "ResponsesContext":
-        """Return an empty context for a model, to which messages are added."""
-        return ResponsesContext(model)
+    def context(self, endpoint: ModelEndpoint, model: str) -> "ResponsesContext":
+        """Return an empty context for a model of a provider, to which messages are added."""
+        return ResponsesContext(endpoint.vendor.name, model)
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
         """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
@@ -100,16 +100,20 @@ class _Item:
     call: Call = attrs.field(factory=Call)
     whole: dict[str, Any] = attrs.field(factory=dict)
 
-    def block(self, model: str, ids: Ids) -> Block | None:
+    def block(self, provider: str, model: str, ids: Ids) -> Block | None:
         """Return the block, or None if it is empty."""
         text = joined(self.text)
         match self.kind:
             case "message":
                 phase = wire.as_text(self.whole.get("phase"))
-                return TextBlock(text, keep(PROTOCOL, model, {"phase": phase} if phase else {})) if text else None
+                return (
+                    TextBlock(text, keep(PROTOCOL, provider, model, {"phase": phase} if phase else {}))
+                    if text
+                    else None
+                )
             case "reasoning":
                 names = ("id", "encrypted_content") if self.whole.get("encrypted_content") else ()
-                own = keep(PROTOCOL, model, {name: wire.as_text(self.whole.get(name)) for name in names})
+                own = keep(PROTOCOL, provider, model, {name: wire.as_text(self.whole.get(name)) for name in names})
                 return ReasoningBlock(text, own) if text or own else None
             case "function_call":
                 return self.call.block(ids)
@@ -159,7 +163,8 @@ class ResponsesAnswer:
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         ids = Ids(self._known)
-        blocks = (self._items[index].block(self._model, ids) for index in sorted(self._items))
+        provider = self._endpoint.vendor.name
+        blocks = (self._items[index].block(provider, self._model, ids) for index in sorted(self._items))
         return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self._counts, sent)
 
     def _item(self, index: int, kind: str) -> _Item:
@@ -273,15 +278,15 @@ def _text_in(item: dict[str, Any]) -> str:
 class ResponsesContext(Encoded):
     """A transcript as items of the protocol.
 
-    Unknown blocks are left out, and so is reasoning of other models, and reasoning that nothing of its answer follows:
-    the server refuses these. The system messages go beside the items.
+    Unknown blocks are left out, and so is reasoning of other models or providers, and reasoning that nothing of its
+    answer follows: the server refuses these. The system messages go beside the items.
     """
 
     __slots__ = ("_ends_with_answer", "_system")
     MEMBER = "input"
 
-    def __init__(self, model: str) -> None:
-        super().__init__(model)
+    def __init__(self, provider: str, model: str) -> None:
+        super().__init__(provider, model)
         self._system = b""  # as JSON has it between the quotes
         self._ends_with_answer = True
 
@@ -322,7 +327,7 @@ class ResponsesContext(Encoded):
         waiting: list[dict[str, Any]] = []  # reasoning that nothing follows yet
         for block in message.blocks:
             if isinstance(block, ReasoningBlock):
-                own = kept(block, PROTOCOL, self.model)
+                own = kept(block, PROTOCOL, self.provider, self.model)
                 summary = [{"type": "summary_text", "text": block.text}] if block.text else []
                 waiting += [{"type": "reasoning", "summary": summary, **own}] if own else []
             elif isinstance(block, ToolUseBlock) or (isinstance(block, TextBlock) and block.text):
@@ -331,7 +336,7 @@ class ResponsesContext(Encoded):
                 yield _called(block) if isinstance(block, ToolUseBlock) else self._said(block)
 
     def _said(self, block: TextBlock) -> dict[str, Any]:
-        return _message("assistant", block.text) | kept(block, PROTOCOL, self.model)
+        return _message("assistant", block.text) | kept(block, PROTOCOL, self.provider, self.model)
 
 
 def _message(role: str, content: str) -> dict[str, Any]:

@@ -180,7 +180,7 @@ TRANSCRIPTS: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
 def test_transcript(name: str) -> None:
     """Every transcript that we can hold becomes one that the protocol takes."""
     messages, expected = TRANSCRIPTS[name]
-    assert told(MessagesContext(CLAUDE), messages) == expected
+    assert told(MessagesContext("anthropic", CLAUDE), messages) == expected
 
 
 async def test_text_stream() -> None:
@@ -288,7 +288,7 @@ async def test_thinking_is_kept_verbatim() -> None:
     message = outcome.reply.message
     assert [block.text for block in message.blocks if isinstance(block, ReasoningBlock)] == ["hm", "", ""]
     stored = codec.decode_message(codec.encode(message))
-    assert told(MessagesContext(CLAUDE), [UserMessage("a"), stored, UserMessage("b")])[1] == said(
+    assert told(MessagesContext("anthropic", CLAUDE), [UserMessage("a"), stored, UserMessage("b")])[1] == said(
         WIRE_THINKING,
         HIDDEN["anthropic"],
         {"type": "thinking", "signature": "blind", "thinking": ""},
@@ -390,7 +390,7 @@ async def test_plain_json() -> None:
     outcome = await answered(request(CLAUDE), body)
     assert outcome.pieces == [ReasoningPiece("hm"), TextPiece("see")]
     assert outcome.reply.message == AssistantMessage(
-        (ReasoningBlock("hm", SIGNED | {"model": CLAUDE}), TextBlock("see"), CALL), "tool_use"
+        (ReasoningBlock("hm", SIGNED | {"provider": "anthropic", "model": CLAUDE}), TextBlock("see"), CALL), "tool_use"
     )
     assert outcome.reply.usage == Usage(9, 2)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 
 import attrs
@@ -39,14 +40,19 @@ messages = st.lists(strategies.of(Message), max_size=6)
 CHANGES = ["append", "truncate", "leave out", "compact", "ask"]
 
 
+def encoder_of(new: Callable[[str, str], Encoded]) -> Encoder:
+    """Return an encoder for a provider."""
+    return Encoder(partial(new, "p"), RequestPace())
+
+
 def body(context: Encoded) -> bytes:
     """Return a body with the messages of a context."""
     return b"".join(context.between(b'{"model":"m"', b"}"))
 
 
-def anew(new: Callable[[str], Encoded], told: Sequence[Message]) -> bytes:
+def anew(new: Callable[[str, str], Encoded], told: Sequence[Message]) -> bytes:
     """Return the body with messages that nobody has encoded before."""
-    context = new("m")
+    context = new("p", "m")
     for message in told:
         context.add(message)
     return body(context)
@@ -71,7 +77,7 @@ def drawn(transcript: Transcript, change: str, data: st.DataObject) -> None:
 @given(data=st.data())
 async def test_the_kept_bytes_are_those_of_the_context(new: type[Encoded], data: st.DataObject) -> None:
     """However a transcript changes between two requests, a request has the context as it is then."""
-    encoder, transcript = Encoder(new, RequestPace()), Transcript(map(codec.encode, data.draw(messages)))
+    encoder, transcript = encoder_of(new), Transcript(map(codec.encode, data.draw(messages)))
     for change in data.draw(st.lists(st.sampled_from(CHANGES), max_size=9)):
         if change == "ask":
             asked = data.draw(messages)
@@ -86,7 +92,7 @@ async def test_the_kept_bytes_are_those_of_the_context(new: type[Encoded], data:
 @contexts
 def test_many_small_messages(new: type[Encoded]) -> None:
     """The bytes are those of a new context, also if many messages come between two requests."""
-    context = new("m")
+    context = new("p", "m")
     told: list[Message] = []
     for round_ in range(3):
         for number in range(100 * round_):
@@ -105,9 +111,7 @@ def test_many_small_messages(new: type[Encoded]) -> None:
 async def test_a_list_of_messages_is_encoded_as_a_transcript_is(new: type[Encoded], told: list[Message]) -> None:
     """Hosts and compactions give plain lists; they make the same bytes."""
     transcript = Transcript(map(codec.encode, told))
-    assert body(await Encoder(new, RequestPace()).encoded(told, "m")) == body(
-        await Encoder(new, RequestPace()).encoded(transcript, "m")
-    )
+    assert body(await encoder_of(new).encoded(told, "m")) == body(await encoder_of(new).encoded(transcript, "m"))
 
 
 @contexts
@@ -118,7 +122,7 @@ async def test_another_protocol_takes_the_place(new: type[Encoded]) -> None:
         transcript.append(UserMessage(f"prompt {number}"))
         transcript.append(AssistantMessage((TextBlock(f"answer {number}"),)))
         for kind in (new, ChatContext, MessagesContext):
-            assert body(await Encoder(kind, RequestPace()).encoded(transcript, "m")) == anew(kind, list(transcript))
+            assert body(await encoder_of(kind).encoded(transcript, "m")) == anew(kind, list(transcript))
 
 
 @contexts
@@ -126,7 +130,7 @@ async def test_an_encoding_that_was_cancelled(new: type[Encoded]) -> None:
     """A request that is cancelled while its context is encoded leaves nothing half done to the next one."""
     transcript = Transcript(codec.encode(UserMessage(f"prompt {number}")) for number in range(5 * AT_ONCE))
     for passes in range(1, 5):
-        encoder, transcript.form = Encoder(new, RequestPace()), None
+        encoder, transcript.form = encoder_of(new), None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(encoder.encoded, transcript, "m")
             for _pass in range(passes):
@@ -165,7 +169,7 @@ async def test_long_contexts_are_encoded_one_part_a_pass() -> None:
             passes.now += 1
             super().add(message)
 
-    encoder = Encoder(Counted, RequestPace())
+    encoder = encoder_of(Counted)
     rows = [codec.encode(UserMessage(f"prompt {number}")) for number in range(10 * AT_ONCE)]
     trio.lowlevel.add_instrument(passes)
     async with trio.open_nursery() as nursery:

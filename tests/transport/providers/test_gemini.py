@@ -36,7 +36,7 @@ USAGE = {
     "thoughtsTokenCount": 2,
     "totalTokenCount": 14,
 }
-SIGNED = keep("gemini", GEMINI, {"thoughtSignature": "sig=="})
+SIGNED = keep("gemini", "gemini", GEMINI, {"thoughtSignature": "sig=="})
 CALL = {"name": "weather", "args": {"city": "Rome"}, "id": "c1"}
 
 
@@ -164,7 +164,7 @@ def test_transcript() -> None:
         ToolResultsMessage((ToolResult("f:0", "no", is_error=True), ToolResult("c3", "12"))),
         AssistantMessage((TextBlock("so", SIGNED), ReasoningBlock("", SIGNED))),
     ]
-    read = told(GeminiContext(GEMINI), messages)
+    read = told(GeminiContext("gemini", GEMINI), messages)
     odd = read[4]["parts"][0]["functionCall"]["id"]
     assert read == [
         {"role": "user", "parts": [{"text": "a"}]},
@@ -203,7 +203,7 @@ def test_transcript() -> None:
         },
         {"role": "user", "parts": [{"text": "Continue."}]},
     ]
-    older = codec.encode(body(GeminiContext(OLD), messages))
+    older = codec.encode(body(GeminiContext("gemini", OLD), messages))
     assert b"thoughtSignature" not in older
 
 
@@ -226,7 +226,7 @@ async def test_stream() -> None:
     assert isinstance(second, ToolUseBlock)
     assert (second.name, second.args, second.metadata) == ("now", {}, None)
     assert second.id
-    assert end == ReasoningBlock("", keep("gemini", GEMINI, {"thoughtSignature": "end=="}))
+    assert end == ReasoningBlock("", keep("gemini", "gemini", GEMINI, {"thoughtSignature": "end=="}))
     assert (outcome.reply.message.stop_reason, outcome.reply.usage) == ("tool_use", Usage(9, 5, 0, 4))
 
 

@@ -186,7 +186,7 @@ TRANSCRIPTS: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
 def test_transcript(name: str) -> None:
     """Every transcript that we can hold becomes one that the protocol takes."""
     messages, expected = TRANSCRIPTS[name]
-    assert told(ChatContext(GPT), messages) == expected
+    assert told(ChatContext("chat", GPT), messages) == expected
 
 
 async def test_text_stream() -> None:

@@ -1,5 +1,6 @@
 """Reasoning: how much of it each provider is asked for, and what of it goes back to whom."""
 
+from functools import partial
 from typing import Any
 
 import httpx
@@ -129,7 +130,7 @@ async def test_refused_before_the_turn(model: str, options: dict[str, Any], path
 SIGNED = {"type": "thinking", "signature": "sig=="}
 ANSWER: tuple[Message, ...] = (
     UserMessage("a"),
-    AssistantMessage((ReasoningBlock("hm", keep("anthropic", ADAPTIVE, SIGNED)), TextBlock("b"))),
+    AssistantMessage((ReasoningBlock("hm", keep("anthropic", "anthropic", ADAPTIVE, SIGNED)), TextBlock("b"))),
     UserMessage("c"),
 )
 
@@ -137,7 +138,7 @@ ANSWER: tuple[Message, ...] = (
 async def test_another_model_gets_no_reasoning() -> None:
     """Only the model that reasoned gets it back, also if the models take turns within one session."""
     transcript = Transcript(map(codec.encode, ANSWER))
-    encoder = Encoder(MessagesContext, RequestPace())
+    encoder = Encoder(partial(MessagesContext, "anthropic"), RequestPace())
     for model, kept in ((ADAPTIVE, True), (ALWAYS, False), (ADAPTIVE, True)):
         body = b"".join((await encoder.encoded(transcript, model)).between(b"{", b"}"))
         assert (b"sig==" in body) is kept
@@ -153,6 +154,6 @@ def test_stored_reasoning_of_older_versions() -> None:
     assert message == AssistantMessage((ReasoningBlock("hm", {"anthropic": SIGNED}),))
     assert codec.encode(message) == stored
     for model in (OLD, ALWAYS):
-        context = MessagesContext(model)
+        context = MessagesContext("anthropic", model)
         context.add(message)
         assert b"sig==" in b"".join(context.between(b"{", b"}"))

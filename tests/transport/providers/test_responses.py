@@ -125,8 +125,8 @@ async def test_an_answer_as_data() -> None:
     assert (await sent(RESPONSES, answer_schema=schema))["text"] == {"format": form}
 
 
-OWN = keep("openai", RESPONSES, {"id": "rs_1", "encrypted_content": "gAAA"})
-SAID = TextBlock("See", keep("openai", RESPONSES, {"phase": "commentary"}))
+OWN = keep("openai", "responses", RESPONSES, {"id": "rs_1", "encrypted_content": "gAAA"})
+SAID = TextBlock("See", keep("openai", "responses", RESPONSES, {"phase": "commentary"}))
 USE = ToolUseBlock("call_1", "weather", {"city": "Rome"})
 SENT_CALL = {key: value for key, value in CALL.items() if key != "id"}
 
@@ -138,9 +138,11 @@ def test_reasoning_goes_back_before_the_item_that_came_with_it() -> None:
         AssistantMessage((ReasoningBlock("hm", OWN), SAID, USE)),
         ToolResultsMessage((ToolResult("call_1", "no", is_error=True),)),
         AssistantMessage((ReasoningBlock("", OWN), UnknownBlock("web_search_call", {}))),
-        AssistantMessage((ReasoningBlock("", keep("openai", "o8", {"id": "rs"})), ReasoningBlock("x"), TextBlock("b"))),
+        AssistantMessage(
+            (ReasoningBlock("", keep("openai", "responses", "o8", {"id": "rs"})), ReasoningBlock("x"), TextBlock("b"))
+        ),
     ]
-    assert told(ResponsesContext(RESPONSES), messages) == [
+    assert told(ResponsesContext("responses", RESPONSES), messages) == [
         {"type": "message", "role": "user", "content": "a"},
         THOUGHT | {"summary": [{"type": "summary_text", "text": "hm"}]},
         {"type": "message", "role": "assistant", "content": "See", "phase": "commentary"},

@@ -5,9 +5,11 @@ The checks are those of the protocols' documentation, and of the messages with w
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise, product
 from typing import Any, Final
 
+import attrs
 import httpx
 import pytest
 
@@ -38,6 +40,7 @@ from warren.messages import (
     UserMessage,
 )
 from warren.model import ModelReply
+from warren.transcript import Transcript
 from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.remote import DIALECTS, HttpProvider
@@ -119,11 +122,16 @@ def answer(model: str, known: set[str]) -> ModelReply:
     return read.reply(9)
 
 
+def encoder(target: HttpProvider) -> Encoder:
+    """Return an encoder of the requests to a provider."""
+    return Encoder(partial(target.dialect.context, target.endpoint), RequestPace())
+
+
 async def sent(model: str, messages: list[Message]) -> dict[str, Any]:
     """Return the body of the request that a model gets."""
     target = provider(model)
     asked = request(model, *messages, tools=(WEATHER,))
-    context = await Encoder(target.dialect.context, RequestPace()).encoded(messages, model)
+    context = await encoder(target).encoded(messages, model)
     return codec.parse(b"".join(target.dialect.body(asked, target.endpoint, context)))  # type: ignore[no-any-return]
 
 
@@ -264,11 +272,25 @@ async def test_another_model_of_the_same_protocol(model: str) -> None:
     """It gets none of the reasoning, and its request is taken."""
     target = provider(model)
     messages, other = conversation((model,)), f"{model}-2"
-    context = await Encoder(target.dialect.context, RequestPace()).encoded(messages, other)
+    context = await encoder(target).encoded(messages, other)
     asked = request(other, tools=(WEATHER,))
     body = codec.parse(b"".join(target.dialect.body(asked, target.endpoint, context)))
     CHECKS[model](body)
     assert not any(own in codec.encode(body) for own in OWN[model])
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_another_server_of_the_same_protocol(model: str) -> None:
+    """It gets none of the reasoning of a model with the same name, and the first server gets it back."""
+    first = provider(model)
+    vendor = attrs.evolve(first.endpoint.vendor, name="proxy")
+    proxy = attrs.evolve(first, endpoint=attrs.evolve(first.endpoint, vendor=vendor))
+    talk = Transcript([codec.encode(each) for each in conversation((model,))])
+    for target, gets in ((first, True), (proxy, False), (first, True)):
+        context = await encoder(target).encoded(talk, model)
+        body = codec.parse(b"".join(target.dialect.body(request(model), target.endpoint, context)))
+        CHECKS[model](body)
+        assert all((own in codec.encode(body)) is gets for own in OWN[model])
 
 
 @pytest.mark.parametrize("model", MODELS)
