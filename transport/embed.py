@@ -17,6 +17,7 @@ from warren.service import RuntimeService
 from warren.tools import Tool
 from warren.transport.memories import memory_opener
 from warren.transport.providers import Bounds, open_providers
+from warren.transport.providers.registry import scripts_of
 from warren.transport.stores import store_opener
 from warren.values import frozen
 
@@ -92,7 +93,8 @@ async def open_host(
     async with AsyncExitStack() as stack:
         limits = config.limits
         bounds = Bounds(limits.model_silence, limits.model_stall, limits.max_answer)
-        opened = open_providers(environ, extra=providers, servers=config.model_servers, bounds=bounds)
+        servers, scripts = config.model_servers, scripts_of(config)
+        opened = open_providers(environ, extra=providers, servers=servers, bounds=bounds, scripts=scripts)
         registry = await stack.enter_async_context(opened)
         own = await _tools_of(config, environ, stack)
         runtime = await stack.enter_async_context(

@@ -235,6 +235,8 @@ class Config(ModelOptions):
         limits: the limits.
         intensity: the restart intensity of the storage actor.
         models: facts about models by their exact names: windows, caps, prices and abilities that win over the catalog.
+        any_script: whether sessions and turns may name any file as a script, `scripted:FILE`. If not, there are the
+            scripts that `model` and `models` name, and no others: set it so if clients come over a network.
         node: this process as one of several nodes on the store, which it needs; None if it serves its sessions alone.
     """
 
@@ -253,6 +255,7 @@ class Config(ModelOptions):
     limits: Limits = attrs.field(factory=Limits)
     intensity: Intensity = attrs.field(factory=Intensity)
     models: Models = NO_MODELS
+    any_script: bool = True
     node: NodeConfig | None = None
 
     def __attrs_post_init__(self) -> None:

@@ -36,6 +36,8 @@ def small_gateway(folder: Path, *, turns: int, connections: int) -> Iterator[Gat
     scripts = Cli(folder)
     models = [scripts.script(step, name=name) for name, step in (("endless.json", ENDLESS), ("short.json", SHORT))]
     args = ["serve", "--port", "0", "--store", "store", "--model", models[0], "--max-connections", str(connections)]
-    with watched(folder, args, f'[limits]\nmax_sessions = {turns}\nidle_after = "1s"\n') as process:
+    with watched(
+        folder, args, f'[limits]\nmax_sessions = {turns}\nidle_after = "1s"\n[models."{models[1]}"]\n'
+    ) as process:
         port = int(process.running.read_until("\n").rpartition(":")[2])
         yield Gateway(process, port, folder / "store", models[1])

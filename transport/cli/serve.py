@@ -57,7 +57,7 @@ def serve(options: Options, settings: Mapping[str, Any], token_file: Path | None
     if problem := missing("gateway", "warren serve needs"):
         raise click.ClickException(problem)
     seat = Seat.taken_from(os.environ)
-    config = served_config_of(options)
+    config = attrs.evolve(served_config_of(options), any_script=False)
     gateway = _gateway_config({**options.gateway, **settings}, token_file, config)
     if gateway.metrics_port is not None and (problem := missing("metrics", "a port for the metrics needs")):
         raise click.ClickException(problem)

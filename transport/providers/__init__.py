@@ -4,7 +4,7 @@ May import the packages below transport, and nothing else of `warren.transport`.
 """
 
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +54,7 @@ async def open_providers(
     client: "httpx.AsyncClient | None" = None,
     extra: Mapping[str, Provider] | None = None,
     servers: Iterable[ModelServer] = (),
+    scripts: Collection[str] | None = None,
 ) -> AsyncIterator[Providers]:
     """Open the model providers for a body; on leaving, their shared HTTP client is closed.
 
@@ -65,13 +66,15 @@ async def open_providers(
         client: replaces the shared HTTP client; the caller closes it.
         extra: more providers by name; they take precedence over all others.
         servers: more servers, each under a name of its own, or in place of a vendor's.
+        scripts: the files that may be named as scripts; None lets any file be named.
 
     Trap: a call that still runs when the body is left fails. Leave this context after the runtime that uses it.
     """
     connection = _Connection(client)
     environ = dict(os.environ if environ is None else environ)
     try:
-        yield ModelRegistry(endpoints(environ, servers), dict(extra or {}), bounds or Bounds(), connection.get)
+        targets = endpoints(environ, servers)
+        yield ModelRegistry(targets, dict(extra or {}), bounds or Bounds(), connection.get, scripts)
     finally:
         await connection.close()
 

@@ -2,14 +2,14 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from warren.config import ModelServer
+from warren.config import Config, ModelServer
 from warren.errors import InvalidParamsError
 from warren.model import ModelChoice, Provider
 from warren.transport.providers.echo import EchoProvider
@@ -59,15 +59,17 @@ class ModelRegistry:
         extra: the program's own providers, by name.
         bounds: the bounds on answers.
         connect: returns the shared HTTP client.
+        scripts: the files that may be named as scripts; None lets any file be named.
     """
 
     endpoints: Mapping[str, ModelEndpoint] = attrs.field(repr=False)
     extra: Mapping[str, Provider]
     bounds: Bounds
     connect: "Callable[[], httpx.AsyncClient]" = attrs.field(repr=False)
+    scripts: Collection[str] | None = None
     _made: "dict[str, HttpProvider]" = attrs.field(factory=dict, repr=False)
     _echo: Provider = attrs.field(factory=EchoProvider, repr=False)
-    _scripts: dict[str, tuple[int, Provider]] = attrs.field(factory=dict, repr=False)
+    _players: dict[str, tuple[int, Provider]] = attrs.field(factory=dict, repr=False)
 
     def resolve(self, model: str, provider: str | None) -> ModelChoice:
         """Return the provider to call, and the model's name there.
@@ -106,11 +108,7 @@ class ModelRegistry:
             return known
         if not self.endpoints[OPENAI.name].official:
             return OPENAI.name
-        raise InvalidParamsError(
-            f"$.model: no provider is known for {model!r}; name the provider, or set {OPENAI.url_variable}"
-            " if a server of your own has the model",
-            path="$.model",
-        )
+        raise _unknown(model)
 
     def _over_http(self, name: str) -> "HttpProvider":
         made = self._made.get(name)
@@ -121,12 +119,34 @@ class ModelRegistry:
         return made
 
     def _scripted(self, file: str) -> Provider:
-        """Return the provider of a script; a changed file is read again."""
+        """Return the provider of a script; a changed file is read again.
+
+        A file that may not be named is not looked at: whether it exists is not for the caller to know.
+        """
+        if self.scripts is not None and file not in self.scripts:
+            raise _unknown(f"{SCRIPTED}:{file}")
         path = Path(file)
         stamp = path.stat().st_mtime_ns if path.is_file() else 0
-        if file not in self._scripts or self._scripts[file][0] != stamp:
-            self._scripts[file] = (stamp, ScriptedProvider(load_script(path)))
-        return self._scripts[file][1]
+        if file not in self._players or self._players[file][0] != stamp:
+            self._players[file] = (stamp, ScriptedProvider(load_script(path)))
+        return self._players[file][1]
+
+
+def _unknown(model: str) -> InvalidParamsError:
+    return InvalidParamsError(
+        f"$.model: no provider is known for {model!r}; name the provider, or set {OPENAI.url_variable}"
+        " if a server of your own has the model",
+        path="$.model",
+    )
+
+
+def scripts_of(config: Config) -> Collection[str] | None:
+    """Return the files that sessions may name as scripts: those that the settings name; None for any file."""
+    if config.any_script:
+        return None
+    named = {config.model, *config.models}
+    scripts = {name.removeprefix(f"{SCRIPTED}:") for name in named if name.startswith(f"{SCRIPTED}:")}
+    return scripts | {config.model} if config.provider == SCRIPTED else scripts
 
 
 @lru_cache

@@ -230,6 +230,25 @@ async def test_the_defaults_of_its_sessions(cli: Cli) -> None:
     assert "\nsystem:\nbe brief\n" in cli.run("sessions", "show", "last", "--store", "elsewhere").out
 
 
+async def test_clients_may_name_no_file_of_the_server(cli: Cli) -> None:
+    """A script is a file: of those the settings name they may use each, and of others they learn nothing."""
+    (cli.folder / "secret.json").write_text('{"password": "hunter2"}')
+    model, other = cli.script({"text": "as scripted"}), cli.script({"text": "another"}, name="other.json")
+    (cli.folder / "config.toml").write_text('[models."scripted:other.json"]\n')
+    running, url = serve(cli, "--model", model, "--config", "config.toml")
+    async with connected(url) as client:
+        assert (await client.call("session/create", prompt="x", model=model))["text"] == "as scripted"
+        assert (await client.call("session/create", prompt="x", model=other))["text"] == "another"
+        session = (await client.call("session/create", prompt=None))["session_id"]
+        for file in ("secret.json", "absent.json", "/etc/passwd"):
+            for asked in ({"model": f"scripted:{file}"}, {"model": file, "provider": "scripted"}):
+                for method, more in (("session/create", {}), ("turn/start", {"session_id": session})):
+                    refusal = await client.refused(method, prompt="x", **asked, **more)
+                    assert f"no provider is known for 'scripted:{file}'" in refusal["message"]
+    running.signal(signal.SIGTERM)
+    running.end()
+
+
 async def test_an_ephemeral_server(cli: Cli) -> None:
     """With --ephemeral there is no store."""
     running, url = serve(cli, "--ephemeral")

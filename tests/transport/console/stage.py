@@ -24,6 +24,25 @@ FLAGS: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--disable-dev-shm-usage", "--force-prefers-reduced-motion"),
 )
+SCRIPTS: Final = (
+    *(
+        "again",
+        "asking",
+        "asks",
+        "begun",
+        "busy",
+        "compacts",
+        "forks",
+        "guide",
+        "keys",
+        "long",
+        "nasty",
+        "seen",
+        "slow",
+    ),
+    "two",
+)
+"""The scripts that clients may name: the settings of the gateway list them."""
 LIMIT: Final = 15_000
 """Milliseconds that the page may take for anything: machines of tests may be busy."""
 
@@ -74,14 +93,20 @@ class Gateway:
         return f"http://127.0.0.1:{self.port}/console/"
 
     def model(self, name: str, script: Mapping[str, Any]) -> str:
-        """Return the name of a model that plays a script."""
-        path = self.folder / f"{name}.json"
-        path.write_text(json.dumps(script), encoding="utf-8")
-        return f"scripted:{path}"
+        """Return the name of a model that plays a script; `name` is one of SCRIPTS."""
+        (self.folder / f"{name}.json").write_text(json.dumps(script), encoding="utf-8")
+        return self.script(name)
+
+    def script(self, name: str) -> str:
+        """Return the name of the model of a script."""
+        return f"scripted:{self.folder / name}.json"
 
     def start(self) -> None:
         """Start the server and wait until it listens."""
-        flags = [*("--port", str(self.port), "--store", str(self.folder / "store"), "--drain", "100ms"), *self.flags]
+        listed = "".join(f'[models."{self.script(name)}"]\n' for name in SCRIPTS)
+        (self.folder / "config.toml").write_text(listed, encoding="utf-8")
+        flags = ["--config", str(self.folder / "config.toml")]
+        flags += [*("--port", str(self.port), "--store", str(self.folder / "store"), "--drain", "100ms"), *self.flags]
         if self.token is not None:
             (self.folder / "token").write_text(self.token)
             flags += ["--token-file", str(self.folder / "token")]

@@ -2,15 +2,18 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.transport.providers.calls import KEY, environ, request
+from warren.catalog import ModelEntry
+from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.model import ModelRequest
 from warren.transport.providers import EchoProvider, default_model, known_models, open_providers
-from warren.transport.providers.registry import ModelRegistry
+from warren.transport.providers.registry import ModelRegistry, scripts_of
 from warren.transport.providers.remote import HttpProvider
 
 LOCAL = "http://127.0.0.1:9/v1"
@@ -196,3 +199,30 @@ async def test_request_is_decoded_once() -> None:
         choice = providers.resolve("gpt-5", None)
         await choice.provider.complete(ModelRequest("gpt-5", Lazy(request("gpt-5").messages)), lambda _: None)  # type: ignore[arg-type]
     assert reads == 1
+
+
+async def test_only_the_scripts_of_the_settings_may_be_named_if_clients_come_over_a_network(tmp_path: Path) -> None:
+    """Any other file is refused in the words for an unknown model, whether it exists, and whatever it has."""
+    named, listed, other = (tmp_path / name for name in ("named.json", "listed.json", "other.json"))
+    for file in (named, listed, other):
+        file.write_text('{"steps": [{"text": "one"}]}')
+    config = Config(model=f"scripted:{named}", models={f"scripted:{listed}": ModelEntry()}, any_script=False)
+    async with open_providers({}, scripts=scripts_of(config)) as providers:
+        for file in (named, listed):
+            providers.resolve(f"scripted:{file}", None)
+            providers.resolve(str(file), "scripted")
+        for file in (other, tmp_path / "absent", tmp_path, tmp_path / "." / ".." / tmp_path.name / "other.json"):
+            for model, provider in ((f"scripted:{file}", None), (str(file), "scripted")):
+                with pytest.raises(InvalidParamsError) as caught:
+                    providers.resolve(model, provider)
+                said = caught.value.message
+                assert said.replace(f"scripted:{file}", "llama") == await unknown("llama")
+    assert scripts_of(Config(any_script=False, model="x.json", provider="scripted")) == {"x.json"}
+    assert scripts_of(Config()) is None
+
+
+async def unknown(model: str) -> str:
+    """Return the refusal of a model that nobody knows."""
+    with pytest.raises(InvalidParamsError) as caught:
+        await provider_of(model)
+    return caught.value.message
