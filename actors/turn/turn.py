@@ -96,7 +96,8 @@ class TurnPlan:
         """Return the tokens of a call with their cost, unless the provider has told it."""
         if usage.cost is not None:
             return usage
-        return attrs.evolve(usage, cost=self.entry.cost(usage, hour=self.options.prompt_cache == "1h"))
+        cost = self.entry.cost(usage, hour=self.options.prompt_cache == "1h")
+        return usage if cost is None else attrs.evolve(usage, cost=cost)
 
     def charge(self, usage: Usage) -> None:
         """Charge the tokens of a call."""

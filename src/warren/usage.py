@@ -51,6 +51,8 @@ class Usage:
         )
 
     def _cost_with(self, other: "Usage") -> Decimal | None:
+        if self.cost is None and other.cost is None:  # of a model without prices: nothing to add up
+            return None
         one, two = self.known_cost, other.known_cost
         if one is None or two is None:
             return None
