@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ async def _run(store: StoreConfig | None, sessions: int, turns: int) -> None:
                 nursery.start_soon(_turns, service, session_id, turns)
 
 
-def _child(kind: str, turns: int) -> None:
+def run_turns(kind: str, turns: int) -> None:
     """Run turns: the program that is counted."""
     tune()
     with tempfile.TemporaryDirectory() as folder:
@@ -46,18 +47,24 @@ def _child(kind: str, turns: int) -> None:
         trio.run(_run, store, KINDS[kind][0], turns)
 
 
-def _counted(kind: str, turns: int) -> int:
+def _counted(command: Sequence[str], turns: int) -> int:
     """Return the instructions of a process that runs `turns` turns in each session."""
-    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-m"]
-    run = subprocess.run([*command, "benchmarks.instructions", kind, str(turns)], stderr=subprocess.PIPE, check=True)
+    valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-m"]
+    run = subprocess.run([*valgrind, *command, str(turns)], stderr=subprocess.PIPE, check=True)
     found = COUNTED.search(run.stderr)
     assert found is not None, run.stderr.decode()
     return int(found[1])
 
 
-def _a_turn(kind: str) -> int:
+def of_a_turn(kind: str, *command: str) -> int:
+    """Return the instructions of a turn of a kind.
+
+    Args:
+        kind: the kind.
+        command: the module that runs its turns, and its arguments before their number.
+    """
     sessions, short, long = KINDS[kind]
-    return round((_counted(kind, long) - _counted(kind, short)) / (sessions * (long - short)))
+    return round((_counted(command, long) - _counted(command, short)) / (sessions * (long - short)))
 
 
 def main() -> None:
@@ -67,13 +74,13 @@ def main() -> None:
     if shutil.which("valgrind") is None:
         figures["failed"] = {"valgrind": "is not installed"}
     else:
-        figures |= {kind: _a_turn(kind) for kind in KINDS}
+        figures |= {kind: of_a_turn(kind, "benchmarks.instructions", kind) for kind in KINDS}
         goals.append(Goal("instructions of an in-memory turn", figures["in_memory"], "<=", GOAL))
     report("How many instructions does a turn take?", figures, goals)
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        _child(sys.argv[1], int(sys.argv[2]))
+        run_turns(sys.argv[1], int(sys.argv[2]))
     else:
         main()
