@@ -124,6 +124,7 @@ class RemoteReader(AsyncIterator[Envelope]):
         self._place: _Place | None = None
         self._ended = False
         self._moved: anyio.Event | None = None
+        self._connecting = anyio.Lock()
 
     @property
     def session_id(self) -> str:
@@ -161,18 +162,18 @@ class RemoteReader(AsyncIterator[Envelope]):
 
     async def load(self) -> list[Envelope]:
         """Connect, and return the events that have come. Raises WarrenError if the server refuses."""
-        if self._place is None and not self._ended:
-            await self.connect()
+        await self.connect()
         return self.take() or []
 
     async def newest_there(self) -> int:
         """Return the number of the newest event at the server. Raises WarrenError."""
 
         async def ask() -> int:
-            if self._place is None:
-                await self.connect()
-            if self._place is None:
+            await self.connect()
+            if self._ended:
                 raise AgentError("the subscription has ended", cause="not_owner", retryable=True)
+            if self._place is None:  # it was lost as soon as it had begun
+                raise LostError(sent=False)
             return await self._place.newest(self._session_id)
 
         found: int = await self._links.repeat(ask, repeatable=True)
@@ -235,23 +236,30 @@ class RemoteReader(AsyncIterator[Envelope]):
         return envelope
 
     async def connect(self) -> None:
-        """Subscribe behind the last event that is here. Raises WarrenError if the server refuses."""
-        for _ in range(ATTEMPTS):
-            if self._ended:
+        """Subscribe behind the last event that is here, unless the reader has a place or has ended.
+
+        Return when the subscription has begun, also if another task asks for it. If that one fails or is cancelled,
+        the next task that waits tries. Raises WarrenError if the server refuses.
+        """
+        async with self._connecting:
+            for _ in range(ATTEMPTS):
+                if self._place is not None or self._ended:
+                    return
+                place = self._place = _Place(self, self._links, self._principal)
+                try:
+                    first = await place.subscribe(self._session_id, self._held[-1].seq if self._held else self._cursor)
+                except BaseException as exc:
+                    if self._place is place:
+                        self._place = None
+                    place.leave()
+                    self._wake()  # the task that iterates may wait for events of this place
+                    if not isinstance(exc, LostError):
+                        raise
+                    continue
+                if self._cursor is None and first is not None:
+                    self._cursor = first
+                    self._newest = max(self._newest, first)
                 return
-            place = self._place = _Place(self, self._links, self._principal)
-            try:
-                first = await place.subscribe(self._session_id, self._held[-1].seq if self._held else self._cursor)
-            except BaseException as exc:
-                self._place = None
-                place.leave()
-                if not isinstance(exc, LostError):
-                    raise
-                continue
-            if self._cursor is None and first is not None:
-                self._cursor = first
-                self._newest = max(self._newest, first)
-            return
         raise AgentError("each connection was lost before the subscription began", cause="unreachable", retryable=True)
 
     def _wake(self) -> None:

@@ -137,3 +137,83 @@ async def test_a_reader_that_is_closed_while_it_waits_for_a_connection_subscribe
             reader.close()
             wire.closed = False
         assert len(service.called("subscribe")) == 1
+
+
+async def test_a_reader_goes_on_if_the_caller_that_connects_it_is_given_up() -> None:
+    """Another task asks for the number of the newest event, and subscribes for both: its end strands nobody."""
+    door, service, asking, seen = Door(), FakeService(), trio.CancelScope(), list[Envelope]()
+    async with linked(service) as (remote, _), trio.open_nursery() as tasks:
+        reader = await remote.follow("s1", after_seq=0)
+        service.on_subscribe = door.enter
+        reader.cursor = 0
+
+        async def ask() -> None:
+            with asking:
+                await reader.newest_there()
+
+        async def read() -> None:
+            while len(seen) < 3:
+                seen.append(await anext(reader))
+
+        tasks.start_soon(ask)
+        await door.reached.wait()
+        tasks.start_soon(read)
+        await wait_all_tasks_blocked(0.01)
+        asking.cancel()
+        await remote.start_turn("s1", "one")
+        with trio.fail_after(5):
+            await until(lambda: len(seen) == 3)
+        door.opened.set()
+    assert numbers(seen) == [1, 2, 3]
+
+
+async def test_a_caller_that_is_given_up_takes_no_later_subscription_along() -> None:
+    """The place for which it has asked was given up before: the events of the next place come once."""
+    door, service, asking = Door(), FakeService(), trio.CancelScope()
+    async with linked(service) as (remote, _), trio.open_nursery() as tasks:
+        reader = await remote.follow("s1", after_seq=0)
+        service.on_subscribe = door.enter
+        reader.cursor = 0
+
+        async def ask() -> None:
+            with asking:
+                await reader.newest_there()
+
+        tasks.start_soon(ask)
+        await door.reached.wait()
+        reader.leave()
+        tasks.start_soon(reader.load)
+        await wait_all_tasks_blocked(0.05)  # the second subscription has begun, or waits for the first one
+        asking.cancel()
+        await wait_all_tasks_blocked(0.05)
+        seen = await reader.load()
+        await remote.start_turn("s1", "one")
+        while not seen or seen[-1].seq < 3:
+            seen.append(await anext(reader))
+        await wait_all_tasks_blocked(0.05)
+        seen += reader.take() or []
+        door.opened.set()
+    assert numbers(seen) == [1, 2, 3]
+
+
+async def test_the_number_of_the_newest_event_is_asked_for_behind_the_subscription() -> None:
+    """Both are requests to subscribe: the server handles them at the same time, and one of them has no number."""
+    door, service, found = Door(), FakeService(), list[int]()
+    async with linked(service) as (remote, _), trio.open_nursery() as tasks:
+        await remote.start_turn("s1", "one")
+        reader = await remote.follow("s1", after_seq=0)
+        service.on_subscribe = door.enter
+        reader.cursor = 0
+        begun = len(service.called("subscribe"))
+
+        async def ask() -> None:
+            found.append(await reader.newest_there())
+
+        tasks.start_soon(reader.connect)
+        await door.reached.wait()
+        tasks.start_soon(ask)
+        await wait_all_tasks_blocked(0.05)
+        assert len(service.called("subscribe")) == begun + 1
+        door.opened.set()
+        assert [(await anext(reader)).seq for _ in range(3)] == [1, 2, 3]
+    assert found == [3]
