@@ -78,7 +78,7 @@ class SessionFeed:
         page: events that were taken from the reader and not sent yet.
         last_words: messages that are sent behind the last event.
         due: replies that wait until an event of their turn is sent.
-        service: the sessions of the subscription; None for those of the client.
+        finds_again: whether the client is another node, which finds the session again when the log has ended here.
     """
 
     client: FeedClient
@@ -91,7 +91,7 @@ class SessionFeed:
     page: deque[Envelope] = attrs.field(factory=deque)
     last_words: list[bytes] = attrs.field(factory=list)
     due: int = 0
-    service: SessionService | None = None
+    finds_again: bool = False
 
     # -- what the client wants
 
@@ -193,7 +193,7 @@ class SessionFeed:
         page: list[Envelope] | None = None
         try:
             if ended:
-                over = self.subscribed and await session_over(self.service or self.client.service, session_id)
+                over = self.finds_again or (self.subscribed and await session_over(self.client.service, session_id))
             page = [] if ended else await reader.load()
         except Exception:
             logger.exception("session %s: its events cannot be read", session_id)

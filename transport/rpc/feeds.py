@@ -87,7 +87,8 @@ class Feeds:
     async def subscribe(self, session_id: str, after_seq: int | None, service: SessionService | None = None) -> int:
         """Send the client a session's events above `after_seq`, or from now on if it is None.
 
-        They come from a `service` of their own if one is given.
+        They come from a `service` of their own if one is given: that of the caller of another node, which finds the
+        session again by itself when the log ends here.
 
         Return the number after which they begin. An existing subscription is moved to `after_seq`; if that is None, it
         is left alone, and the number is that of the newest event.
@@ -108,10 +109,13 @@ class Feeds:
         finally:
             self._entering -= not there
         feed = self._feeds.get(session_id)
+        if after_seq is None and feed is not None and feed.subscribed:  # another request was faster
+            scope.cancel()
+            return feed.reader.newest
         if feed is None:
             feed = self._feeds[session_id] = SessionFeed(self, reader, _nothing, reader.cursor)
         feed.subscribe(reader, scope.cancel, after_seq)
-        feed.service = service or self.service
+        feed.finds_again = service is not None
         first: int = reader.cursor
         self.tasks.start_soon(_start, feed)
         return first

@@ -354,6 +354,28 @@ async def test_a_follower_sees_the_turn_at_the_next_node_while_it_runs(store: St
             gate.go.set()
 
 
+async def test_a_follower_leaves_a_node_whose_session_has_gone_also_if_none_has_it(
+    store: StoreConfig | PostgresConfig,
+) -> None:
+    """The node saw the session elsewhere, where it was lost again at once: its followers are not left behind there."""
+    gate = Gate()
+    async with cluster(store, 2, test=gate, limits=Limits(idle_after=0.0)) as (anna, berta):
+        session_id = (await berta.service.create_session(None, model="test")).session_id
+        async with anna.service.subscribe(session_id, after_seq=0) as reader, trio.open_nursery() as tasks:
+            tasks.start_soon(berta.service.start_turn, session_id, "hi")
+            await gate.began.wait()
+            followed = await read_to(reader, 3)
+            (there,) = berta.service.own._readers  # noqa: SLF001 - the moment is too short for the store to show it
+            gate.go.set()
+            await berta.until_held_by(session_id, None)
+            there.leave()
+            await until(lambda: not berta.service.own._readers)  # noqa: SLF001 - as above
+            tasks.start_soon(anna.service.start_turn, session_id, "again")
+            while sum(isinstance(each.event, RunCompleted) for each in followed) < 2:
+                followed.append(await anext(reader))
+        assert await anna.holder(session_id) in ("anna", None)
+
+
 @attrs.define(eq=False)
 class Counting:
     """A store that counts the calls for it.

@@ -654,3 +654,26 @@ async def test_whatever_the_client_does_it_gets_its_turns_once_and_in_order(scri
     assert wanted.union(*map(span_of, own_turns)) <= set(seqs)
     assert "subscribe" in script or set(seqs) == set[int]().union(*map(span_of, own_turns))
     check_replies(client.out)
+
+
+async def test_a_request_without_a_number_leaves_a_subscription_that_begins_beside_it() -> None:
+    """Two requests wait for the log at the same time, and the one without a number is slower: no event is left out."""
+    service, slow_client, slow, newest = FakeService(), SlowClient(), trio.Event(), list[int]()
+    await service.start_turn("s1", "a b c")
+    async with trio.open_nursery() as tasks:
+        client = slow_client.feeds(service, tasks)
+
+        async def ask() -> None:
+            newest.append(await client.subscribe("s1", None))
+
+        service.on_subscribe = slow.wait
+        tasks.start_soon(ask)
+        await wait_all_tasks_blocked()
+        service.on_subscribe = trio.lowlevel.checkpoint
+        assert await client.subscribe("s1", 1) == 1
+        slow.set()
+        await wait_all_tasks_blocked()
+        assert (newest, service.readers("s1")) == ([5], 1)
+        await slow_client.read()
+        assert slow_client.seqs() == [2, 3, 4, 5]
+        tasks.cancel_scope.cancel()
